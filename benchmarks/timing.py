@@ -1,0 +1,40 @@
+"""Medians of interleaved repetitions: every candidate meets the same machine, whatever else it is doing."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Mapping
+from statistics import median
+
+SAMPLE = 0.004  # seconds; a sample of a quick candidate is as many calls as fill it
+PAUSE = 0.002  # lets a peer's spinning threads fall asleep before another candidate is timed
+
+
+def medians(candidates: Mapping[str, Callable[[], object]], rounds: int = 25) -> dict[str, float]:
+    """The median time of one call of each, in seconds; each is called before, to compile and to calibrate."""
+    repeats = {name: calibrate(call) for name, call in candidates.items()}
+    times: dict[str, list[float]] = {name: [] for name in candidates}
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(rounds):
+            for name, call in candidates.items():
+                time.sleep(PAUSE)
+                call()
+                times[name].append(sample(call, repeats[name]))
+    finally:
+        gc.enable()
+    return {name: median(found) for name, found in times.items()}
+
+
+def calibrate(call: Callable[[], object]) -> int:
+    call()
+    return max(1, round(SAMPLE / max(sample(call, 3), 1e-9)))
+
+
+def sample(call: Callable[[], object], repeats: int) -> float:
+    began = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    return (time.perf_counter() - began) / repeats

@@ -1,0 +1,290 @@
+"""Every setting of ge2 in one table: an attribute of `config`, a variable, an argument of `using`.
+
+`config.check` reads a setting; `config.update(check=True)` sets it for the process; and inside
+`with config.using(check=True):` it is set for this thread alone (more exactly: this context, see
+`contextvars`). The environment is read when this module is imported, and what it says is parsed when the
+setting is first read; no mistake in it stops the program.
+
+Reading must cost next to nothing on the path of a call. So the values are plain attributes, and only while
+some `using` is alive anywhere does `config` take a class whose attributes look at the context first.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields
+from threading import RLock
+from typing import Any, Final, NoReturn, cast, final
+
+from ge2.base.errors import InputError
+from ge2.base.log import Ge2Warning, logger, warn
+
+TRUE = ("1", "true", "yes", "on")
+FALSE = ("0", "false", "no", "off", "")
+
+
+def setting(default: Any, doc: str, choices: tuple[Any, ...] = (), keyed: bool = False) -> Any:
+    """A field of Settings. `keyed`: it changes what is compiled, so it is part of the key."""
+    return field(default=default, metadata={"doc": doc, "choices": choices, "keyed": keyed})
+
+
+# fmt: off
+@final
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings and their defaults. The variable of `check` is `GE2_CHECK`, and so on."""
+
+    check:        bool = setting(False, "verify every graph at each step, spoil donated arrays", keyed=True)
+    disable_jit:  bool = setting(False, "run op by op with NumPy's own functions")
+    executor:     str = setting("blocked", "what runs a program", ("blocked", "reference"), keyed=True)
+    threads:      int = setting(0, "threads to use; 0: as many as the process may", keyed=True)
+    log_compiles: bool = setting(False, "log each trace and compilation, and why it was needed")
+    passes_off:   tuple[str, ...] = setting((), "passes to leave out, separated by commas", keyed=True)
+    dump:         str = setting("", "folder that receives graphs and kernels as text")
+    cache_dir:    str = setting("", "folder of the cache of kernels; empty: the user's cache folder")
+# fmt: on
+
+
+FIELDS: Final = {f.name: f for f in fields(Settings)}
+KEYED: Final = tuple(name for name, f in FIELDS.items() if f.metadata["keyed"])
+
+
+def _parse(name: str, text: str) -> Any:
+    """The value that an environment variable gives; ValueError in words if it gives none."""
+    default = FIELDS[name].default
+    if isinstance(default, bool):
+        if text.lower() not in TRUE + FALSE:
+            raise ValueError("is neither 1 nor 0")
+        return text.lower() in TRUE
+    if isinstance(default, int):
+        if not text.strip().lstrip("+-").isdecimal():
+            raise ValueError("is no whole number")
+        return int(text)
+    if isinstance(default, tuple):
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    return text
+
+
+def _checked(name: str, value: Any) -> Any:
+    """The value, if the setting takes it; ValueError in words if not."""
+    f = FIELDS[name]
+    if isinstance(f.default, tuple) and isinstance(value, str):
+        value = _parse(name, value)
+    if isinstance(f.default, tuple) and isinstance(value, list):
+        value = tuple(value)
+    if type(value) is not type(f.default) or (isinstance(value, tuple) and {*map(type, value)} - {str}):
+        raise ValueError(f"must be {_kind(name)}")
+    if f.metadata["choices"] and value not in f.metadata["choices"]:
+        raise ValueError(f"must be {_kind(name)}")
+    if isinstance(value, int) and value < 0:
+        raise ValueError("must not be negative")
+    return value
+
+
+def _kind(name: str) -> str:
+    f = FIELDS[name]
+    if f.metadata["choices"]:
+        return " or ".join(map(repr, f.metadata["choices"]))
+    kinds = {bool: "True or False", int: "a whole number", str: "a string", tuple: "a tuple of strings"}
+    return kinds[type(f.default)]
+
+
+def _nearest(name: str, known: Any) -> str:
+    import difflib  # only an error pays for it
+
+    return next(iter(difflib.get_close_matches(name, list(known), 1, 0.0)), "")
+
+
+@final
+class _Scope:
+    """What one `using` changes. It is alive for as long as any context holds it."""
+
+    __slots__ = ("__weakref__", "values")
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.values = values
+
+
+_scope: ContextVar[_Scope | None] = ContextVar("ge2_settings", default=None)
+_alive: set[weakref.ref[_Scope]] = set()
+_lock = RLock()  # reentrant: a scope may die, and take it, at any line
+_environment: dict[str, str] = {}
+
+
+class Config:
+    """The settings in force: see the table `Settings`."""
+
+    check: bool
+    disable_jit: bool
+    executor: str
+    threads: int
+    log_compiles: bool
+    passes_off: tuple[str, ...]
+    dump: str
+    cache_dir: str
+    key: tuple[Any, ...]  # the settings that change what is compiled
+
+    def __getattr__(self, name: str) -> Any:
+        """Called where the attribute is not there yet: the first time that a setting is read."""
+        if name != "key" and name not in FIELDS:
+            _refuse(name)
+        with _lock:  # an update meanwhile must not leave the old key behind
+            if name not in self.__dict__:
+                value = tuple(map(_base, KEYED)) if name == "key" else _from_environment(name)
+                self.__dict__[name] = value
+            return self.__dict__[name]
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise InputError(
+            f"config.{name} cannot be assigned", fix=f"config.update({name}={value!r}), or config.using"
+        )
+
+    def __dir__(self) -> list[str]:
+        return [*FIELDS, "key", "update", "using", "snapshot", "thread_count"]
+
+    def __repr__(self) -> str:
+        """The settings as a table: name, value, variable, meaning."""
+        rows = [(n, repr(getattr(self, n)), variable(n), f.metadata["doc"]) for n, f in FIELDS.items()]
+        widths = [max(len(row[i]) for row in rows) for i in range(3)]
+        return "\n".join("  ".join([*map(str.ljust, row[:3], widths), row[3]]) for row in rows)
+
+    def update(self, **changes: Any) -> None:
+        """Changes settings for the whole process. InputError for a name or a value that is not one."""
+        values = _all_checked(changes)
+        with _lock:
+            self.__dict__.update(values)
+            self.__dict__.pop("key", None)
+
+    @contextmanager
+    def using(self, **changes: Any) -> Iterator[None]:
+        """Changes settings inside a `with`, for this thread or task alone.
+
+        >>> with config.using(threads=1):
+        ...     config.threads
+        1
+        """
+        values = _all_checked(changes)
+        outer = _scope.get()
+        token = _scope.set(_open_scope({**(outer.values if outer else {}), **values}))
+        try:
+            yield
+        finally:
+            _scope.reset(token)
+
+    def snapshot(self) -> Settings:
+        """All settings as they are here and now."""
+        return Settings(**{name: getattr(self, name) for name in FIELDS})
+
+    def thread_count(self) -> int:
+        """How many threads to use: `threads`, or for 0 the number of cores that this process may use."""
+        return self.threads or allowed_cores()
+
+
+def allowed_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return f"GE2_{name.upper()}"
+
+
+def _base(name: str) -> Any:
+    """A setting of the process, whatever this context says."""
+    values = config.__dict__
+    return values[name] if name in values else Config.__getattr__(config, name)
+
+
+def _scoped(name: str) -> property:
+    def read(self: Config) -> Any:
+        scope = _scope.get()
+        if scope is None:
+            return _base(name)
+        if name == "key":
+            return tuple(scope.values.get(each, _base(each)) for each in KEYED)
+        return scope.values[name] if name in scope.values else _base(name)
+
+    return property(read)
+
+
+_ScopedConfig = cast(
+    type[Config], type("Config", (Config,), {name: _scoped(name) for name in (*FIELDS, "key")})
+)
+
+
+def _open_scope(values: dict[str, Any]) -> _Scope:
+    scope = _Scope(values)
+    with _lock:
+        _alive.add(weakref.ref(scope, _close_scope))
+        object.__setattr__(config, "__class__", _ScopedConfig)
+    return scope
+
+
+def _close_scope(ref: weakref.ref[_Scope]) -> None:
+    with _lock:
+        _alive.discard(ref)
+        if not _alive:
+            object.__setattr__(config, "__class__", Config)
+
+
+def _all_checked(changes: dict[str, Any]) -> dict[str, Any]:
+    return {name: _one_checked(name, value) for name, value in changes.items()}
+
+
+def _one_checked(name: str, value: Any) -> Any:
+    if name not in FIELDS:
+        _refuse(name)
+    try:
+        return _checked(name, value)
+    except ValueError as error:
+        raise InputError(f"config.{name} {error}; got {value!r}") from None
+
+
+def _refuse(name: str) -> NoReturn:
+    """AttributeError too, so that `hasattr` and `copy` work."""
+    raise UnknownSetting(f"there is no setting {name!r}", fix=_nearest(name, FIELDS))
+
+
+@final
+class UnknownSetting(InputError, AttributeError):
+    """A name that is not a setting."""
+
+
+# --- the environment ----------------------------------------------------------------------------------------
+
+
+def _from_environment(name: str) -> Any:
+    text = _environment.get(variable(name))
+    if text is None:
+        return FIELDS[name].default
+    try:
+        return _checked(name, _parse(name, text))
+    except ValueError as error:
+        default = FIELDS[name].default
+        _tell(f"{variable(name)}={text!r}: {error}; {default!r} is used", f"{_kind(name)}")
+        return default
+
+
+def _read_environment() -> None:
+    _environment.update((name, text) for name, text in os.environ.items() if name.startswith("GE2_"))
+    known = {variable(name) for name in FIELDS}
+    for name in _environment:
+        if name not in known and not name.startswith("GE2_TEST_"):
+            _tell(f"{name} is set in the environment, but ge2 has no such setting", _nearest(name, known))
+
+
+def _tell(what: str, fix: str) -> None:
+    """A warning that stops nothing, even where warnings are errors."""
+    try:
+        warn(what, fix, once=what)
+    except Ge2Warning:
+        logger.warning("%s (try %s)", what, fix)
+
+
+config: Final = Config()
+_read_environment()

@@ -1,0 +1,90 @@
+"""Every error that ge2 raises on purpose.
+
+Ge2Error
+├── TypeRuleError                     an operation was applied to arrays it does not accept
+│   └── ShapeError                    ... because their shapes do not fit (also a ValueError)
+│       └── OutOfBoundsError          ... because an axis or an index lies outside (also an IndexError)
+├── InputError                        an argument is of a kind that ge2 does not take
+│   └── PytreeError                   two containers differ in structure (also a ValueError)
+├── TraceError                        a traced value was used in a way its trace does not allow
+│   ├── ConcretizationTypeError       its value was asked for where it is not known
+│   │   ├── TracerBoolConversionError
+│   │   ├── TracerIntegerConversionError
+│   │   └── TracerArrayConversionError
+│   ├── UnexpectedTracerError         it was used outside its trace
+│   ├── InPlaceError                  it was changed in place in a way that is not supported
+│   └── ImpureError                   the traced function drew random numbers or has another side effect
+├── GradientError                     a derivative was asked of something that has none
+├── NoRuleError                       an operation lacks the rule that a transform asked for
+├── ParseError                        a text is not a graph
+├── VerifyError                       a graph is malformed: a bug in ge2, never in the user's program
+└── CompileError                      a generated kernel was refused by its compiler
+"""
+
+from __future__ import annotations
+
+
+class Ge2Error(Exception):
+    """An error with a remedy: what happened, where, and what to write instead."""
+
+    def __init__(self, what: str, *, where: object = None, fix: str = "") -> None:
+        lines = [what]
+        if where is not None and str(where):
+            lines.append(f"  at   {where}")
+        if fix:
+            lines.append(f"  try  {fix}")
+        super().__init__("\n".join(lines))
+
+
+class TypeRuleError(Ge2Error, TypeError): ...
+
+
+class ShapeError(TypeRuleError, ValueError): ...
+
+
+class OutOfBoundsError(ShapeError, IndexError): ...
+
+
+class InputError(Ge2Error, TypeError): ...
+
+
+class PytreeError(InputError, ValueError): ...
+
+
+class TraceError(Ge2Error, TypeError): ...
+
+
+class ConcretizationTypeError(TraceError): ...
+
+
+class TracerBoolConversionError(ConcretizationTypeError): ...
+
+
+class TracerIntegerConversionError(ConcretizationTypeError): ...
+
+
+class TracerArrayConversionError(ConcretizationTypeError): ...
+
+
+class UnexpectedTracerError(TraceError): ...
+
+
+class InPlaceError(TraceError): ...
+
+
+class ImpureError(TraceError): ...
+
+
+class GradientError(Ge2Error, TypeError): ...
+
+
+class NoRuleError(Ge2Error, NotImplementedError): ...
+
+
+class ParseError(Ge2Error, ValueError): ...
+
+
+class VerifyError(Ge2Error): ...
+
+
+class CompileError(Ge2Error): ...

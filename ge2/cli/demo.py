@@ -1,0 +1,164 @@
+"""`ge2 demo`: trains on handwritten digits, then tells what came of it, how fast, and by which kernels."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import ge2
+from ge2.base.errors import Ge2Error
+from ge2.cli import digits
+from ge2.cli.digits import BATCH, SIZES, Array, Digits, State, Step
+from ge2.cli.screen import Progress, columns, milliseconds
+
+REQUIRED = 0.97
+ROUNDS = 200
+SHOW = "ge2 demo --kernels"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a run of the demo found. Times are seconds; `kernels` counts those of a step by kind of region."""
+
+    epochs: int
+    seed: int
+    steps: int
+    loss: float
+    accuracy: float
+    required: float
+    step: float
+    step_by_hand: float
+    training: float
+    kernels: dict[str, int]
+
+    @property
+    def passed(self) -> bool:
+        return self.accuracy >= self.required
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--epochs", type=positive, default=30, help="passes over the data (%(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the split, the weights and the order (%(default)s)"
+    )
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
+    output.add_argument(
+        "--kernels", action="store_true", help="print a step's graph, regions and kernels; no training"
+    )
+
+
+def positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return number
+
+
+def run(options: argparse.Namespace) -> int:
+    data = digits.load(options.seed)
+    step = ge2.jit(digits.train_step)
+    if options.kernels:
+        print(explain(step, data))
+        return 0
+    if not options.json:
+        print(headline(data))
+    report = train(step, data, options.epochs, options.seed, quiet=options.json)
+    print(
+        json.dumps(asdict(report) | {"passed": report.passed}, indent=1) if options.json else summary(report)
+    )
+    return 0 if report.passed else 1
+
+
+# -------------------------------------------------------------------------------------------------- the work
+
+
+def train(step: Step, data: Digits, epochs: int, seed: int, quiet: bool = False) -> Report:
+    state, rng = digits.start(seed), np.random.default_rng(seed)
+    progress = Progress("training", epochs, "epochs", quiet=quiet)
+    kernels = regions(step, state, data)
+    began = time.perf_counter()
+    loss: Array = np.zeros((), np.float32)
+    for epoch in range(1, epochs + 1):
+        for x, y in digits.batches(data.train_x, data.train_y, rng):
+            state, loss = step(state, x, y)
+        progress(epoch, f"loss {float(loss):.4f}")
+    training = time.perf_counter() - began
+    accuracy = digits.accuracy(state.params, data.test_x, data.test_y)
+    ours, by_hand = times(step, state, data)
+    return Report(
+        epochs, seed, state.steps, float(loss), accuracy, REQUIRED, ours, by_hand, training, dict(kernels)
+    )
+
+
+def regions(step: Any, state: State, data: Digits) -> Counter[str]:
+    """How many kernels of each kind a step runs; an error if it is not made of fused regions."""
+    kinds = Counter(kernel.kind for kernel in lowered(step, state, data).kernels)
+    if not kinds:
+        raise Ge2Error("the training step ran op by op", fix="unset GE2_DISABLE_JIT")
+    return kinds
+
+
+def lowered(step: Any, state: State, data: Digits) -> Any:
+    return step.lower(state, data.train_x[:BATCH], data.train_y[:BATCH])
+
+
+def times(step: Step, state: State, data: Digits) -> tuple[float, float]:
+    """Medians of a step's time, through ge2 and by hand, taken in turns."""
+    x, y = data.train_x[:BATCH], data.train_y[:BATCH]
+    candidates, states = (step, digits.step_by_hand), [state, copy.deepcopy(state)]
+    found: tuple[list[float], list[float]] = ([], [])
+    for _ in range(ROUNDS):
+        for i, candidate in enumerate(candidates):
+            began = time.perf_counter()
+            states[i], _ = candidate(states[i], x, y)
+            found[i].append(time.perf_counter() - began)
+    return median(found[0]), median(found[1])
+
+
+# -------------------------------------------------------------------------------------------------- the words
+
+
+def headline(data: Digits) -> str:
+    network = "-".join(map(str, SIZES))
+    counts = f"{len(data.train_x)} to train, {len(data.test_x)} to test"
+    return f"A {network} network learns handwritten digits (float32, {counts})\n"
+
+
+def summary(report: Report) -> str:
+    ratio = report.step_by_hand / report.step
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(report.kernels.items()))
+    rows = [
+        ("trained", f"{report.steps} steps in {report.training:.2f} s, compiling included"),
+        ("test accuracy", f"{report.accuracy:.4f} (at least {report.required:.2f} is required)"),
+        ("a step, ge2", f"{milliseconds(report.step)} (batch of {BATCH}, median of {ROUNDS})"),
+        (
+            "a step, by hand",
+            f"{milliseconds(report.step_by_hand)} in vectorised NumPy; ge2 is {ratio:.2f} x as fast",
+        ),
+        ("kernels of a step", counts),
+        ("to see them", SHOW),
+    ]
+    verdict = "" if report.passed else "\n\nFAILED: the test accuracy is below what is required."
+    return f"\n{columns(rows)}{verdict}"
+
+
+def explain(step: Any, data: Digits) -> str:
+    """The step as text: its graph as traced, the regions the passes made of it, and each kernel's source."""
+    state = digits.start()
+    x, y = data.train_x[:BATCH], data.train_y[:BATCH]
+    low = lowered(step, state, data)
+    parts = [
+        ("graph, as traced", ge2.make_jaxpr(digits.train_step)(state, x, y)),
+        ("regions", low.as_text()),
+        *((f"kernel {kernel.name} ({kernel.kind})", kernel.source) for kernel in low.kernels),
+    ]
+    return "\n\n".join(f"{f' {title} ':=^100}\n{body}" for title, body in parts)

@@ -1,0 +1,85 @@
+"""`ge2 COMMAND`: imports the command that is asked for; an error of ours becomes a line and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib.metadata import PackageNotFoundError, version
+
+from ge2.base.errors import Ge2Error
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A module with `add_arguments(parser)` and `run(options) -> exit code`."""
+
+    module: str
+    summary: str
+
+
+COMMANDS = {
+    "demo": Command("ge2.cli.demo", "train a network on handwritten digits, beside the same step by hand"),
+}
+
+MISSPELT, FAILED, INTERRUPTED = 2, 1, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if argv is None else argv)
+    name = next((word for word in words if not word.startswith("-")), None)
+    if name is not None and name not in COMMANDS:
+        return unknown(name)
+    try:
+        return dispatch(parser_for(name), words)
+    except Ge2Error as error:
+        print(f"ge2: {type(error).__name__}: {error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print("\nge2: stopped", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output left, as `head` does; nothing more can be said
+        return FAILED
+
+
+def dispatch(parser: argparse.ArgumentParser, words: list[str]) -> int:
+    options = parser.parse_args(words)
+    if options.command is None:
+        parser.print_help()
+        return 0
+    module = importlib.import_module(COMMANDS[options.command].module)
+    return int(module.run(options))
+
+
+def parser_for(name: str | None) -> argparse.ArgumentParser:
+    """The parser; only the command that is asked for is imported, so `ge2 --help` is quick."""
+    parser = argparse.ArgumentParser(prog="ge2", description="Compiles the array functions you write.")
+    parser.add_argument("--version", action="version", version=f"ge2 {installed_version()}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for key, command in COMMANDS.items():
+        sub = commands.add_parser(key, help=command.summary, description=command.summary)
+        if key == name:
+            importlib.import_module(command.module).add_arguments(sub)
+    return parser
+
+
+def unknown(name: str) -> int:
+    near = get_close_matches(name, COMMANDS, n=1)
+    hint = f"did you mean 'ge2 {near[0]}'?" if near else f"there is {', '.join(COMMANDS)}; see 'ge2 --help'"
+    print(f"ge2: there is no command '{name}': {hint}", file=sys.stderr)
+    return MISSPELT
+
+
+def installed_version() -> str:
+    try:
+        return version("ge2")
+    except PackageNotFoundError:
+        return "from a checkout that is not installed"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,70 @@
+"""How an iteration space is cut into blocks that stay in cache."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import final
+
+from ge2.ir import Dims
+
+BLOCK = 1 << 17  # bytes of one array of a block
+PARTS = 64  # the most runs of blocks that are handed to threads
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """Axes `single` are walked one element at a time, then axis `axis` in steps of `step`; the rest are whole.
+
+    The blocks are handed out in `parts` runs of `run` blocks. Nothing here depends on the number of threads,
+    so neither do the results.
+    """
+
+    space: Dims
+    single: Dims = ()
+    axis: int = -1
+    step: int = 0
+    run: int = 1
+
+    @property
+    def cut(self) -> Dims:
+        """The axes that are not whole in a block."""
+        return self.single if self.axis < 0 else (*self.single, self.axis)
+
+    @property
+    def blocks(self) -> int:
+        along = 1 if self.axis < 0 else -(-self.space[self.axis] // self.step)
+        return along * math.prod(self.space[a] for a in self.single)
+
+    @property
+    def parts(self) -> int:
+        return -(-self.blocks // self.run)
+
+    @property
+    def ragged(self) -> bool:
+        """Whether the last block along the axis is a smaller one."""
+        return self.axis >= 0 and self.space[self.axis] % self.step != 0
+
+    def extent(self, axis: int) -> int:
+        """The size of an axis within a full block."""
+        return 1 if axis in self.single else self.step if axis == self.axis else self.space[axis]
+
+
+def tiling(space: Dims, whole: Iterable[int], itemsize: int) -> Tiling:
+    """Cuts the outermost axes that may be cut, until a block has about BLOCK bytes an array."""
+    block, rest = BLOCK // itemsize, math.prod(space)
+    free = [a for a, n in enumerate(space) if a not in whole and n > 1]
+    if rest <= 2 * block or not free:
+        return Tiling(space)
+    single: list[int] = []
+    for axis in free:
+        inner = rest // space[axis]
+        if inner <= block or axis == free[-1]:
+            step = min(max(block // inner, 1), space[axis])
+            plain = Tiling(space, tuple(single), axis, step)
+            return Tiling(space, tuple(single), axis, step, -(-plain.blocks // PARTS))
+        single.append(axis)
+        rest = inner
+    raise AssertionError("no axis left")

@@ -1,0 +1,27 @@
+"""The one Jinja environment. Templates hold the text of kernels; Python holds the decisions."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+PACKAGED = Path(__file__).parents[1] / "templates"  # where a wheel puts them
+CHECKOUT = Path(__file__).parents[2] / "templates"  # where a checkout keeps them
+
+
+@cache
+def environment() -> Environment:
+    return Environment(
+        loader=FileSystemLoader([PACKAGED, CHECKOUT]),
+        undefined=StrictUndefined,  # a misspelt name is an error, not an empty string
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+
+
+def render(template: str, view: object) -> str:
+    return environment().get_template(template).render(k=view)

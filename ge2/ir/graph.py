@@ -1,0 +1,145 @@
+"""The graph of a traced function: a straight line of equations in SSA form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ge2.base.dtypes import PYTHON
+from ge2.base.source import Source
+from ge2.ir.op import Op
+from ge2.ir.types import ArrayType
+from ge2.ir.value import Number
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Var:
+    """A value computed once. Compared by identity; named only when printed."""
+
+    type: ArrayType
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Literal:
+    """A scalar constant, written into the equation that uses it; a Python number is a weak one.
+
+    Two literals are equal if they have the same bits: 0.0 and -0.0 differ, and a NaN equals itself.
+    """
+
+    value: np.generic | Number
+    type: ArrayType
+
+    @staticmethod
+    def of(value: np.generic | Number) -> Literal:
+        weak = PYTHON.get(type(value))
+        if weak is not None:
+            return Literal(value, ArrayType((), weak, weak=True))
+        assert isinstance(value, np.generic)
+        return Literal(value, ArrayType((), value.dtype))
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        bits = self.value.tobytes() if isinstance(self.value, np.generic) else repr(self.value)
+        return (bits, self.type)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+Atom = Var | Literal
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Eqn:
+    """`outs = op inputs`, and the user's line it came from."""
+
+    op: Op
+    inputs: tuple[Atom, ...]
+    outs: tuple[Var, ...]
+    source: Source | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """Equations from inputs to outputs. The first `consts` inputs stand for captured arrays.
+
+    Two graphs are equal if they are the same but for the names of their values and the lines they came from.
+    """
+
+    inputs: tuple[Var, ...]
+    eqns: tuple[Eqn, ...]
+    outputs: tuple[Atom, ...]
+    consts: int = 0
+    _key: list[tuple[object, ...]] = field(default_factory=list, repr=False)  # worked out once, when asked for
+
+    def __call__(self, *args: Any) -> list[Any]:
+        """Interprets the graph with whatever meaning is current."""
+        env: dict[Var, Any] = dict(zip(self.inputs, args, strict=True))
+        for eqn in self.eqns:
+            ys = eqn.op(*read(env, eqn.inputs))
+            env.update(zip(eqn.outs, ys if eqn.op.several else (ys,), strict=True))
+        return read(env, self.outputs)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Its canonical form: values are numbered in the order in which they are made."""
+        if not self._key:
+            self._key.append(canonical(self))
+        return self._key[0]
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Graph) and self.key == other.key)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __str__(self) -> str:
+        from ge2.ir.text import write
+
+        return write(self)
+
+
+def canonical(graph: Graph) -> tuple[object, ...]:
+    number: dict[Var, int] = {}
+
+    def new(values: Iterable[Var]) -> tuple[ArrayType, ...]:
+        types = []
+        for v in values:
+            number[v] = len(number)
+            types.append(v.type)
+        return tuple(types)
+
+    def old(atoms: Iterable[Atom]) -> tuple[object, ...]:
+        return tuple(number[a] if isinstance(a, Var) else a for a in atoms)
+
+    inputs = new(graph.inputs)
+    eqns = tuple((e.op, old(e.inputs), new(e.outs)) for e in graph.eqns)
+    return (graph.consts, inputs, eqns, old(graph.outputs))
+
+
+def read(env: Mapping[Var, Any], atoms: Sequence[Atom]) -> list[Any]:
+    return [env[a] if type(a) is Var else a.value for a in atoms]  # type: ignore[union-attr]
+
+
+def rename(env: Mapping[Var, Atom], atoms: Iterable[Atom]) -> tuple[Atom, ...]:
+    """The atoms as `env` calls them; those it does not know keep their name."""
+    return tuple(env.get(a, a) if type(a) is Var else a for a in atoms)  # type: ignore[arg-type]
+
+
+def without_dead_code(graph: Graph) -> Graph:
+    """Only what the outputs need, and what has an effect."""
+    live: set[Atom] = {a for a in graph.outputs if type(a) is Var}
+    kept: list[Eqn] = []
+    for eqn in reversed(graph.eqns):
+        if eqn.op.effect or not live.isdisjoint(eqn.outs):
+            live.update(a for a in eqn.inputs if type(a) is Var)
+            kept.append(eqn)
+    if len(kept) == len(graph.eqns):
+        return graph
+    return Graph(graph.inputs, tuple(reversed(kept)), graph.outputs, graph.consts)

@@ -1,0 +1,153 @@
+"""What an operation is: one frozen value that holds its parameters and all of its rules."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import numpy as np
+
+from ge2.base.dtypes import PYTHON
+from ge2.base.errors import NoRuleError
+from ge2.ir.types import ArrayType, type_of
+from ge2.ir.value import Value
+
+if TYPE_CHECKING:
+    from ge2.ir.graph import Graph
+
+Axis = int | None  # the axis a value is batched along; None for one shared value
+Batched = tuple[Sequence[Value], Sequence[Axis]]
+Cotangents = Sequence[Value | None]  # None is zero throughout
+Flags = tuple[bool, ...]
+
+
+class Lowering:
+    """How an operation reaches a kernel: data that `codegen` reads, never code it calls."""
+
+    __slots__ = ()
+
+
+class Op(ABC):
+    """An operation with its parameters, for example `ReduceSum(axes=(1,))`.
+
+    Subclasses are abstract (a family of operations) or final (one operation); a final class is a frozen
+    dataclass, so two equal operations are interchangeable and an operation can be part of a cache key.
+    """
+
+    __slots__ = ()
+    name: str
+    lowering: Lowering | None = None
+    effect: str | None = None  # an equation with an effect is never dropped, merged or reordered
+    several: ClassVar[bool] = False  # whether calling it gives a tuple of results rather than one
+    linear: ClassVar[bool] = False  # whether it is linear in all of its inexact inputs together
+
+    @abstractmethod
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        """The types of the results, or a TypeRuleError that says what was wrong."""
+
+    @abstractmethod
+    def reference(self, *arrays: Any) -> Any:
+        """The meaning, in numpy; a tuple if there are `several` results. Every kernel is judged against it."""
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        """The cotangent of each input, given those of the results; None for zero or where none is wanted."""
+        raise NoRuleError(f"{self.name} has no derivative", fix="ge2.lax.stop_gradient(x), or ge2.custom_vjp")
+
+    def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
+        """The tangent of each result, given those of the inputs. Left out, it is the transpose of `vjp`."""
+        raise NoRuleError(f"{self.name} has no forward derivative", fix="ge2.custom_jvp")
+
+    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        """The operation over one more axis of that size: the results, and where each has the new axis."""
+        raise NoRuleError(f"{self.name} cannot be batched", fix="a Python loop over the axis")
+
+    def __call__(self, *args: Any) -> Any:
+        ys = _current.get().apply(self, args)
+        return tuple(ys) if self.several else ys[0]
+
+    def params(self) -> dict[str, Any]:
+        """Its parameters by name, as the text form prints them."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.repr and f.name != "name"}  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Derive(Protocol):
+    """Derivatives and batches of graphs, handed to the rules of operations that hold graphs."""
+
+    def vjp(self, graph: Graph, wanted: Flags) -> tuple[Graph, Graph, int]:
+        """(inputs) -> (outputs, residuals); (residuals, cotangents) -> cotangents of the wanted inputs; how many residuals."""
+
+    def jvp(self, graph: Graph, active: Flags) -> Graph:
+        """(inputs, tangents of the active ones) -> (outputs, tangents of all outputs)."""
+
+    def batch(self, graph: Graph, batched: Flags, size: int, out: Flags | None = None) -> tuple[Graph, Flags]:
+        """The graph over a new leading axis of the batched inputs, and which outputs have it; `out` forces those."""
+
+
+class GraphOp(Op):
+    """An operation that holds graphs; its rules are handed `derive`.
+
+    Before reverse mode reads an equation's results, the operation may become one that also yields what its
+    cotangents need (`saving`); `vjp` is then asked of that one.
+    """
+
+    __slots__ = ()
+    several: ClassVar[bool] = True
+
+    @abstractmethod
+    def graphs(self) -> tuple[Graph, ...]:
+        """The graphs it holds."""
+
+    def saving(self, wanted: Flags, derive: Derive) -> Op:
+        """The same operation with further results, the residuals of its derivative."""
+        return self
+
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
+        """The results and their tangents."""
+        raise NoRuleError(f"{self.name} has no forward derivative", fix="ge2.custom_jvp")
+
+    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        """As `batch`."""
+        raise NoRuleError(f"{self.name} cannot be batched", fix="a Python loop over the axis")
+
+
+class Interpreter(Protocol):
+    """Gives operations their meaning: compute them, record them, or match them."""
+
+    def apply(self, op: Op, args: Sequence[Any]) -> Sequence[Any]: ...
+
+
+class Evaluate:
+    """The meaning that holds when nothing else does: compute with the references, weak numbers staying weak."""
+
+    def apply(self, op: Op, args: Sequence[Any]) -> Sequence[Any]:
+        for x in args:
+            if hasattr(x, "escaped"):  # a traced value has no elements to compute with
+                raise x.escaped(op)
+        with np.errstate(all="ignore"):
+            ys = op.reference(*args)
+        ys = ys if op.several else (ys,)
+        if all(type(x) in PYTHON for x in args):
+            types = op.infer(*map(type_of, args))
+            return [np.asarray(y).item() if t.weak else y for y, t in zip(ys, types, strict=True)]
+        return ys  # type: ignore[no-any-return]
+
+
+_current: ContextVar[Interpreter] = ContextVar("interpreter", default=Evaluate())  # noqa: B039 it has no state
+current = _current.get
+
+
+@contextmanager
+def interpreting(interpreter: Interpreter) -> Iterator[Interpreter]:
+    """Runs the body with `interpreter` giving operations their meaning."""
+    token = _current.set(interpreter)
+    try:
+        yield interpreter
+    finally:
+        _current.reset(token)

@@ -1,0 +1,324 @@
+"""Graphs as text, in the form jaxprs have, and back.
+
+    { lambda ; a:f32[4,3]. let
+        b:f32[4,3] = tanh a
+      in (b,) }
+
+Captured arrays come before the semicolon. Literals carry their type (`2.0:f32[]`), weak types a tilde.
+A parameter is an int, float, bool, None, word, quoted string, dtype, type, tuple, or a graph.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from ast import literal_eval
+from collections.abc import Callable, Iterator, Mapping
+from string import ascii_lowercase
+from typing import Any
+
+import numpy as np
+
+from ge2.base.dtypes import COMPLEX, FLOAT64, INEXACT, LONG, known, python_type, short
+from ge2.base.errors import ParseError
+from ge2.ir.graph import Atom, Eqn, Graph, Literal, Var
+from ge2.ir.op import Op
+from ge2.ir.types import ArrayType
+
+KEPT = frozenset(("in", "let", "lambda", "inf", "nan"))  # words of the text form, never names of values
+WORDS = {"None": None, "True": True, "False": False}
+STEP = "  "
+
+
+def spell() -> Iterator[str]:
+    """a, b, ..., z, ba, bb, ...: numbers in base 26."""
+    for n in itertools.count():
+        name = ""
+        while True:
+            n, digit = divmod(n, 26)
+            name = ascii_lowercase[digit] + name
+            if not n:
+                break
+        if name not in KEPT:
+            yield name
+
+
+class Names(dict[Var, str]):
+    """Names values in the order in which they are met."""
+
+    def __init__(self) -> None:
+        self._fresh = spell()
+
+    def __missing__(self, var: Var) -> str:
+        name = self[var] = next(self._fresh)
+        return name
+
+
+# ------------------------------------------------------------------------------------------------- writing
+
+
+def write(graph: Graph, indent: str = "", names: Names | None = None) -> str:
+    """The text of a graph."""
+    names = Names() if names is None else names
+    used = {a for e in graph.eqns for a in e.inputs if type(a) is Var} | set(graph.outputs)
+    bind = lambda v: f"{names[v]}:{v.type}"  # noqa: E731
+    consts = " ".join(map(bind, graph.inputs[: graph.consts]))
+    inputs = " ".join(map(bind, graph.inputs[graph.consts :]))
+    inner = indent + 2 * STEP
+    lines = [f"{{ lambda {consts + ' ' if consts else ''}; {inputs}. let" if inputs else f"{{ lambda {consts + ' ' if consts else ''};. let"]
+    for eqn in graph.eqns:
+        outs = " ".join(bind(v) if v in used else f"_:{v.type}" for v in eqn.outs)
+        ins = "".join(" " + atom_text(a, names) for a in eqn.inputs)
+        lines.append(f"{inner}{outs} = {op_text(eqn.op, inner)}{ins}")
+    outputs = ", ".join(atom_text(a, names) for a in graph.outputs)
+    return "\n".join([*lines, f"{indent}{STEP}in ({outputs}{',' if len(graph.outputs) == 1 else ''}) }}"])
+
+
+def atom_text(atom: Atom, names: Names) -> str:
+    return names[atom] if isinstance(atom, Var) else f"{number_text(atom.value)}:{atom.type}"
+
+
+def number_text(value: Any) -> str:
+    if isinstance(value, complex | np.complexfloating):
+        return f"({float(value.real)!r}, {float(value.imag)!r})"
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value))
+    if isinstance(value, int | np.integer):
+        return str(int(value))
+    return str(value) if isinstance(value, np.float32) else repr(float(value))
+
+
+def op_text(op: Op, indent: str = "") -> str:
+    params = sorted(op.params().items())
+    if not params:
+        return op.name
+    if not any(_holds_graph(v) for _, v in params):
+        return f"{op.name}[{' '.join(f'{k}={param_text(v)}' for k, v in params)}]"
+    inner = indent + STEP
+    body = "\n".join(f"{inner}{k}={param_text(v, inner)}" for k, v in params)
+    return f"{op.name}[\n{body}\n{indent}]"
+
+
+def param_text(value: Any, indent: str = "") -> str:
+    if isinstance(value, Graph):
+        return write(value, indent)
+    if isinstance(value, tuple):
+        if _holds_graph(value):
+            inner = indent + STEP
+            return "(\n" + "".join(f"{inner}{param_text(v, inner)},\n" for v in value) + f"{indent})"
+        return f"({', '.join(map(param_text, value))}{',' if len(value) == 1 else ''})"
+    if isinstance(value, np.dtype):
+        return short(value)
+    if isinstance(value, str):
+        plain = re.fullmatch(r"[A-Za-z_]\w*", value) and value not in LONG and value not in (*WORDS, *KEPT)
+        return value if plain else repr(value)
+    if value is None or isinstance(value, bool | int | float | ArrayType):
+        return str(value) if isinstance(value, ArrayType) else repr(value)
+    raise ParseError(f"a parameter of type {type(value).__name__} has no text form: {value!r}")
+
+
+def _holds_graph(value: Any) -> bool:
+    return isinstance(value, Graph) or (isinstance(value, tuple) and any(map(_holds_graph, value)))
+
+
+# ------------------------------------------------------------------------------------------------- parsing
+
+TOKEN = re.compile(
+    r"""\s*(?: (?P<number>[+-]?(?:inf|nan|\d+\.?\d*(?:e[+-]?\d+)?)(?![\w])) | (?P<word>[A-Za-z_][\w-]*)
+    | (?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*") | (?P<mark>[{}\[\]();:,.=~]) )""",
+    re.VERBOSE,
+)
+Table = Mapping[str, Callable[..., Op]]
+
+
+def parse(text: str, table: Table) -> Graph:
+    """The graph that a text stands for; `table` makes an operation from its name and parameters."""
+    parser = _Parser(text, table)
+    graph = parser.graph()
+    if parser.at < len(parser.tokens):
+        parser.fail("the end of the text")
+    return graph
+
+
+class _Parser:
+    def __init__(self, text: str, table: Table) -> None:
+        self.table, self.at = table, 0
+        self.tokens: list[tuple[str, str, int]] = []
+        at, text = 0, text.rstrip()
+        while at < len(text):
+            found = TOKEN.match(text, at)
+            if found is None or found.lastgroup is None:
+                raise ParseError(f"this is no part of a graph: {text[at : at + 20]!r}", where=_place(text, at))
+            self.tokens.append((found.lastgroup, found[found.lastgroup], found.start(found.lastgroup)))
+            at = found.end()
+        self.text = text
+
+    # -- tokens
+
+    def peek(self, ahead: int = 0) -> str:
+        return self.tokens[self.at + ahead][1] if self.at + ahead < len(self.tokens) else ""
+
+    def kind(self) -> str:
+        return self.tokens[self.at][0] if self.at < len(self.tokens) else "end"
+
+    def take(self) -> str:
+        token = self.peek()
+        self.at += 1
+        return token
+
+    def skip(self, token: str) -> bool:
+        if self.peek() == token and self.kind() != "string":
+            self.at += 1
+            return True
+        return False
+
+    def expect(self, token: str) -> None:
+        if not self.skip(token):
+            self.fail(repr(token))
+
+    def word(self) -> str:
+        if self.kind() != "word":
+            self.fail("a name")
+        return self.take()
+
+    def fail(self, wanted: str) -> None:
+        place = self.tokens[self.at][2] if self.at < len(self.tokens) else len(self.text)
+        raise ParseError(f"expected {wanted}, found {self.peek()!r}", where=_place(self.text, place))
+
+    # -- graphs
+
+    def graph(self) -> Graph:
+        names: dict[str, Var] = {}
+        self.expect("{")
+        self.expect("lambda")
+        consts = self.binders(names, ";")
+        inputs = self.binders(names, ".")
+        self.expect("let")
+        eqns = []
+        while self.peek() != "in" or self.peek(1) == ":":
+            eqns.append(self.eqn(names))
+        self.expect("in")
+        self.expect("(")
+        outputs = []
+        while not self.skip(")"):
+            outputs.append(self.atom(names))
+            self.skip(",")
+        self.expect("}")
+        return Graph((*consts, *inputs), tuple(eqns), tuple(outputs), len(consts))
+
+    def binders(self, names: dict[str, Var], end: str) -> list[Var]:
+        found = []
+        while not self.skip(end):
+            found.append(self.binder(names))
+        return found
+
+    def binder(self, names: dict[str, Var]) -> Var:
+        name = self.word()
+        self.expect(":")
+        var = Var(self.type())
+        if name in names:
+            self.fail(f"a name other than {name}, which is taken")
+        if name != "_":
+            names[name] = var
+        return var
+
+    def eqn(self, names: dict[str, Var]) -> Eqn:
+        outs = []
+        fresh: dict[str, Var] = {}
+        while not self.skip("="):
+            outs.append(self.binder(fresh))
+        op = self.op()
+        inputs = []
+        while not self.ends_eqn():
+            inputs.append(self.atom(names))
+        names.update(fresh)
+        return Eqn(op, tuple(inputs), tuple(outs))
+
+    def ends_eqn(self) -> bool:
+        """At `in`, at the end, or at the first binder of the next equation: only binders have `name :`."""
+        if self.kind() != "word":
+            return self.kind() == "end" or self.peek() == "="
+        return self.peek() == "in" or self.peek(1) == ":" and self.peek() not in WORDS
+
+    def op(self) -> Op:
+        at, name, params = self.at, self.word(), {}
+        if self.skip("["):
+            while not self.skip("]"):
+                key = self.word()
+                self.expect("=")
+                params[key] = self.param()
+        make = self.table.get(name)
+        if make is None:
+            self.at = at
+            self.fail("the name of an operation")
+        try:
+            return make(**params)  # type: ignore[misc]
+        except TypeError as error:
+            self.at = at
+            raise ParseError(f"{name} does not take these parameters: {error}", where=_place(self.text, self.tokens[at][2])) from None
+
+    def atom(self, names: dict[str, Var]) -> Atom:
+        if self.kind() == "word" and self.peek() not in WORDS:
+            name = self.take()
+            if name not in names:
+                self.at -= 1
+                self.fail("a value that is defined above")
+            return names[name]
+        value = self.param()
+        self.expect(":")
+        return literal(value, self.type())
+
+    def type(self) -> ArrayType:
+        weak = self.skip("~")
+        dtype = LONG.get(self.word())
+        if dtype is None:
+            self.at -= 1
+            self.fail("a dtype")
+        assert dtype is not None and known(dtype)
+        self.expect("[")
+        shape = []
+        while not self.skip("]"):
+            shape.append(int(self.take()))
+            self.skip(",")
+        return ArrayType(tuple(shape), dtype, weak)
+
+    def param(self) -> Any:
+        kind, token = self.kind(), self.peek()
+        if kind == "number":
+            self.at += 1
+            return int(token) if re.fullmatch(r"[+-]?\d+", token) else float(token)
+        if kind == "string":
+            self.at += 1
+            return literal_eval(token)
+        if token == "{":
+            return self.graph()
+        if token == "(":
+            return self.tuple()
+        if token == "~" or (token in LONG and self.peek(1) == "["):
+            return self.type()
+        word = self.word()
+        return LONG[word] if word in LONG else WORDS.get(word, word)
+
+    def tuple(self) -> tuple[Any, ...]:
+        self.expect("(")
+        items = []
+        while not self.skip(")"):
+            items.append(self.param())
+            self.skip(",")
+        return tuple(items)
+
+
+def literal(value: Any, type: ArrayType) -> Literal:
+    """A literal of that type from the numbers its text was made of."""
+    if isinstance(value, tuple):
+        value = complex(*value)
+    if type.weak:
+        return Literal(python_type(type.dtype)(value), type)
+    if type.dtype in COMPLEX or type.dtype not in INEXACT:
+        return Literal(type.dtype.type(value), type)
+    return Literal(np.asarray(value, FLOAT64).astype(type.dtype)[()], type)
+
+
+def _place(text: str, at: int) -> str:
+    line = text.count("\n", 0, at) + 1
+    return f"line {line}, column {at - text.rfind(chr(10), 0, at)}"

@@ -1,0 +1,290 @@
+"""Arrays that are made: of numbers, of ranges, of lists of values.
+
+While a function is traced they are recorded as operations, so a large array of zeros is no constant of the graph.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+from ge2.base.dtypes import BOOL, FLOAT64, INEXACT, INTEGERS, PYTHON
+from ge2.base.errors import ConcretizationTypeError, InputError
+from ge2.base.source import here
+from ge2.ir import Dims, type_of
+from ge2.numpy import elementwise as e
+from ge2.numpy.promotion import (
+    array as value_of,
+)
+from ge2.numpy.promotion import (
+    as_dtype,
+    broadcast,
+    cast,
+    check_known,
+    common_dtype,
+    common_shape,
+    fresh,
+    lift,
+    number,
+    one_axis,
+    reshape,
+    strong,
+)
+from ge2.ops import elementwise as ops
+from ge2.ops.shape import BroadcastInDim, Concatenate, Iota
+
+INT32 = np.dtype(np.int32)
+
+
+def owned(y: Any) -> Any:
+    """The array, writable and its own, if it was computed here and now."""
+    return y.copy() if type(y) is np.ndarray and not y.flags.writeable else y
+
+
+def as_shape(shape: Any) -> Dims:
+    """A shape from an integer or a sequence of them."""
+    sizes = shape if isinstance(shape, tuple | list) else np.asarray(shape).reshape(-1).tolist() if type(shape) is np.ndarray else (shape,)
+    try:
+        found = tuple([operator.index(n) for n in sizes])
+    except TypeError as error:
+        if any(hasattr(n, "type") for n in sizes):
+            raise
+        raise InputError(f"a shape is made of integers; got {shape!r}", where=here(), fix=f"int({shape!r})") from error
+    if any(n < 0 for n in found):
+        raise InputError(f"negative dimensions are not allowed: {found}", where=here(), fix="sizes of at least 0")
+    return found
+
+
+def only_numpy(**given: Any) -> None:
+    """Arguments that NumPy takes and that mean nothing here unless left at their defaults."""
+    for name, value in given.items():
+        if value is not None and not (name == "device" and value == "cpu") and not (name == "order" and value in "CKA"):
+            raise InputError(f"{name}={value!r} is not supported", where=here(), fix=f"leave out {name}=")
+
+
+# -------------------------------------------------------------------------------------- from values
+
+
+def array(object: Any, dtype: Any = None, *, copy: bool | None = True, order: str = "K", subok: bool = False,
+          ndmin: int = 0, like: Any = None) -> Any:  # fmt: skip
+    """An array of the given elements, as `numpy.array`; lists may hold traced values.
+
+    >>> array([1, np.float32(2)])
+    array([1., 2.])
+    """
+    only_numpy(like=like)
+    x = value_of(object)
+    x = x if dtype is None else cast(x, as_dtype(dtype))
+    if isinstance(x, np.generic):
+        x = np.asarray(x)
+    ndim = type_of(x).ndim
+    if ndim < ndmin:
+        x = reshape(x, (1,) * (ndmin - ndim) + type_of(x).shape)
+    return fresh(x) if copy and x is object else x
+
+
+def asarray(a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: bool | None = None, like: Any = None) -> Any:
+    """The argument as an array, itself if it is one, as `numpy.asarray`; lists may hold traced values."""
+    only_numpy(device=device)
+    return array(a, dtype, copy=bool(copy), like=like)
+
+
+def asanyarray(a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: bool | None = None, like: Any = None) -> Any:
+    """As `asarray`: ge2 knows no subclasses of arrays."""
+    return asarray(a, dtype, order, device=device, copy=copy, like=like)
+
+
+def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Any:
+    """The argument as an array of at least one axis; layout is the compiler's business."""
+    return array(a, dtype, copy=False, ndmin=1, like=like)
+
+
+# ------------------------------------------------------------------------------------- of one number
+
+
+def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> Any:
+    """Everywhere `fill_value`, which may be traced and is broadcast, as `numpy.full`."""
+    only_numpy(device=device, like=like)
+    shape, x = as_shape(shape), value_of(fill_value)
+    x = cast(x, type_of(x).dtype if dtype is None else as_dtype(dtype))
+    common_shape("full", (x, np.broadcast_to(np.int8(0), shape)))
+    y = broadcast(x, shape)
+    return owned(np.asarray(fresh(y) if y is fill_value else y) if not hasattr(y, "type") else y)
+
+
+def zeros(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> Any:
+    """Zeros, float64 unless `dtype` says otherwise.
+
+    >>> zeros((2, 2), int)
+    array([[0, 0],
+           [0, 0]])
+    """
+    return full(shape, 0, FLOAT64 if dtype is None else dtype, device=device, like=like)
+
+
+def ones(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> Any:
+    """Ones, float64 unless `dtype` says otherwise."""
+    return full(shape, 1, FLOAT64 if dtype is None else dtype, device=device, like=like)
+
+
+def empty(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> Any:
+    """Zeros: nothing in ge2 is left undefined."""
+    return zeros(shape, dtype, device=device, like=like)
+
+
+def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None,
+              *, device: Any = None) -> Any:  # fmt: skip
+    """`full` with the shape and dtype of `a`, each of which may be given, as `numpy.full_like`."""
+    t = type_of(strong(lift(a)))
+    return full(t.shape if shape is None else shape, fill_value, t.dtype if dtype is None else dtype, device=device)
+
+
+def zeros_like(a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:
+    """Zeros with the shape and dtype of `a`, each of which may be given."""
+    return full_like(a, 0, dtype, shape=shape, device=device)
+
+
+def ones_like(a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:
+    """Ones with the shape and dtype of `a`, each of which may be given."""
+    return full_like(a, 1, dtype, shape=shape, device=device)
+
+
+def empty_like(prototype: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:
+    """Zeros with the shape and dtype of `prototype`: nothing in ge2 is left undefined."""
+    return full_like(prototype, 0, dtype, shape=shape, device=device)
+
+
+# ------------------------------------------------------------------------------------------- ranges
+
+
+def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None, like: Any = None) -> Any:
+    """`start, start + step, ...` before `stop`, as `numpy.arange`; its length must not depend on traced values."""
+    only_numpy(device=device, like=like)
+    start, stop, step = (0, start, 1) if stop is None else (start, stop, 1 if step is None else step)
+    for name, x in (("start", start), ("stop", stop), ("step", step)):
+        if hasattr(x, "type") and not hasattr(x.type, "__call__"):
+            raise ConcretizationTypeError(
+                f"the length of arange would depend on {name}, which is traced {x.type}",
+                where=here(),
+                fix="start + step * np.arange(n) with a length n that is known",
+            )
+    kinds = [lift(x) for x in (start, stop, step)]
+    found = as_dtype(dtype) if dtype is not None else common_dtype(kinds)
+    if dtype is None and found == BOOL:
+        found = as_dtype(int)
+    length = len(np.arange(start, stop, step, dtype=None))
+    first, second = (np.asarray(n).astype(found)[()] for n in (start, start + step))
+    return ramp(length, first, second - first, found)
+
+
+def ramp(length: int, start: Any, step: Any, dtype: np.dtype) -> Any:
+    """`start + i * step` for each i below `length`."""
+    y = iota((length,), 0, dtype)
+    y = y if step == 1 else ops.MUL(y, dtype.type(step))
+    return owned(y if start == 0 else ops.ADD(y, dtype.type(start)))
+
+
+def iota(shape: Dims, axis: int, dtype: np.dtype) -> Any:
+    """The indices along one axis, in any dtype."""
+    return Iota(shape, axis, dtype)()
+
+
+def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None,
+             axis: int = 0, *, device: Any = None) -> Any:  # fmt: skip
+    """`num` numbers from `start` to `stop`, evenly spaced, as `numpy.linspace`; the ends may be traced."""
+    num = operator.index(num)
+    if num < 0:
+        raise InputError(f"Number of samples, {num}, must be non-negative.", where=here())
+    parts = num - 1 if endpoint else num
+    start, stop = e.multiply(start, 1.0), e.multiply(stop, 1.0)
+    own = common_dtype((start, stop))
+    shape = common_shape("linspace", (start, stop))
+    start, delta = broadcast(cast(start, own), shape), broadcast(cast(e.subtract(stop, start), own), shape)
+    counts = reshape(iota((num,), 0, own), (num, *(1,) * len(shape)))
+    step = e.divide(delta, parts) if parts else full(shape, np.nan, own)
+    y = e.add(e.multiply(counts, step if parts else delta), start)
+    if parts:  # where the step underflows, NumPy divides last
+        late = e.add(e.multiply(e.divide(counts, parts), delta), start)
+        y = ops.WHERE(broadcast(e.equal(step, 0), (num, *shape)), late, y)
+    if endpoint and num > 1:
+        last = iota((num, *shape), 0, INT32)
+        y = ops.WHERE(ops.EQ(last, np.int32(num - 1)), broadcast(cast(stop, own), (num, *shape)), y)
+    y = moved(y, one_axis(axis, len(shape) + 1))
+    if dtype is not None:
+        target = as_dtype(dtype)
+        y = cast(e.floor(y) if target in INTEGERS else y, target)
+    return (y, step) if retstep else y
+
+
+def moved(y: Any, axis: int) -> Any:
+    """The array with its first axis at another place."""
+    from ge2.numpy.shape import moveaxis
+
+    return moveaxis(y, 0, axis)
+
+
+def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0) -> Any:
+    """`base` to the powers that `linspace` gives, as `numpy.logspace`."""
+    y = e.power(base, linspace(start, stop, num, endpoint, axis=axis))
+    return y if dtype is None else cast(y, as_dtype(dtype))
+
+
+def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Any:
+    """Numbers evenly spaced on a logarithmic scale; `start` and `stop` must be real and positive."""
+    y = e.exp(linspace(e.log(start), e.log(stop), num, endpoint, axis=axis))
+    return y if dtype is None else cast(y, as_dtype(dtype))
+
+
+# ----------------------------------------------------------------------------------------- matrices
+
+
+def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = float, order: str = "C", *, device: Any = None, like: Any = None) -> Any:
+    """Ones on the k-th diagonal, as `numpy.eye`."""
+    only_numpy(device=device, like=like)
+    shape = as_shape((N, N if M is None else M))
+    on = ops.EQ(ops.ADD(iota(shape, 0, INT32), np.int32(k)), iota(shape, 1, INT32))
+    return owned(cast(on, as_dtype(dtype)))
+
+
+def identity(n: int, dtype: Any = None, *, like: Any = None) -> Any:
+    """The square matrix with ones on its diagonal."""
+    return eye(n, dtype=float if dtype is None else dtype, like=like)
+
+
+def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = float, *, like: Any = None) -> Any:
+    """Ones at and below the k-th diagonal, as `numpy.tri`."""
+    only_numpy(like=like)
+    return owned(cast(below_diagonal(as_shape((N, N if M is None else M)), k), as_dtype(dtype)))
+
+
+def below_diagonal(shape: Dims, k: int) -> Any:
+    """Where column <= row + k, over the last two axes."""
+    rows, columns = iota(shape, len(shape) - 2, INT32), iota(shape, len(shape) - 1, INT32)
+    return ops.LE(columns, ops.ADD(rows, np.int32(k)))
+
+
+def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
+    """The indices of each axis of an array of that shape, stacked, or a tuple if `sparse`, as `numpy.indices`."""
+    shape, dtype = as_shape(dimensions), as_dtype(dtype)
+    if sparse:
+        one = lambda i, n: tuple([n if i == j else 1 for j in range(len(shape))])  # noqa: E731
+        return tuple([owned(reshape(iota((n,), 0, dtype), one(i, n))) for i, n in enumerate(shape)])
+    if not shape:
+        return zeros((0,), dtype)
+    return Concatenate(0)(*[reshape(iota(shape, i, dtype), (1, *shape)) for i in range(len(shape))])
+
+
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
+    """The powers of `x`, a column each, as `numpy.vander`."""
+    x = value_of(x)
+    (rows,) = type_of(x).shape
+    columns = rows if N is None else N
+    dtype = common_dtype((x, 0))
+    powers = iota((rows, columns), 1, as_dtype(int))
+    powers = powers if increasing else ops.SUB(np.int64(columns - 1), powers)
+    return cast(e.power(reshape(cast(x, dtype), (rows, 1)), powers), dtype)
+
+

@@ -1,0 +1,294 @@
+"""What every function does first: make values of its arguments, bring them to one dtype and one shape.
+
+A value is a traced value, an array, a NumPy scalar or a Python number. The dtypes are asked of NumPy's own
+ufuncs, so NEP 50 is not written down a second time; half types that NumPy does not know stand in as float16.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ge2.base.dtypes import (
+    BOOL,
+    EXTENDED,
+    FLOAT16,
+    FLOAT32,
+    HALF,
+    NUMBERS,
+    PYTHON,
+    SHORT,
+    known,
+    python_type,
+    short,
+)
+from ge2.base.errors import InputError, OutOfBoundsError, ShapeError, TypeRuleError
+from ge2.base.source import here
+from ge2.ir import ArrayType, Dims, type_of
+from ge2.ops.elementwise import ConvertElementType
+from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape
+
+Kind = np.dtype | type  # of an operand: its dtype, or the Python type of a weak one
+Axes = int | Sequence[int] | None
+
+
+# ------------------------------------------------------------------------------------------------- values
+
+
+class NotAValue(InputError):
+    """An operand of a class that NumPy knows nothing of."""
+
+
+def lift(x: Any) -> Any:
+    """The argument as a value: lists of values are stacked, whatever else NumPy takes becomes an array."""
+    kind = type(x)
+    if kind in PYTHON or kind is np.ndarray or isinstance(getattr(x, "type", None), ArrayType):
+        return x
+    if isinstance(x, np.generic):
+        return x
+    if isinstance(x, list | tuple):
+        return _stacked(x)
+    if isinstance(x, np.ma.MaskedArray):
+        raise InputError("a masked array is not supported", where=here(), fix="x.filled(value), or np.where(mask, ...)")
+    if isinstance(x, NUMBERS):
+        return next(t for t in NUMBERS if isinstance(x, t))(x)
+    if not isinstance(x, np.ndarray) and hasattr(x, "shape") and hasattr(x, "dtype"):
+        return x
+    if hasattr(x, "__array__") or isinstance(x, range):
+        return np.asarray(x)
+    raise NotAValue(f"{kind.__name__} is neither an array nor a number", where=here(), fix="np.asarray(x)")
+
+
+def _stacked(items: Sequence[Any]) -> Any:
+    values = [lift(x) for x in items]
+    if not any(hasattr(x, "type") for x in values):
+        return check_known(np.asarray(items))
+    values = [strong(x) for x in values]
+    shapes = {type_of(x).shape for x in values}
+    if len(shapes) > 1:
+        raise ShapeError(f"a list of arrays of different shapes: {listed(values)}", where=here(), fix="np.concatenate")
+    dtype = common_dtype(values)
+    (shape,) = shapes
+    return Concatenate(0)(*(reshape(cast(x, dtype), (1, *shape)) for x in values))
+
+
+def array(x: Any) -> Any:
+    """The argument as a value with a dtype of its own: a number becomes strong."""
+    x = strong(lift(x))
+    return x if type_of(x).dtype in SHORT else check_known(x)
+
+
+def strong(x: Any) -> Any:
+    """The value, with a Python number as NumPy's default dtype has it."""
+    kind = type(x)
+    if kind in PYTHON:
+        return integer(x) if kind is int else PYTHON[kind].type(x)
+    t = getattr(x, "type", None)
+    return ConvertElementType(t.dtype)(x) if t is not None and t.weak else x
+
+
+def fresh(x: Any) -> Any:
+    """The same value as an array of its own, so that writing to one leaves the other alone."""
+    return copy.copy(x)
+
+
+def integer(x: int) -> Any:
+    """As `np.asarray` reads a Python int: int64, or uint64 where only that holds it."""
+    return np.int64(x) if x < 2**63 else np.uint64(x)
+
+
+def check_known(x: Any) -> Any:
+    """The value, if its dtype is one that ge2 computes with."""
+    dtype = type_of(x).dtype
+    if not known(dtype):
+        raise InputError(f"arrays of dtype {dtype} are not supported", where=here(), fix=_instead(dtype))
+    return x
+
+
+def _instead(dtype: np.dtype) -> str:
+    if not dtype.isnative:
+        return "x.astype(x.dtype.newbyteorder('='))"
+    fixes = {"O": "np.asarray(x, dtype=float)", "M": "x.astype('int64')", "m": "x.astype('int64')"}
+    fixes |= {"f": "x.astype('float64')", "c": "x.astype('complex128')"}
+    return fixes.get(dtype.kind, "x.astype(float)")
+
+
+def listed(xs: Iterable[Any]) -> str:
+    return ", ".join(str(type_of(x)) for x in xs)
+
+
+# ------------------------------------------------------------------------------------------------- dtypes
+
+
+def cast(x: Any, dtype: np.dtype) -> Any:
+    """The value in that dtype, strong."""
+    if type(x) in PYTHON:
+        return number(x, dtype)
+    t = type_of(x)
+    return x if t.dtype == dtype and not t.weak else ConvertElementType(dtype)(x)
+
+
+def number(x: Any, dtype: np.dtype) -> Any:
+    """A Python number in that dtype; too large a float becomes infinite, too large an int is an error."""
+    if type(x) is not float:
+        return dtype.type(x)
+    with np.errstate(over="ignore"):
+        return dtype.type(x)
+
+
+def kind_of(t: ArrayType) -> Kind:
+    """How an operand takes part in promotion; Python bools are no weaker than NumPy's."""
+    return python_type(t.dtype) if t.weak and t.dtype != BOOL else t.dtype
+
+
+@lru_cache(maxsize=None)
+def resolve(ufunc: np.ufunc, kinds: tuple[Kind, ...], dtype: np.dtype | None = None) -> tuple[np.dtype, ...]:
+    """The dtypes that a ufunc casts its operands to, then those of its results."""
+    given = [k for k in (*kinds, dtype) if isinstance(k, np.dtype)]
+    for k in given:
+        if not known(k):
+            raise InputError(f"{ufunc.__name__} of arrays of dtype {k} is not supported", fix=_instead(k))
+    halves = {k for k in given if k in HALF}
+    if halves <= {FLOAT16}:
+        return _resolve(ufunc, kinds, dtype)
+    stand_in = FLOAT16 if len(halves) == 1 else FLOAT32  # half types of two kinds meet in float32
+    replaced = tuple(stand_in if k in halves else k for k in kinds)
+    found = _resolve(ufunc, replaced, stand_in if dtype in halves else dtype)
+    half = next(iter(halves)) if len(halves) == 1 else FLOAT32
+    return tuple(half if d == FLOAT16 else d for d in found)
+
+
+def _resolve(ufunc: np.ufunc, kinds: tuple[Kind, ...], dtype: np.dtype | None) -> tuple[np.dtype, ...]:
+    asked = {} if dtype is None else {"signature": (*(None,) * ufunc.nin, *(dtype,) * ufunc.nout)}
+    try:
+        return ufunc.resolve_dtypes((*kinds, *(None,) * ufunc.nout), **asked)  # type: ignore[no-any-return,attr-defined]
+    except TypeError as error:
+        names = ", ".join(k.name if isinstance(k, np.dtype) else f"Python {k.__name__}" for k in kinds)
+        raise TypeRuleError(f"{ufunc.__name__} of {names}: {error}", fix="x.astype") from None
+
+
+@lru_cache(maxsize=None)
+def result_of(kinds: tuple[Kind, ...]) -> np.dtype:
+    """The dtype that holds operands of those kinds, as `np.result_type`."""
+    halves = {k for k in kinds if k in HALF}
+    if halves <= {FLOAT16}:
+        return np.result_type(*(k(0) if isinstance(k, type) else k for k in kinds))
+    half = next(iter(halves)) if len(halves) == 1 else FLOAT32
+    stand_in = FLOAT16 if len(halves) == 1 else FLOAT32
+    found = np.result_type(*(stand_in if k in halves else k(0) if isinstance(k, type) else k for k in kinds))
+    return half if found == FLOAT16 else found
+
+
+def common_dtype(xs: Iterable[Any]) -> np.dtype:
+    """The dtype that holds all of the values; weak ones yield."""
+    return result_of(tuple(kind_of(type_of(check_known(x))) for x in xs))
+
+
+def as_dtype(dtype: Any) -> np.dtype:
+    """A dtype from whatever NumPy takes for one, if ge2 computes with it.
+
+    >>> as_dtype(float)
+    dtype('float64')
+    """
+    found = np.dtype(dtype)
+    if not known(found):
+        raise InputError(f"dtype {found} is not supported", where=here(), fix=" or ".join(map(short, SHORT)))
+    return found
+
+
+# ------------------------------------------------------------------------------------------------- shapes
+
+
+@lru_cache(maxsize=4096)
+def _broadcast_shapes(shapes: tuple[Dims, ...]) -> Dims | None:
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        return None
+
+
+def common_shape(name: str, xs: Sequence[Any]) -> Dims:
+    """The shape that the values broadcast to."""
+    shapes = tuple([type_of(x).shape for x in xs])
+    shape = _broadcast_shapes(shapes)
+    if shape is None:
+        fix = "x.reshape, or x[..., None] for a new axis of size 1: sizes are compared from the last axis on"
+        raise ShapeError(f"{name}: {listed(xs)} do not broadcast to one shape", where=here(), fix=fix)
+    return shape
+
+
+def reshape(x: Any, shape: Dims) -> Any:
+    return x if type_of(x).shape == shape else Reshape(shape)(x)
+
+
+def broadcast(x: Any, shape: Dims) -> Any:
+    """The strong value, repeated along axes of size 1 and new leading axes."""
+    own = type_of(x).shape
+    if own == shape:
+        return x
+    new = len(shape) - len(own)
+    kept = [i for i, n in enumerate(own) if n == shape[new + i]]
+    x = reshape(x, tuple([own[i] for i in kept]))
+    return BroadcastInDim(shape, tuple([new + i for i in kept]))(x)
+
+
+def one_axis(axis: Any, ndim: int, what: Any = None) -> int:
+    """The axis, counted from the first; `what` is the value whose axis it is."""
+    try:
+        found = axis.__index__()
+    except (AttributeError, TypeError):
+        raise InputError(f"an axis is an integer; got {axis!r}", where=here()) from None
+    if not -ndim <= found < ndim:
+        of = f" of {type_of(what)}" if what is not None else ""
+        raise OutOfBoundsError(f"axis {found} is out of bounds for array of dimension {ndim}{of}", where=here())
+    return int(found % ndim)
+
+
+def all_axes(axis: Axes, ndim: int, what: Any = None) -> Dims:
+    """The axes in rising order; None stands for all."""
+    if axis is None:
+        return tuple(range(ndim))
+    if not isinstance(axis, tuple | list):
+        return (one_axis(axis, ndim, what),)
+    found = sorted(one_axis(a, ndim, what) for a in axis)
+    if len(set(found)) < len(found):
+        raise ShapeError(f"duplicate value in 'axis': {tuple(axis)}", where=here())
+    return tuple(found)
+
+
+# ------------------------------------------------------------------------------------------------- functions
+
+
+def fit(x: Any, dtype: np.dtype, shape: Dims) -> Any:
+    """An operand of an elementwise operation: of that dtype, and of that shape or a scalar."""
+    if type(x) in PYTHON:
+        return number(x, dtype)
+    t = type_of(x)
+    if t.dtype != dtype:
+        x = ConvertElementType(dtype)(x)
+    return x if t.shape == shape or not t.shape else broadcast(x, shape)
+
+
+def weakly(x: Any, dtype: np.dtype) -> Any:
+    """A weak operand in another of the dtypes that Python numbers have."""
+    if type(x) in PYTHON:
+        return python_type(dtype)(x)
+    return x if x.type.dtype == dtype else ConvertElementType(dtype, weak=True)(x)
+
+
+def elementwise(ufunc: np.ufunc, op: Callable[..., Any], xs: Sequence[Any], dtype: np.dtype | None = None) -> Any:
+    """The operation on operands promoted as the ufunc does; weak if all of them are."""
+    xs = [lift(x) for x in xs]
+    types = [type_of(x) for x in xs]
+    dtypes = resolve(ufunc, tuple([kind_of(t) for t in types]), dtype)
+    if all([t.weak for t in types]) and all(d in WEAK for d in dtypes):
+        return op(*[weakly(x, d) for x, d in zip(xs, dtypes, strict=False)])
+    shape = common_shape(ufunc.__name__, xs)
+    return op(*[fit(x, d, shape) for x, d in zip(xs, dtypes, strict=False)])
+
+
+WEAK = frozenset(PYTHON.values())

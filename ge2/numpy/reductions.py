@@ -1,0 +1,360 @@
+"""Functions that fold axes away: sums and products, extremes, moments, counts."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ge2.base.dtypes import BOOL, COMPLEX, FLOAT32, FLOAT64, HALF, INEXACT, INTEGERS
+from ge2.base.errors import ShapeError
+from ge2.base.source import here
+from ge2.ir import Dims, type_of
+from ge2.numpy import elementwise as e
+from ge2.numpy.composite import choose_by, no_out, real
+from ge2.numpy.promotion import Axes, all_axes, array, as_dtype, broadcast, cast, fresh, one_axis, reshape
+from ge2.ops import elementwise as ops
+from ge2.ops.reduce import ArgMax, ArgMin, ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceSum
+from ge2.ops.shape import StopGradient
+
+UNSET: Any = np._NoValue  # type: ignore[attr-defined]
+UINT64, INT64 = np.dtype(np.uint64), np.dtype(np.int64)
+
+
+def with_ones(shape: Dims, axes: Dims) -> Dims:
+    """The shape with those axes kept at size 1."""
+    return tuple([1 if i in axes else n for i, n in enumerate(shape)])
+
+
+def finish(y: Any, shape: Dims, axes: Dims, keepdims: Any) -> Any:
+    """A reduction's result, its axes kept at size 1 where asked."""
+    return reshape(y, with_ones(shape, axes)) if keepdims and keepdims is not UNSET else y
+
+
+def is_set(x: Any) -> bool:
+    return x is not UNSET and x is not None
+
+
+def masked(x: Any, where: Any, other: Any) -> Any:
+    """The array, its elements outside the mask replaced by a number that does not matter to the reduction."""
+    if where is True or where is UNSET:
+        return x
+    mask = broadcast(e.truth(array(where)), type_of(x).shape)
+    return choose_by(mask, x, type_of(x).dtype.type(other))
+
+
+def wide(dtype: np.dtype) -> np.dtype:
+    """The dtype of a sum: small integers and bools widen to 64 bits, as in NumPy."""
+    if dtype == BOOL or (dtype in INTEGERS and dtype.kind == "i"):
+        return INT64
+    return UINT64 if dtype in INTEGERS else dtype
+
+
+# ------------------------------------------------------------------------------------ sums and extremes
+
+
+def accumulate(name: str, op: Callable[..., Any], merge: Any, unit: int) -> Callable[..., Any]:
+    def function(
+        a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, keepdims: Any = False,
+        initial: Any = UNSET, where: Any = True,
+    ) -> Any:  # fmt: skip
+        no_out(name, out)
+        x = array(a)
+        t = type_of(x)
+        x = cast(x, as_dtype(dtype) if dtype is not None else wide(t.dtype))
+        axes = all_axes(axis, t.ndim, x)
+        x = masked(x, where, unit)
+        y = op(axes)(x) if axes else fresh(x)
+        y = merge(y, cast(array(initial), type_of(x).dtype)) if is_set(initial) else y
+        return finish(y, t.shape, axes, keepdims)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""The {"sum" if unit == 0 else "product"} over the given axes, as `numpy.{name}`.
+
+    Integers widen to 64 bits; half types are accumulated in float32, rounded once, and keep their dtype.
+    """
+    return function
+
+
+def extreme(name: str, op: Callable[..., Any], merge: Any) -> Callable[..., Any]:
+    def function(
+        a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, initial: Any = UNSET, where: Any = True
+    ) -> Any:
+        no_out(name, out)
+        x = array(a)
+        t = type_of(x)
+        axes = all_axes(axis, t.ndim, x)
+        first = cast(array(initial), t.dtype) if is_set(initial) else None
+        if where is not True and where is not UNSET:
+            if first is None:
+                what = f"reduction operation '{name}' does not have an identity, so to use a where mask one has to specify 'initial'"
+                raise ShapeError(what, where=here(), fix=f"{name}(x, initial=..., where=mask)")
+            x = choose_by(broadcast(e.truth(array(where)), t.shape), x, first)
+        if builtins.any([t.shape[i] == 0 for i in axes]):
+            return _extreme_of_nothing(name, x, axes, first, keepdims)
+        y = op(axes)(x) if axes else fresh(x)
+        y = merge(y, first) if first is not None else y
+        return finish(y, t.shape, axes, keepdims)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"The {name[-3:]}imum over the given axes, NaN where one is among them, as `numpy.{name}`."
+    return function
+
+
+def _extreme_of_nothing(name: str, x: Any, axes: Dims, first: Any, keepdims: Any) -> Any:
+    shape = type_of(x).shape
+    left = tuple([n for i, n in enumerate(shape) if i not in axes])
+    if first is None and math.prod(left):
+        what = f"zero-size array to reduction operation {name}imum which has no identity: {type_of(x)} over axes {axes}"
+        raise ShapeError(what, where=here(), fix="initial=")
+    y = broadcast(first if first is not None else type_of(x).dtype.type(0), left)
+    return finish(y, shape, axes, keepdims)
+
+
+def truth_of(name: str, op: Callable[..., Any], unit: bool) -> Callable[..., Any]:
+    def function(a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, *, where: Any = True) -> Any:
+        no_out(name, out)
+        x = e.truth(array(a))
+        shape = type_of(x).shape
+        axes = all_axes(axis, len(shape), x)
+        x = masked(x, where, unit)
+        return finish(op(axes)(x) if axes else fresh(x), shape, axes, keepdims)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Whether {name} elements along the given axes are true, as `numpy.{name}`."
+    return function
+
+
+# fmt: off
+sum  = accumulate("sum",  ReduceSum,  e.add,      0)
+prod = accumulate("prod", ReduceProd, e.multiply, 1)
+max  = extreme("max", ReduceMax, e.maximum)
+min  = extreme("min", ReduceMin, e.minimum)
+any  = truth_of("any", ReduceOr,  False)
+all  = truth_of("all", ReduceAnd, True)
+# fmt: on
+amax, amin = max, min
+
+
+def ptp(a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False) -> Any:
+    """The largest minus the smallest, as `numpy.ptp`."""
+    no_out("ptp", out)
+    return e.subtract(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))
+
+
+def count_nonzero(a: Any, axis: Axes = None, *, keepdims: Any = False) -> Any:
+    """How many elements are not zero, as int64."""
+    return sum(e.truth(array(a)), axis, keepdims=keepdims)
+
+
+def arg_extreme(name: str, op: Callable[..., Any]) -> Callable[..., Any]:
+    def function(a: Any, axis: int | None = None, out: Any = None, *, keepdims: Any = False) -> Any:
+        no_out(name, out)
+        x = array(a)
+        shape = type_of(x).shape
+        axes = tuple(range(len(shape))) if axis is None else (one_axis(axis, len(shape), x),)
+        x = reshape(x, (math.prod(shape),)) if axis is None else x
+        at = 0 if axis is None else axes[0]
+        if type_of(x).shape[at] == 0:
+            raise ShapeError(f"attempt to get {name} of an empty sequence: {type_of(x)}", where=here(), fix="a test of x.size")
+        return finish(op(at)(x), shape, axes, keepdims)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"The index of the first {name[3:]}imum along an axis, or of the flattened array; NaN wins, as in `numpy.{name}`."
+    return function
+
+
+argmax, argmin = arg_extreme("argmax", ArgMax), arg_extreme("argmin", ArgMin)
+
+
+# ------------------------------------------------------------------------------------------------ moments
+
+
+def count(x: Any, axes: Dims, where: Any, keepdims: bool = False) -> Any:
+    """How many elements go into each result: a number, or an array where a mask chooses."""
+    shape = type_of(x).shape
+    if where is True or where is UNSET:
+        return math.prod([shape[i] for i in axes])
+    mask = broadcast(e.truth(array(where)), shape)
+    return sum(mask, axes, keepdims=keepdims)
+
+
+def moment_dtypes(dtype: np.dtype, asked: Any) -> tuple[np.dtype, np.dtype]:
+    """In which dtype a mean is computed, and of which it is."""
+    if asked is not None:
+        own = as_dtype(asked)
+        return (FLOAT32 if own in HALF else own), own
+    if dtype not in INEXACT:
+        return FLOAT64, FLOAT64
+    return (FLOAT32 if dtype in HALF else dtype), dtype
+
+
+def mean(a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True) -> Any:
+    """The arithmetic mean, as `numpy.mean`: float64 for integers, half types computed in float32.
+
+    >>> mean([[1, 2], [3, 4]], axis=0)
+    array([2., 3.])
+    """
+    no_out("mean", out)
+    x = array(a)
+    work, own = moment_dtypes(type_of(x).dtype, dtype)
+    axes = all_axes(axis, type_of(x).ndim, x)
+    total = sum(cast(x, work), axes, keepdims=keepdims, where=where)
+    return cast(divided(total, count(x, axes, where, is_set(keepdims) and bool(keepdims))), own)
+
+
+def divided(total: Any, number: Any) -> Any:
+    """A sum by a count, in the dtype of the sum where that is inexact, as NumPy's mean does."""
+    dtype = type_of(total).dtype
+    if dtype not in INEXACT:
+        return e.divide(total, number)
+    return ops.DIV(total, dtype.type(number) if isinstance(number, int) else cast(number, dtype))
+
+
+def var(
+    a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False,
+    *, where: Any = True, mean: Any = UNSET, correction: Any = UNSET,
+) -> Any:  # fmt: skip
+    """The mean of the squared distances from the mean, as `numpy.var`; `correction` is another name for `ddof`."""
+    no_out("var", out)
+    x = array(a)
+    shape = type_of(x).shape
+    work, own = moment_dtypes(type_of(x).dtype, dtype)
+    axes = all_axes(axis, len(shape), x)
+    ddof = correction if correction is not UNSET else ddof
+    x = cast(x, work)
+    centre = array(mean) if is_set(mean) else divided(sum(x, axes, keepdims=True, where=where), count(x, axes, where, True))
+    apart = e.subtract(x, centre)
+    squares = ops.SQUARE(apart)
+    if type_of(apart).dtype in COMPLEX:
+        squares = e.add(ops.SQUARE(ops.REAL_PART(apart)), ops.SQUARE(ops.IMAG(apart)))
+    total = sum(squares, axes, keepdims=keepdims, where=where)
+    number = count(x, axes, where, is_set(keepdims) and bool(keepdims))
+    left = builtins.max(number - ddof, 0) if isinstance(number, int) else e.maximum(e.subtract(number, ddof), 0)
+    y = divided(total, left) if not isinstance(left, float) else e.divide(total, left)
+    return cast(y, own) if own not in COMPLEX else y
+
+
+def std(
+    a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False,
+    *, where: Any = True, mean: Any = UNSET, correction: Any = UNSET,
+) -> Any:  # fmt: skip
+    """The square root of `var`, as `numpy.std`."""
+    no_out("std", out)
+    x = array(a)
+    work, own = moment_dtypes(type_of(x).dtype, dtype)
+    y = e.sqrt(var(cast(x, work), axis, work, None, ddof, keepdims, where=where, mean=mean, correction=correction))
+    return cast(y, own) if own not in COMPLEX else y
+
+
+def average(a: Any, axis: Axes = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False) -> Any:
+    """The weighted mean, as `numpy.average`; with `returned` also the sum of the weights."""
+    x = array(a)
+    if weights is None:
+        y = mean(x, axis, keepdims=keepdims)
+        number = count(x, all_axes(axis, type_of(x).ndim, x), True)
+        return (y, broadcast(type_of(y).dtype.type(number), type_of(y).shape)) if returned else y
+    w = weights_like(x, array(weights), axis)
+    dtype = e.resolve(np.multiply, (type_of(x).dtype, type_of(w).dtype))[-1]
+    dtype = dtype if dtype in INEXACT else FLOAT64
+    total = sum(w, axis, dtype, keepdims=keepdims)
+    y = e.divide(sum(e.multiply(x, cast(w, dtype)), axis, dtype, keepdims=keepdims), total)
+    return (y, broadcast(total, type_of(y).shape)) if returned else y
+
+
+def weights_like(x: Any, w: Any, axis: Axes) -> Any:
+    """The weights, of the shape of `x` or of its averaged axes, in the shape of `x`."""
+    shape = type_of(x).shape
+    if type_of(w).shape == shape:
+        return w
+    axes = all_axes(axis, len(shape), x)
+    if axis is None or type_of(w).shape != tuple([shape[i] for i in axes]):
+        what = f"shape of weights, {type_of(w)}, must be that of a, {type_of(x)}, along axis {axis}"
+        raise ShapeError(what, where=here(), fix="weights.reshape")
+    return broadcast(reshape(w, tuple([n if i in axes else 1 for i, n in enumerate(shape)])), shape)
+
+
+def logsumexp(a: Any, axis: Axes = None, b: Any = None, keepdims: bool = False) -> Any:
+    """log(sum(b * exp(a))) without overflow; -inf where every element is -inf, with derivative 0 there.
+
+    >>> float(logsumexp([1000.0, 1000.0]).round(3))
+    1000.693
+    """
+    x = array(a)
+    x = cast(x, type_of(x).dtype if type_of(x).dtype in INEXACT else FLOAT64)
+    t = type_of(x)
+    axes = all_axes(axis, t.ndim, x)
+    if builtins.any(t.shape[i] == 0 for i in axes):
+        return e.log(sum(e.exp(x), axes, keepdims=keepdims))
+    high = StopGradient()(max(real(x), axes, keepdims=True))
+    high = choose_by(e.isfinite(high), high, type_of(high).dtype.type(0))
+    terms = e.exp(e.subtract(x, high))
+    total = sum(terms if b is None else e.multiply(b, terms), axes, keepdims=True)
+    empty = e.equal(total, 0)
+    safe = choose_by(empty, type_of(total).dtype.type(1), total)
+    y = choose_by(empty, type_of(total).dtype.type(-np.inf), e.add(e.log(safe), high))
+    left = with_ones(t.shape, axes) if keepdims else tuple([n for i, n in enumerate(t.shape) if i not in axes])
+    return reshape(y, left)
+
+
+# -------------------------------------------------------------------------------------- NaN left out
+
+
+def without_nan(function: Callable[..., Any], unit: float) -> Callable[..., Any]:
+    def nan_function(a: Any, axis: Axes = None, *args: Any, **more: Any) -> Any:
+        x = array(a)
+        if type_of(x).dtype in INEXACT:
+            x = choose_by(ops.IS_NAN(x), type_of(x).dtype.type(unit), x)
+        return function(x, axis, *args, **more)
+
+    nan_function.__name__ = nan_function.__qualname__ = f"nan{function.__name__}"
+    nan_function.__doc__ = f"`{function.__name__}` of the elements that are not NaN, as `numpy.nan{function.__name__}`."
+    return nan_function
+
+
+nansum, nanprod = without_nan(sum, 0.0), without_nan(prod, 1.0)
+
+
+def nan_extreme(function: Callable[..., Any], name: str, unit: float) -> Callable[..., Any]:
+    def nan_function(a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, **more: Any) -> Any:
+        x = array(a)
+        if type_of(x).dtype not in INEXACT:
+            return function(x, axis, out, keepdims, **more)
+        nan = ops.IS_NAN(x)
+        y = function(choose_by(nan, type_of(x).dtype.type(unit), x), axis, out, keepdims, **more)
+        return choose_by(all(nan, axis, keepdims=keepdims), type_of(x).dtype.type(np.nan), y)
+
+    nan_function.__name__ = nan_function.__qualname__ = name
+    nan_function.__doc__ = f"The {name[3:]}imum of the elements that are not NaN; NaN, without a warning, where all are, as `numpy.{name}`."
+    return nan_function
+
+
+nanmax, nanmin = nan_extreme(max, "nanmax", -np.inf), nan_extreme(min, "nanmin", np.inf)
+
+
+def nanmean(a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True) -> Any:
+    """The mean of the elements that are not NaN; NaN, without a warning, where all are, as `numpy.nanmean`."""
+    x = array(a)
+    return mean(x, axis, dtype, out, keepdims, where=_numbers(x, where))
+
+
+def nanvar(a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, **more: Any) -> Any:
+    """The variance of the elements that are not NaN, as `numpy.nanvar`."""
+    x = array(a)
+    return var(x, axis, dtype, out, ddof, keepdims, where=_numbers(x, more.pop("where", True)), **more)
+
+
+def nanstd(a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, **more: Any) -> Any:
+    """The standard deviation of the elements that are not NaN, as `numpy.nanstd`."""
+    x = array(a)
+    return std(x, axis, dtype, out, ddof, keepdims, where=_numbers(x, more.pop("where", True)), **more)
+
+
+def _numbers(x: Any, where: Any) -> Any:
+    if type_of(x).dtype not in INEXACT:
+        return where
+    return e.logical_and(e.logical_not(e.isnan(x)), True if where is UNSET else where)
+

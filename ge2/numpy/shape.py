@@ -1,0 +1,542 @@
+"""Functions that move elements: shapes, axes, joining, splitting, padding, repeating, triangles."""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ge2.base.dtypes import BOOL, can_cast
+from ge2.base.errors import ConcretizationTypeError, InputError, ShapeError
+from ge2.base.source import here
+from ge2.ir import Dims, type_of
+from ge2.numpy.composite import choose_by
+from ge2.numpy.creation import as_shape, below_diagonal, iota, owned, zeros
+from ge2.numpy.promotion import (
+    Axes,
+    all_axes,
+    array,
+    as_dtype,
+    cast,
+    common_dtype,
+    common_shape,
+    fresh,
+    listed,
+    one_axis,
+)
+from ge2.numpy.promotion import broadcast as spread
+from ge2.numpy.promotion import reshape as reshaped
+from ge2.ops import elementwise as ops
+from ge2.ops.reduce import ReduceSum
+from ge2.ops.shape import Concatenate, Pad, Rev, Slice, Transpose
+
+
+def row_major(order: Any) -> None:
+    if order not in ("C", "K", "A", None):
+        raise InputError(f"order={order!r} is not supported", where=here(), fix="x.T.reshape(shape[::-1]).T for column-major order")
+
+
+# ------------------------------------------------------------------------------------------------- shapes
+
+
+def reshape(a: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = None, copy: bool | None = None) -> Any:
+    """The same elements under another shape, one size of which may be -1, as `numpy.reshape`; order="C" only.
+
+    >>> reshape(np.arange(6), (2, -1))
+    array([[0, 1, 2],
+           [3, 4, 5]])
+    """
+    row_major(order)
+    x = array(a)
+    y = reshaped(x, complete(x, newshape if shape is None else shape))
+    return fresh(y) if copy and y is x else y
+
+
+def complete(x: Any, shape: Any) -> Dims:
+    """The shape with -1 worked out."""
+    t = type_of(x)
+    sizes = tuple([operator.index(n) for n in (shape if isinstance(shape, tuple | list) else (shape,))])
+    rest = math.prod([n for n in sizes if n != -1])
+    known = sizes.count(-1) == 0
+    if sizes.count(-1) > 1 or (known and rest != t.size) or (not known and (rest == 0 or t.size % rest)):
+        raise ShapeError(f"cannot reshape {t}, which has {t.size} elements, into shape {sizes}", where=here(), fix="one size of -1")
+    return tuple([t.size // rest if n == -1 else n for n in sizes])
+
+
+def ravel(a: Any, order: str = "C") -> Any:
+    """The elements in a row, as `numpy.ravel`; order="C" only."""
+    return reshape(a, -1 if type_of(array(a)).size else 0, order)
+
+
+def squeeze(a: Any, axis: Axes = None) -> Any:
+    """Without axes of size 1, or without the given ones, as `numpy.squeeze`."""
+    x = array(a)
+    shape = type_of(x).shape
+    axes = [i for i, n in enumerate(shape) if n == 1] if axis is None else all_axes(axis, len(shape), x)
+    if builtins.any(shape[i] != 1 for i in axes):
+        what = f"cannot select an axis to squeeze out which has size not equal to one: axis {axis} of {type_of(x)}"
+        raise ShapeError(what, where=here(), fix="x[..., 0] to take one of several")
+    return reshaped(x, tuple([n for i, n in enumerate(shape) if i not in axes]))
+
+
+def expand_dims(a: Any, axis: int | Sequence[int]) -> Any:
+    """With new axes of size 1 at those places of the result, as `numpy.expand_dims`."""
+    x = array(a)
+    new = list(axis) if isinstance(axis, tuple | list) else [axis]
+    rest = iter(type_of(x).shape)
+    ndim = type_of(x).ndim + len(new)
+    axes = all_axes(tuple(new), ndim)
+    return reshaped(x, tuple([1 if i in axes else next(rest) for i in range(ndim)]))
+
+
+def broadcast_to(array_: Any, shape: Any, subok: bool = False) -> Any:
+    """Repeated along new axes and axes of size 1, as `numpy.broadcast_to`."""
+    x, target = array(array_), as_shape(shape)
+    own = type_of(x).shape
+    new = len(target) - len(own)
+    if new < 0 or builtins.any(n not in (1, m) for n, m in zip(own, target[new:], strict=True)):
+        raise ShapeError(f"{type_of(x)} does not broadcast to shape {target}", where=here(), fix="x[..., None] for a new axis of size 1")
+    return spread(x, target)
+
+
+def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Any, ...]:
+    """All arguments in the one shape they broadcast to."""
+    xs = [array(x) for x in args]
+    shape = common_shape("broadcast_arrays", xs)
+    return tuple([spread(x, shape) for x in xs])
+
+
+def broadcast_shapes(*args: Any) -> Dims:
+    """The shape that arrays of those shapes broadcast to."""
+    return np.broadcast_shapes(*args)
+
+
+def at_least(ndim: int, arys: tuple[Any, ...], before: Sequence[int]) -> Any:
+    """Each array with at least so many axes; `before[n]` of the new ones come first in an array of n axes."""
+
+    def one(x: Any) -> Any:
+        shape = type_of(x := array(x)).shape
+        new = builtins.max(ndim - len(shape), 0)
+        first = builtins.min(before[builtins.min(len(shape), len(before) - 1)], new)
+        return reshaped(np.asarray(x) if isinstance(x, np.generic) else x, (1,) * first + shape + (1,) * (new - first))
+
+    return one(arys[0]) if len(arys) == 1 else tuple([one(x) for x in arys])
+
+
+def atleast_1d(*arys: Any) -> Any:
+    """Arrays of at least one axis, as `numpy.atleast_1d`."""
+    return at_least(1, arys, (1, 0))
+
+
+def atleast_2d(*arys: Any) -> Any:
+    """Arrays of at least two axes, as `numpy.atleast_2d`."""
+    return at_least(2, arys, (2, 1, 0))
+
+
+def atleast_3d(*arys: Any) -> Any:
+    """Arrays of at least three axes, as `numpy.atleast_3d`: a row becomes (1, n, 1), a matrix (m, n, 1)."""
+    return at_least(3, arys, (3, 1, 0))
+
+
+# --------------------------------------------------------------------------------------------------- axes
+
+
+def transpose(a: Any, axes: Any = None) -> Any:
+    """The axes in another order, or reversed, as `numpy.transpose`."""
+    x = array(a)
+    ndim = type_of(x).ndim
+    if axes is None:
+        return ordered(x, tuple(range(ndim))[::-1])
+    axes = axes if isinstance(axes, tuple | list) else (axes,)
+    if len(axes) != ndim:
+        raise ShapeError(f"axes don't match array: {tuple(axes)} and {type_of(x)}", where=here(), fix=f"{ndim} axes")
+    order = tuple([one_axis(i, ndim, x) for i in axes])
+    if len(set(order)) != ndim:
+        raise ShapeError(f"repeated axis in transpose: {tuple(axes)}", where=here())
+    return ordered(x, order)
+
+
+def ordered(x: Any, order: Dims) -> Any:
+    return x if order == tuple(range(len(order))) else Transpose(order)(x)
+
+
+permute_dims = transpose
+
+
+def matrix_transpose(x: Any, /) -> Any:
+    """The last two axes exchanged."""
+    x = array(x)
+    if type_of(x).ndim < 2:
+        what = f"Input array must be at least 2-dimensional, but it is {type_of(x).ndim}: {type_of(x)}"
+        raise ShapeError(what, where=here(), fix="x[None]")
+    return swapaxes(x, -1, -2)
+
+
+def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
+    """Two axes exchanged, as `numpy.swapaxes`."""
+    x = array(a)
+    ndim = type_of(x).ndim
+    i, j = one_axis(axis1, ndim, x), one_axis(axis2, ndim, x)
+    order = list(range(ndim))
+    order[i], order[j] = j, i
+    return ordered(x, tuple(order))
+
+
+def moveaxis(a: Any, source: int | Sequence[int], destination: int | Sequence[int]) -> Any:
+    """Axes moved to other places, the others in their order, as `numpy.moveaxis`."""
+    x = array(a)
+    ndim = type_of(x).ndim
+    sources, targets = (
+        [one_axis(i, ndim, x) for i in (axis if isinstance(axis, tuple | list) else (axis,))] for axis in (source, destination)
+    )
+    if len(set(sources)) != len(sources) or len(set(targets)) != len(targets) or len(sources) != len(targets):
+        what = "`source` and `destination` arguments must have the same number of elements, none twice"
+        raise ShapeError(f"{what}; got {source}, {destination}", where=here())
+    order = [i for i in range(ndim) if i not in sources]
+    for target, i in sorted(zip(targets, sources, strict=True)):
+        order.insert(target, i)
+    return ordered(x, tuple(order))
+
+
+def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
+    """The axis moved before another, as `numpy.rollaxis`; `moveaxis` is easier to read."""
+    x = array(a)
+    ndim = type_of(x).ndim
+    axis = one_axis(axis, ndim, x)
+    start = start + ndim if start < 0 else start
+    return moveaxis(x, axis, start - 1 if axis < start else start)
+
+
+def flip(m: Any, axis: Axes = None) -> Any:
+    """In reverse along the given axes, as `numpy.flip`."""
+    x = array(m)
+    axes = all_axes(axis, type_of(x).ndim, x)
+    return Rev(axes)(x) if axes else x
+
+
+def fliplr(m: Any) -> Any:
+    """In reverse along axis 1."""
+    return flip(m, 1)
+
+
+def flipud(m: Any) -> Any:
+    """In reverse along axis 0."""
+    return flip(m, 0)
+
+
+def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
+    """Turned by k quarters in the plane of two axes, as `numpy.rot90`."""
+    x = array(m)
+    i, j = (one_axis(a, type_of(x).ndim, x) for a in axes)
+    if i == j:
+        raise ShapeError(f"Axes={tuple(axes)} must be different", where=here())
+    if k % 4 == 2:
+        return flip(x, (i, j))
+    if k % 4 == 0:
+        return x
+    return swapaxes(flip(x, j), i, j) if k % 4 == 1 else flip(swapaxes(x, i, j), j)
+
+
+def roll(a: Any, shift: Any, axis: Any = None) -> Any:
+    """Elements that leave at one end come back at the other, as `numpy.roll`; shifts are plain integers."""
+    x = array(a)
+    shape = type_of(x).shape
+    if axis is None:
+        return reshaped(roll(ravel(x), shift, 0), shape)
+    shifts, axes = np.broadcast_arrays(shift, axis)
+    y = fresh(x)
+    for by, along in zip(shifts.ravel().tolist(), axes.ravel().tolist(), strict=True):
+        i = one_axis(along, len(shape), x)
+        by = by % shape[i] if shape[i] else 0
+        if by:
+            y = Concatenate(i)(part(y, i, shape[i] - by, shape[i]), part(y, i, 0, shape[i] - by))
+    return y
+
+
+def part(x: Any, axis: int, start: int, stop: int, step: int = 1) -> Any:
+    """Some of the elements along one axis; a negative step runs from `stop - 1` down to `start`."""
+    shape = type_of(x).shape
+    if step < 0:
+        return part(Rev((axis,))(x), axis, shape[axis] - stop, shape[axis] - start, -step)
+    starts = tuple([start if i == axis else 0 for i in range(len(shape))])
+    stops = tuple([stop if i == axis else n for i, n in enumerate(shape)])
+    return Slice(starts, stops, tuple([step if i == axis else 1 for i in range(len(shape))]))(x)
+
+
+# ------------------------------------------------------------------------------------ joining and splitting
+
+
+def concatenate(arrays: Any, /, axis: int | None = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    """Arrays one after another along an existing axis, as `numpy.concatenate`."""
+    if out is not None:
+        raise InputError("concatenate: out= is not supported", where=here(), fix="y = np.concatenate(xs)")
+    xs = [array(x) for x in arrays]
+    if not xs:
+        raise ShapeError("need at least one array to concatenate", where=here())
+    if axis is None:
+        xs, axis = [ravel(x) for x in xs], 0
+    types = [type_of(x) for x in xs]
+    if types[0].ndim == 0:
+        raise ShapeError("zero-dimensional arrays cannot be concatenated", where=here(), fix="np.stack")
+    at = one_axis(axis, types[0].ndim, xs[0])
+    other = lambda t: (*t.shape[:at], *t.shape[at + 1 :])  # noqa: E731
+    if builtins.any(t.ndim != types[0].ndim or other(t) != other(types[0]) for t in types):
+        what = f"all the input array dimensions except for the concatenation axis {at} must match exactly; got {listed(xs)}"
+        raise ShapeError(what, where=here(), fix="np.stack for a new axis, or x.reshape")
+    return Concatenate(at)(*in_common(xs, dtype, casting))
+
+
+concat = concatenate
+
+
+def in_common(xs: Sequence[Any], dtype: Any, casting: str) -> list[Any]:
+    """The arrays in the dtype that holds them all, or in the one asked for."""
+    if dtype is None:
+        common = common_dtype(xs)
+        return [cast(x, common) for x in xs]
+    target = as_dtype(dtype)
+    for x in xs:
+        if not can_cast(type_of(x).dtype, target, casting):
+            what = f"Cannot cast array data from {type_of(x).dtype} to {target} according to the rule '{casting}'"
+            raise InputError(what, where=here(), fix="casting='unsafe'")
+    return [cast(x, target) for x in xs]
+
+
+def stack(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    """Arrays of one shape along a new axis, as `numpy.stack`."""
+    xs = [array(x) for x in arrays]
+    if not xs:
+        raise ShapeError("need at least one array to stack", where=here())
+    shape = type_of(xs[0]).shape
+    if builtins.any(type_of(x).shape != shape for x in xs):
+        raise ShapeError(f"all input arrays must have the same shape; got {listed(xs)}", where=here(), fix="np.broadcast_arrays")
+    at = one_axis(axis, len(shape) + 1)
+    return concatenate([reshaped(x, (*shape[:at], 1, *shape[at:])) for x in xs], at, out, dtype=dtype, casting=casting)
+
+
+def vstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    """Rows below one another, as `numpy.vstack`."""
+    return concatenate([atleast_2d(x) for x in tup], 0, dtype=dtype, casting=casting)
+
+
+def hstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    """Columns beside one another, as `numpy.hstack`."""
+    xs = [atleast_1d(x) for x in tup]
+    return concatenate(xs, 0 if xs and type_of(xs[0]).ndim == 1 else 1, dtype=dtype, casting=casting)
+
+
+def dstack(tup: Any) -> Any:
+    """Along the third axis, as `numpy.dstack`."""
+    return concatenate([atleast_3d(x) for x in tup], 2)
+
+
+def column_stack(tup: Any) -> Any:
+    """Rows as columns beside one another, as `numpy.column_stack`."""
+    columns = [array(x) for x in tup]
+    return concatenate([x if type_of(x).ndim > 1 else transpose(atleast_2d(x)) for x in columns], 1)
+
+
+def append(arr: Any, values: Any, axis: int | None = None) -> Any:
+    """`values` after `arr`, both flattened if no axis is given, as `numpy.append`."""
+    return concatenate((arr, values), axis)
+
+
+def block(arrays: Any) -> Any:
+    """A matrix of blocks from nested lists, the innermost joined along the last axis, as `numpy.block`."""
+    depth, ndim = _nesting(arrays), _most_axes(arrays)
+    ndim = builtins.max(depth, ndim)
+
+    def join(item: Any, level: int) -> Any:
+        if not isinstance(item, list):
+            x = array(item)
+            return reshaped(x, (1,) * (ndim - type_of(x).ndim) + type_of(x).shape)
+        return concatenate([join(i, level - 1) for i in item], axis=-level)
+
+    return fresh(join(arrays, depth)) if depth == 0 else join(arrays, depth)
+
+
+def _nesting(item: Any) -> int:
+    return 1 + builtins.max(map(_nesting, item)) if isinstance(item, list) else 0
+
+
+def _most_axes(item: Any) -> int:
+    return builtins.max(map(_most_axes, item)) if isinstance(item, list) else type_of(array(item)).ndim
+
+
+def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+    """Parts along an axis, as many as asked, or between the given indices, as `numpy.array_split`."""
+    x = array(ary)
+    axis = one_axis(axis, type_of(x).ndim, x)
+    size = type_of(x).shape[axis]
+    if isinstance(indices_or_sections, int | np.integer):
+        sections = int(indices_or_sections)
+        if sections <= 0:
+            raise ShapeError("number sections must be larger than 0.", where=here())
+        each, extra = builtins.divmod(size, sections)
+        cuts = [i * each + builtins.min(i, extra) for i in range(sections + 1)]
+    else:
+        cuts = [0, *map(operator.index, indices_or_sections), size]
+    return [part(x, axis, *between(a, b, size)) for a, b in zip(cuts, cuts[1:], strict=False)]
+
+
+def between(start: int, stop: int, size: int) -> tuple[int, int]:
+    """The bounds of a slice as Python understands them."""
+    a, b, _ = slice(start, stop).indices(size)
+    return a, builtins.max(a, b)
+
+
+def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+    """Equal parts along an axis, or the parts between the given indices, as `numpy.split`."""
+    x = array(ary)
+    size = type_of(x).shape[one_axis(axis, type_of(x).ndim, x)]
+    if isinstance(indices_or_sections, int | np.integer) and size % int(indices_or_sections):
+        what = f"array split does not result in an equal division: axis {axis} of {type_of(x)} into {indices_or_sections}"
+        raise ShapeError(what, where=here(), fix="np.array_split")
+    return array_split(x, indices_or_sections, axis)
+
+
+def hsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
+    """`split` along axis 1, or axis 0 of a row."""
+    return split(ary, indices_or_sections, 1 if type_of(array(ary)).ndim > 1 else 0)
+
+
+def vsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
+    """`split` along axis 0."""
+    return split(ary, indices_or_sections, 0)
+
+
+def dsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
+    """`split` along axis 2."""
+    return split(ary, indices_or_sections, 2)
+
+
+def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
+    """The parts along an axis, without it, as `numpy.unstack`."""
+    x = moveaxis(x, axis, 0)
+    n, *rest = type_of(x).shape
+    return tuple([reshaped(part(x, 0, i, i + 1), tuple(rest)) for i in range(n)])
+
+
+# ----------------------------------------------------------------------------------------------- repeating
+
+
+def tile(A: Any, reps: Any) -> Any:
+    """The array repeated side by side along each axis, as `numpy.tile`."""
+    x = array(A)
+    times = as_shape(reps)
+    shape = (1,) * (len(times) - type_of(x).ndim) + type_of(x).shape
+    times = (1,) * (len(shape) - len(times)) + times
+    if builtins.all(n == 1 for n in times):
+        return reshaped(fresh(x), shape)
+    apart = reshaped(x, tuple([k for n in shape for k in (1, n)]))
+    wide = spread(apart, tuple([k for r, n in zip(times, shape, strict=True) for k in (r, n)]))
+    return owned(reshaped(wide, tuple([r * n for r, n in zip(times, shape, strict=True)])))
+
+
+def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
+    """Each element so many times in a row, as `numpy.repeat`; the numbers must not be traced."""
+    if hasattr(repeats, "type") and not isinstance(repeats, np.generic):
+        what = f"the length of repeat would depend on repeats, which is traced {repeats.type}"
+        raise ConcretizationTypeError(what, where=here(), fix="a NumPy array of repeats")
+    x = ravel(a) if axis is None else array(a)
+    axis = one_axis(0 if axis is None else axis, type_of(x).ndim, x)
+    shape, times = type_of(x).shape, np.asarray(repeats)
+    if times.size == 1:
+        wide = spread(reshaped(x, (*shape[: axis + 1], 1, *shape[axis + 1 :])), (*shape[: axis + 1], int(times.item()), *shape[axis + 1 :]))
+        return owned(reshaped(wide, (*shape[:axis], shape[axis] * int(times.item()), *shape[axis + 1 :])))
+    if times.shape != (shape[axis],):
+        raise ShapeError(f"operands could not be broadcast together: repeats of shape {times.shape}, axis {axis} of {type_of(x)}", where=here())
+    from ge2.numpy.indexing import take
+
+    return take(x, np.repeat(np.arange(shape[axis]), times), axis)
+
+
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Any, ...]:
+    """A grid from its axes, as `numpy.meshgrid`."""
+    if indexing not in ("xy", "ij"):
+        raise InputError(f"Valid values for `indexing` are 'xy' and 'ij'; got {indexing!r}", where=here())
+    ndim = len(xi)
+    place = lambda i: 1 - i if indexing == "xy" and ndim > 1 and i < 2 else i  # noqa: E731
+    one = lambda i, x: reshaped(x, tuple([type_of(x).size if j == place(i) else 1 for j in range(ndim)]))  # noqa: E731
+    grids = tuple([one(i, ravel(x)) for i, x in enumerate(xi)])
+    if not sparse:
+        grids = broadcast_arrays(*grids)
+    return tuple([fresh(g) for g in grids]) if copy else grids
+
+
+# ----------------------------------------------------------------------------------------------- triangles
+
+
+def tril(m: Any, k: int = 0) -> Any:
+    """Zeros above the k-th diagonal of the last two axes, as `numpy.tril`."""
+    return triangle(m, k, lower=True)
+
+
+def triu(m: Any, k: int = 0) -> Any:
+    """Zeros below the k-th diagonal of the last two axes, as `numpy.triu`."""
+    return triangle(m, k - 1, lower=False)
+
+
+def triangle(m: Any, k: int, lower: bool) -> Any:
+    x = array(m)
+    t = type_of(x)
+    n = t.shape[-1] if t.shape else 0
+    mask = below_diagonal(t.shape[-2:] if t.ndim > 1 else (n, n), k)
+    x = spread(x, (n, n)) if t.ndim == 1 else x
+    mask, zero = spread(mask, type_of(x).shape), t.dtype.type(0)
+    return ops.WHERE(mask, x, zero) if lower else ops.WHERE(mask, zero, x)
+
+
+def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    """The elements with equal indices on two axes, as the last axis, as `numpy.diagonal`."""
+    x = array(a)
+    ndim = type_of(x).ndim
+    if ndim < 2:
+        raise ShapeError(f"diag requires an array of at least two dimensions; got {type_of(x)}", where=here(), fix="np.diag")
+    i, j = one_axis(axis1, ndim, x), one_axis(axis2, ndim, x)
+    if i == j:
+        raise ShapeError("axis1 and axis2 cannot be the same", where=here())
+    return _diagonal(moveaxis(x, (i, j), (-2, -1)), offset)
+
+
+def _diagonal(x: Any, offset: int) -> Any:
+    """Of the last two axes: every (n + 1)-th element of the rows laid end to end."""
+    *rest, m, n = type_of(x).shape
+    length = builtins.max(builtins.min(m + builtins.min(offset, 0), n - builtins.max(offset, 0)), 0)
+    flat = reshaped(x, (*rest, m * n))
+    first = offset if offset >= 0 else -offset * n
+    if not length:
+        return part(flat, len(rest), 0, 0)
+    return part(flat, len(rest), first, first + (length - 1) * (n + 1) + 1, n + 1)
+
+
+def diag(v: Any, k: int = 0) -> Any:
+    """The k-th diagonal of a matrix, or the matrix with that diagonal, as `numpy.diag`."""
+    x = array(v)
+    t = type_of(x)
+    if t.ndim == 2:
+        return diagonal(x, k)
+    if t.ndim != 1:
+        raise ShapeError(f"Input must be 1- or 2-d; got {t}", where=here())
+    size = t.size + builtins.abs(k)
+    on = ops.EQ(ops.ADD(iota((size, size), 0, np.dtype(np.int32)), np.int32(k)), iota((size, size), 1, np.dtype(np.int32)))
+    rows = Pad((builtins.max(-k, 0),), (builtins.max(k, 0),), (0,))(x)  # an element a row
+    return ops.WHERE(on, spread(reshaped(rows, (size, 1)), (size, size)), t.dtype.type(0))
+
+
+def diagflat(v: Any, k: int = 0) -> Any:
+    """The matrix with the flattened elements on its k-th diagonal."""
+    return diag(ravel(v), k)
+
+
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
+    """The sum of a diagonal, as `numpy.trace`."""
+    from ge2.numpy.reductions import sum as total
+
+    return total(diagonal(a, offset, axis1, axis2), -1, dtype, out)
+
+

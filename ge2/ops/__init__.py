@@ -1,0 +1,81 @@
+"""Every operation, each whole in one place; `ALL` lists them, `TABLE` makes them by name."""
+
+from collections.abc import Callable
+
+from ge2.ir import Op
+from ge2.ops.control import Call as Call
+from ge2.ops.control import CallSaving as CallSaving
+from ge2.ops.control import Checkpoint as Checkpoint
+from ge2.ops.control import CheckpointSaving as CheckpointSaving
+from ge2.ops.control import Cond as Cond
+from ge2.ops.control import CondSaving as CondSaving
+from ge2.ops.control import CustomJvp as CustomJvp
+from ge2.ops.control import CustomJvpSaving as CustomJvpSaving
+from ge2.ops.control import CustomVjp as CustomVjp
+from ge2.ops.control import CustomVjpSaving as CustomVjpSaving
+from ge2.ops.dot import Contraction as Contraction
+from ge2.ops.dot import DotGeneral as DotGeneral
+from ge2.ops.elementwise import BY_NAME as BY_NAME
+from ge2.ops.elementwise import ELEMENTWISE as ELEMENTWISE
+from ge2.ops.elementwise import Complex as Complex
+from ge2.ops.elementwise import ConvertElementType as ConvertElementType
+from ge2.ops.elementwise import Elementwise as Elementwise
+from ge2.ops.elementwise import IntegerPow as IntegerPow
+from ge2.ops.elementwise import Ldexp as Ldexp
+from ge2.ops.elementwise import Pointwise as Pointwise
+from ge2.ops.elementwise import Where as Where
+from ge2.ops.index import Gather as Gather
+from ge2.ops.index import Scatter as Scatter
+from ge2.ops.index import ScatterAdd as ScatterAdd
+from ge2.ops.index import UpdateSlice as UpdateSlice
+from ge2.ops.methods import ArrayMethods as ArrayMethods
+from ge2.ops.random import RandomBits as RandomBits
+from ge2.ops.random import RandomFold as RandomFold
+from ge2.ops.reduce import ArgMax as ArgMax
+from ge2.ops.reduce import ArgMin as ArgMin
+from ge2.ops.reduce import Fold as Fold
+from ge2.ops.reduce import ReduceAnd as ReduceAnd
+from ge2.ops.reduce import ReduceMax as ReduceMax
+from ge2.ops.reduce import ReduceMin as ReduceMin
+from ge2.ops.reduce import ReduceOr as ReduceOr
+from ge2.ops.reduce import ReduceProd as ReduceProd
+from ge2.ops.reduce import ReduceSum as ReduceSum
+from ge2.ops.scan import CumMax as CumMax
+from ge2.ops.scan import CumMin as CumMin
+from ge2.ops.scan import CumProd as CumProd
+from ge2.ops.scan import CumSum as CumSum
+from ge2.ops.scan import Scan as Scan
+from ge2.ops.shape import Barrier as Barrier
+from ge2.ops.shape import BroadcastInDim as BroadcastInDim
+from ge2.ops.shape import Concatenate as Concatenate
+from ge2.ops.shape import Iota as Iota
+from ge2.ops.shape import Pad as Pad
+from ge2.ops.shape import Reshape as Reshape
+from ge2.ops.shape import Rev as Rev
+from ge2.ops.shape import Slice as Slice
+from ge2.ops.shape import StopGradient as StopGradient
+from ge2.ops.shape import Transpose as Transpose
+from ge2.ops.shape import View as View
+from ge2.ops.sort import ArgSort as ArgSort
+from ge2.ops.sort import SearchSorted as SearchSorted
+from ge2.ops.sort import Sort as Sort
+
+# fmt: off
+CLASSES: tuple[type[Op], ...] = (
+    Complex, Where, ConvertElementType, IntegerPow, Ldexp,
+    ReduceSum, ReduceProd, ReduceMax, ReduceMin, ReduceOr, ReduceAnd, ArgMax, ArgMin,
+    BroadcastInDim, Transpose, Reshape, Slice, Rev, Pad, Concatenate, Iota, StopGradient, Barrier,
+    DotGeneral, Gather, ScatterAdd, Scatter, UpdateSlice,
+    CumSum, CumProd, CumMax, CumMin, Sort, ArgSort, SearchSorted, RandomBits, RandomFold,
+)
+CONTROL: tuple[type[Op], ...] = (
+    Call, CallSaving, Checkpoint, CheckpointSaving, Cond, CondSaving,
+    CustomVjp, CustomVjpSaving, CustomJvp, CustomJvpSaving,
+)
+# fmt: on
+
+ALL: tuple[Op | type[Op], ...] = (*ELEMENTWISE, *CLASSES, *CONTROL)
+TABLE: dict[str, Callable[..., Op]] = {
+    **{op.name: (lambda op=op: op) for op in ELEMENTWISE},
+    **{op.name: op for op in (*CLASSES, *CONTROL)},
+}

@@ -1,0 +1,505 @@
+"""Operations that hold graphs: calls, branches, and functions that bring their own derivative."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+
+from ge2.base.dtypes import BOOL, INEXACT, INTEGERS
+from ge2.base.errors import NoRuleError, TypeRuleError
+from ge2.ir import ArrayType, Atom, Axis, Batched, Cotangents, Derive, Eqn, Flags, Graph, GraphOp, Literal, Op, Value, Var
+from ge2.ops.elementwise import WHERE
+from ge2.ops.shape import Barrier, BroadcastInDim
+
+Types = tuple[ArrayType, ...]
+Executor = Callable[["Call", Sequence[Any]], Sequence[Any]]
+EXECUTOR: list[Executor] = []  # how the runtime evaluates a call outside any trace; op by op without one
+
+
+def types_of(atoms: Sequence[Atom]) -> Types:
+    return tuple(a.type for a in atoms)
+
+
+def matches(op: Op, graph: Graph, types: Sequence[ArrayType]) -> None:
+    if types_of(graph.inputs) != tuple(types):
+        want, got = (", ".join(map(str, ts)) for ts in (types_of(graph.inputs), types))
+        raise TypeRuleError(f"{op.name} takes {want}; got {got}")
+
+
+def filled(cts: Sequence[Value | None], ys: Sequence[Value]) -> list[Value]:
+    """The cotangents of the inexact results, zeros made."""
+    return [y.zeros() if ct is None else ct for ct, y in zip(cts, ys, strict=False) if y.type.dtype in INEXACT]
+
+
+def scattered(found: Sequence[Value], wanted: Flags) -> Cotangents:
+    """One cotangent for each input: those of the wanted ones are given."""
+    rest = iter(found)
+    return [next(rest) if w else None for w in wanted]
+
+
+def with_tangents(results: Sequence[Value], outputs: Sequence[Atom]) -> tuple[Sequence[Value], Cotangents]:
+    """What a graph of (outputs, tangents of the inexact outputs) gave, taken apart."""
+    rest = iter(results[len(outputs) :])
+    return results[: len(outputs)], [next(rest) if a.type.dtype in INEXACT else None for a in outputs]
+
+
+def to_front(xs: Sequence[Value], axes: Sequence[Axis]) -> list[Value]:
+    return [x if a is None else x.move_axis(a, 0) for x, a in zip(xs, axes, strict=True)]
+
+
+def axes_of(flags: Flags) -> list[Axis]:
+    return [0 if f else None for f in flags]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Call(GraphOp):
+    """A jitted function called from a traced one."""
+
+    jaxpr: Graph
+    title: str = "f"
+    name = "jit"
+
+    def params(self) -> dict[str, Any]:
+        return {"jaxpr": self.jaxpr, "title": self.title}
+
+    def graphs(self) -> tuple[Graph, ...]:
+        return (self.jaxpr,)
+
+    def infer(self, *types: ArrayType) -> Types:
+        matches(self, self.jaxpr, types)
+        return types_of(self.jaxpr.outputs)
+
+    def reference(self, *arrays: Any) -> Any:
+        return tuple(EXECUTOR[0](self, arrays) if EXECUTOR else self.jaxpr(*arrays))
+
+    def saving(self, wanted: Flags, derive: Derive) -> Op:
+        forward, backward, count = derive.vjp(self.jaxpr, wanted)
+        return CallSaving(forward, backward, count, self.title)
+
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
+        graph = derive.jvp(self.jaxpr, tuple(t is not None for t in ts))
+        return with_tangents(Call(graph, self.title)(*xs, *(t for t in ts if t is not None)), self.jaxpr.outputs)
+
+    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        graph, flags = derive.batch(self.jaxpr, tuple(a is not None for a in axes), size)
+        return Call(graph, self.title)(*to_front(xs, axes)), axes_of(flags)
+
+
+class Saving(GraphOp):
+    """A call whose last results are residuals, read by `backward` with the cotangents of the others."""
+
+    __slots__ = ()
+    jaxpr: Graph
+    backward: Graph
+    residuals: int
+    title: str
+
+    def graphs(self) -> tuple[Graph, ...]:
+        return (self.jaxpr, self.backward)
+
+    def infer(self, *types: ArrayType) -> Types:
+        matches(self, self.jaxpr, types)
+        return types_of(self.jaxpr.outputs)
+
+    def reference(self, *arrays: Any) -> Any:
+        return self.plain().reference(*arrays)
+
+    def plain(self) -> Call:
+        return Call(self.jaxpr, self.title)
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        at = len(ys) - self.residuals
+        found = Call(self.backward, self.title)(*ys[at:], *filled(cts[:at], ys[:at]))
+        return scattered(found, wanted)
+
+    def saving(self, wanted: Flags, derive: Derive) -> Op:
+        return self.plain().saving(wanted, derive)  # a derivative of the whole, residuals included
+
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
+        return self.plain().jvp_with(derive, ts, xs)
+
+    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        return self.plain().batch_with(derive, xs, axes, size)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CallSaving(Saving):
+    jaxpr: Graph
+    backward: Graph
+    residuals: int
+    title: str = "f"
+    name = "jit_saving"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Checkpoint(GraphOp):
+    """A call whose values are computed again when the derivative needs them, instead of being kept."""
+
+    jaxpr: Graph
+    name = "checkpoint"
+
+    def graphs(self) -> tuple[Graph, ...]:
+        return (self.jaxpr,)
+
+    def infer(self, *types: ArrayType) -> Types:
+        matches(self, self.jaxpr, types)
+        return types_of(self.jaxpr.outputs)
+
+    def reference(self, *arrays: Any) -> Any:
+        return tuple(self.jaxpr(*arrays))
+
+    def saving(self, wanted: Flags, derive: Derive) -> Op:
+        forward, backward, count = derive.vjp(self.jaxpr, wanted)
+        return CheckpointSaving(self.jaxpr, whole(forward, backward, count))
+
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
+        graph = derive.jvp(self.jaxpr, tuple(t is not None for t in ts))
+        return with_tangents(Checkpoint(graph)(*xs, *(t for t in ts if t is not None)), self.jaxpr.outputs)
+
+    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        graph, flags = derive.batch(self.jaxpr, tuple(a is not None for a in axes), size)
+        return Checkpoint(graph)(*to_front(xs, axes)), axes_of(flags)
+
+
+def whole(forward: Graph, backward: Graph, residuals: int) -> Graph:
+    """Forward and backward as one graph of (inputs, cotangents) to cotangents."""
+    kept = forward.outputs[len(forward.outputs) - residuals :]
+    renamed = dict(zip(backward.inputs, kept, strict=False))
+    eqns = [Eqn(e.op, tuple(_at(renamed, a) for a in e.inputs), e.outs, e.source) for e in backward.eqns]
+    made = {v for e in forward.eqns for v in e.outs}
+    eqns = [e for e in eqns if made.isdisjoint(e.outs)]  # constants that both halves make
+    outputs = tuple(_at(renamed, a) for a in backward.outputs)
+    return Graph((*forward.inputs, *backward.inputs[residuals:]), (*forward.eqns, *eqns), outputs)
+
+
+def _at(names: dict[Var, Atom], atom: Atom) -> Atom:
+    return names.get(atom, atom) if isinstance(atom, Var) else atom
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CheckpointSaving(GraphOp):
+    """A checkpoint under differentiation: `backward` maps (inputs, cotangents) to cotangents of the inputs."""
+
+    jaxpr: Graph
+    backward: Graph
+    name = "checkpoint_saving"
+
+    def graphs(self) -> tuple[Graph, ...]:
+        return (self.jaxpr, self.backward)
+
+    def infer(self, *types: ArrayType) -> Types:
+        return Checkpoint(self.jaxpr).infer(*types)
+
+    def reference(self, *arrays: Any) -> Any:
+        return tuple(self.jaxpr(*arrays))
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        tied = Barrier()(*xs, *filled(cts, ys))  # so that no pass merges this with the first computation
+        return scattered(Call(self.backward, "checkpoint")(*tied), wanted)
+
+    def saving(self, wanted: Flags, derive: Derive) -> Op:
+        return Checkpoint(self.jaxpr).saving(wanted, derive)
+
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
+        return Checkpoint(self.jaxpr).jvp_with(derive, ts, xs)
+
+    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        return Checkpoint(self.jaxpr).batch_with(derive, xs, axes, size)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Cond(GraphOp):
+    """One of several graphs of the same types, chosen by a scalar: False or 0 takes the first."""
+
+    branches: tuple[Graph, ...]
+    name = "cond"
+
+    def graphs(self) -> tuple[Graph, ...]:
+        return self.branches
+
+    def infer(self, *types: ArrayType) -> Types:
+        if types[0].shape or types[0].dtype not in (BOOL, *INTEGERS):
+            raise TypeRuleError(f"cond is decided by a bool or integer scalar; got {types[0]}")
+        for branch in self.branches:
+            matches(self, branch, types[1:])
+        outputs = {tuple(t.with_shape(t.shape) for t in types_of(b.outputs)) for b in self.branches}
+        if len(outputs) != 1:
+            listed = " and ".join(f"({', '.join(map(str, o))})" for o in outputs)
+            raise TypeRuleError(f"the branches of a cond return different types: {listed}")
+        return outputs.pop()
+
+    def reference(self, *arrays: Any) -> Any:
+        index = min(max(int(arrays[0]), 0), len(self.branches) - 1)
+        return tuple(self.branches[index](*arrays[1:]))
+
+    def saving(self, wanted: Flags, derive: Derive) -> Op:
+        halves = [derive.vjp(b, wanted[1:]) for b in self.branches]
+        forward, backward, count = joined_halves(halves, len(self.branches[0].outputs))
+        return CondSaving(forward, backward, count)
+
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
+        active = tuple(t is not None for t in ts[1:])
+        branches = tuple(derive.jvp(b, active) for b in self.branches)
+        results = Cond(branches)(*xs, *(t for t in ts[1:] if t is not None))
+        return with_tangents(results, self.branches[0].outputs)
+
+    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        batched, operands = tuple(a is not None for a in axes[1:]), to_front(xs, axes)
+        found = [derive.batch(b, batched, size)[1] for b in self.branches]
+        some = tuple(any(flags) or axes[0] is not None for flags in zip(*found, strict=True))
+        branches = tuple(derive.batch(b, batched, size, some)[0] for b in self.branches)
+        if axes[0] is None:
+            return Cond(branches)(*operands), axes_of(some)
+        return chosen(operands[0], [Call(b, "branch")(*operands[1:]) for b in branches]), axes_of(some)
+
+
+def chosen(index: Value, results: Sequence[Sequence[Value]]) -> list[Value]:
+    """The results of the branch that `index`, batched, names: all branches are computed."""
+    ys = list(results[0])
+    for i, others in enumerate(results[1:], 1):
+        last = i == len(results) - 1
+        at = index if index.dtype == BOOL else index >= i if last else index.same(i)
+        ys = [WHERE(at.spread(y.shape, (0,)), o, y) for y, o in zip(ys, others, strict=True)]
+    return ys
+
+
+def joined_halves(halves: Sequence[tuple[Graph, Graph, int]], outputs: int) -> tuple[tuple[Graph, ...], tuple[Graph, ...], int]:
+    """The branches' forward graphs, each yielding the residuals of all (zeros for the others'), and their backward graphs."""
+    kinds = [types_of(b.inputs[:n]) for _, b, n in halves]
+    forward, backward = [], []
+    for i, (f, b, n) in enumerate(halves):
+        zeros = [[zero_equation(t) for t in kind] for kind in kinds]
+        kept = [f.outputs[outputs:] if j == i else tuple(e.outs[0] for e in eqns) for j, eqns in enumerate(zeros)]
+        made = [e for j, eqns in enumerate(zeros) if j != i for e in eqns]
+        forward.append(Graph(f.inputs, (*f.eqns, *made), (*f.outputs[:outputs], *(a for group in kept for a in group))))
+        unread = [b.inputs[:n] if j == i else tuple(Var(t) for t in kind) for j, kind in enumerate(kinds)]
+        backward.append(Graph((*(v for group in unread for v in group), *b.inputs[n:]), b.eqns, b.outputs))
+    return tuple(forward), tuple(backward), sum(n for _, _, n in halves)
+
+
+def zero_equation(type: ArrayType) -> Eqn:
+
+
+    plain = type.with_shape(type.shape)
+    return Eqn(BroadcastInDim(type.shape, ()), (Literal.of(type.dtype.type(0)),), (Var(plain),))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CondSaving(GraphOp):
+    """A cond whose last results are the residuals of all its branches."""
+
+    branches: tuple[Graph, ...]
+    backward: tuple[Graph, ...]
+    residuals: int
+    name = "cond_saving"
+
+    def graphs(self) -> tuple[Graph, ...]:
+        return (*self.branches, *self.backward)
+
+    def infer(self, *types: ArrayType) -> Types:
+        return Cond(self.branches).infer(*types)
+
+    def reference(self, *arrays: Any) -> Any:
+        return Cond(self.branches).reference(*arrays)
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        at = len(ys) - self.residuals
+        found = Cond(self.backward)(xs[0], *ys[at:], *filled(cts[:at], ys[:at]))
+        return [None, *scattered(found, wanted[1:])]
+
+    def saving(self, wanted: Flags, derive: Derive) -> Op:
+        return Cond(self.branches).saving(wanted, derive)
+
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
+        return Cond(self.branches).jvp_with(derive, ts, xs)
+
+    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        return Cond(self.branches).batch_with(derive, xs, axes, size)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CustomVjp(GraphOp):
+    """A call with a reverse derivative of its own: `forward` also yields residuals, which `backward` reads."""
+
+    jaxpr: Graph
+    forward: Graph
+    backward: Graph
+    residuals: int
+    name = "custom_vjp_call"
+
+    def graphs(self) -> tuple[Graph, ...]:
+        return (self.jaxpr, self.forward, self.backward)
+
+    def infer(self, *types: ArrayType) -> Types:
+        matches(self, self.jaxpr, types)
+        return types_of(self.jaxpr.outputs)
+
+    def reference(self, *arrays: Any) -> Any:
+        return tuple(self.jaxpr(*arrays))
+
+    def saving(self, wanted: Flags, derive: Derive) -> Op:
+        return CustomVjpSaving(self.forward, self.backward, self.residuals)
+
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
+        raise NoRuleError("a function with a custom_vjp has no forward derivative", fix="ge2.custom_jvp, which gives both modes")
+
+    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        """Residuals and cotangents of inputs that are shared get the axis too; a sum takes it off again."""
+        batched = tuple(a is not None for a in axes)
+        flags = derive.batch(self.jaxpr, batched, size)[1]
+        graph, _ = derive.batch(self.jaxpr, batched, size, (True,) * len(flags))
+        forward, _ = derive.batch(self.forward, batched, size, (True,) * len(self.forward.outputs))
+        every = (True,) * len(self.backward.inputs)
+        backward, _ = derive.batch(self.backward, every, size, (True,) * len(self.backward.outputs))
+        over = CustomVjp(graph, forward, summed(backward, batched, self.jaxpr), self.residuals)
+        return over(*to_front(xs, axes)), [0] * len(flags)
+
+
+def summed(backward: Graph, batched: Flags, graph: Graph) -> Graph:
+    """The batched backward graph, its cotangents of shared inputs summed over the batch."""
+    from ge2.ops.reduce import ReduceSum
+
+    eqns, outputs = list(backward.eqns), []
+    inexact = [(b, v) for b, v in zip(batched, graph.inputs, strict=True) if v.type.dtype in INEXACT]
+    for (has_axis, v), ct in zip(inexact, backward.outputs, strict=True):
+        if not has_axis:
+            eqns.append(Eqn(ReduceSum((0,)), (ct,), (Var(v.type.with_shape(v.type.shape)),)))
+            ct = eqns[-1].outs[0]
+        outputs.append(ct)
+    return Graph(backward.inputs, tuple(eqns), tuple(outputs))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CustomVjpSaving(GraphOp):
+    """The forward half of a custom_vjp; its cotangents are given for every inexact input."""
+
+    forward: Graph
+    backward: Graph
+    residuals: int
+    name = "custom_vjp_saving"
+
+    def graphs(self) -> tuple[Graph, ...]:
+        return (self.forward, self.backward)
+
+    def infer(self, *types: ArrayType) -> Types:
+        matches(self, self.forward, types)
+        return types_of(self.forward.outputs)
+
+    def reference(self, *arrays: Any) -> Any:
+        return tuple(self.forward(*arrays))
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        at = len(ys) - self.residuals
+        found = Call(self.backward, "custom_vjp")(*ys[at:], *filled(cts[:at], ys[:at]))
+        return scattered(found, tuple(x.type.dtype in INEXACT for x in xs))
+
+    def saving(self, wanted: Flags, derive: Derive) -> Op:
+        return Call(self.forward, "custom_vjp").saving(wanted, derive)
+
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
+        return Call(self.forward, "custom_vjp").jvp_with(derive, ts, xs)
+
+    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        return Call(self.forward, "custom_vjp").batch_with(derive, xs, axes, size)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CustomJvp(GraphOp):
+    """A call with a forward derivative of its own, `rule`: (inputs, tangents of the inexact ones) -> (outputs, tangents)."""
+
+    jaxpr: Graph
+    rule: Graph
+    name = "custom_jvp_call"
+
+    def graphs(self) -> tuple[Graph, ...]:
+        return (self.jaxpr, self.rule)
+
+    def infer(self, *types: ArrayType) -> Types:
+        matches(self, self.jaxpr, types)
+        return types_of(self.jaxpr.outputs)
+
+    def reference(self, *arrays: Any) -> Any:
+        return tuple(self.jaxpr(*arrays))
+
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
+        tangents = [x.zeros() if t is None else t for t, x in zip(ts, xs, strict=True) if x.type.dtype in INEXACT]
+        return with_tangents(Call(self.rule, "custom_jvp")(*xs, *tangents), self.jaxpr.outputs)
+
+    def saving(self, wanted: Flags, derive: Derive) -> Op:
+        """The rule is linear in its tangents: its transpose is the reverse derivative."""
+        n, outputs = len(self.jaxpr.inputs), len(self.jaxpr.outputs)
+        flags = iter(self.rule.inputs[n:])
+        seeds = [next(flags) if v.type.dtype in INEXACT else None for v in self.jaxpr.inputs]
+        chosen = tuple(t is not None and w for t, w in zip(seeds, wanted, strict=True))
+        linear = (False,) * n + tuple(c for c, t in zip(chosen, seeds, strict=True) if t is not None)
+        tangents = Graph(self.rule.inputs, self.rule.eqns, self.rule.outputs[outputs:])
+        forward, backward, count = derive.vjp(tangents, linear)
+        joint = whole(forward, backward, count)
+        zeros = [zero_equation(v.type) for v in self.rule.inputs[n:]]
+        names: dict[Var, Atom] = dict(zip(joint.inputs[n:], (e.outs[0] for e in zeros), strict=False))
+        eqns = [Eqn(e.op, tuple(_at(names, a) for a in e.inputs), e.outs, e.source) for e in joint.eqns]
+        inputs = (*joint.inputs[:n], *joint.inputs[len(self.rule.inputs) :])
+        reverse = Graph(inputs, (*zeros, *eqns), tuple(_at(names, a) for a in joint.outputs))
+        return CustomJvpSaving(self.jaxpr, self.rule, reverse, chosen)
+
+    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        batched = tuple(a is not None for a in axes)
+        flags = derive.batch(self.jaxpr, batched, size)[1]
+        every = (True,) * len(flags)
+        graph, _ = derive.batch(self.jaxpr, batched, size, every)
+        moved = tuple(b for b, v in zip(batched, self.jaxpr.inputs, strict=True) if v.type.dtype in INEXACT)
+        rule, _ = derive.batch(self.rule, (*batched, *moved), size, (True,) * len(self.rule.outputs))
+        return CustomJvp(graph, rule)(*to_front(xs, axes)), [0] * len(flags)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CustomJvpSaving(GraphOp):
+    """A custom_jvp under reverse mode: `reverse` maps (inputs, cotangents) to those of the inputs in `wanted`."""
+
+    jaxpr: Graph
+    rule: Graph
+    reverse: Graph
+    wanted: Flags
+    name = "custom_jvp_saving"
+
+    def plain(self) -> CustomJvp:
+        return CustomJvp(self.jaxpr, self.rule)
+
+    def graphs(self) -> tuple[Graph, ...]:
+        return (self.jaxpr, self.rule, self.reverse)
+
+    def infer(self, *types: ArrayType) -> Types:
+        return self.plain().infer(*types)
+
+    def reference(self, *arrays: Any) -> Any:
+        return tuple(self.jaxpr(*arrays))
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        found = Call(self.reverse, "custom_jvp")(*xs, *filled(cts, ys))
+        return scattered(found, self.wanted)
+
+    def saving(self, wanted: Flags, derive: Derive) -> Op:
+        return self.plain().saving(wanted, derive)
+
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
+        return self.plain().jvp_with(derive, ts, xs)
+
+    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        return self.plain().batch_with(derive, xs, axes, size)
+
+
+CONTROL: tuple[type[GraphOp], ...] = (
+    Call, CallSaving, Checkpoint, CheckpointSaving, Cond, CondSaving, CustomVjp, CustomVjpSaving, CustomJvp, CustomJvpSaving,
+)  # fmt: skip

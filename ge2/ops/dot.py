@@ -1,0 +1,129 @@
+"""The product of two arrays, summed over the axes they share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from string import ascii_letters
+from typing import Any, final
+
+import numpy as np
+
+from ge2.base.dtypes import accumulator
+from ge2.base.errors import ShapeError, TypeRuleError
+from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Lowering, Op, Value
+
+PRECISIONS = (None, "highest", "tf32", "bf16")
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction(Lowering):
+    """A matrix product: any kernel that multiplies matrices may serve."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class DotGeneral(Op):
+    """Axes `contract` are summed over and axes `beside` kept side by side, each as (of a, of b).
+
+    The result has the axes beside, then the free axes of `a`, then those of `b`. Half types are accumulated
+    in float32 and rounded once, or not at all if `out` asks for float32. `precision` says how float32 may be
+    multiplied: None and "highest" are IEEE, "tf32" and "bf16" let a target with such units use them.
+    """
+
+    contract: tuple[Dims, Dims]
+    beside: tuple[Dims, Dims] = ((), ())
+    precision: str | None = None
+    out: np.dtype | None = None
+    name = "dot_general"
+    lowering = Contraction()
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        a, b = types
+        if a.dtype != b.dtype:
+            raise TypeRuleError(f"dot_general takes arrays of one dtype; got {a}, {b}", fix="np.matmul, which promotes")
+        if self.precision not in PRECISIONS:
+            raise TypeRuleError(f"precision is one of {PRECISIONS}; got {self.precision!r}")
+        for role, (of_a, of_b) in (("contract", self.contract), ("beside", self.beside)):
+            left, right = [a.shape[i] for i in of_a], [b.shape[i] for i in of_b]
+            if left != right:
+                raise ShapeError(
+                    f"dot_general: {role} axes {of_a} of {a} have sizes {left}, but axes {of_b} of {b} have {right}"
+                )
+        free_a, free_b = self.free(a, b)
+        batch = (a.shape[i] for i in self.beside[0])
+        shape = (*batch, *(a.shape[i] for i in free_a), *(b.shape[i] for i in free_b))
+        return (ArrayType(shape, a.dtype if self.out is None else self.out),)
+
+    def reference(self, *arrays: Any) -> Any:
+        a, b = arrays
+        dtype = a.dtype if self.out is None else self.out
+        wide = np.result_type(accumulator(a.dtype), accumulator(dtype))
+        left, right, shape = self.matrices(a, b)
+        y = np.matmul(left.astype(wide, copy=False), right.astype(wide, copy=False))
+        return np.reshape(y, shape).astype(dtype, copy=False)
+
+    def matrices(self, a: Any, b: Any) -> tuple[Any, Any, Dims]:
+        """As [batch, m, k] and [batch, k, n], and the shape of their product."""
+        free_a, free_b = self.free(a, b)
+        size = lambda x, axes: math.prod(x.shape[i] for i in axes)  # noqa: E731
+        m, n, k = size(a, free_a), size(b, free_b), size(a, self.contract[0])
+        batch = (size(a, self.beside[0]),) if self.beside[0] else ()
+        left = np.transpose(a, (*self.beside[0], *free_a, *self.contract[0])).reshape((*batch, m, k))
+        right = np.transpose(b, (*self.beside[1], *self.contract[1], *free_b)).reshape((*batch, k, n))
+        shape = (*(a.shape[i] for i in self.beside[0]), *(a.shape[i] for i in free_a), *(b.shape[i] for i in free_b))
+        return left, right, shape
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        (ct,), (a, b) = cts, xs
+        assert ct is not None
+        names_a, names_b, names_y = self.spell(a, b)
+        product = lambda n1, n2, ny, x, y, like: self.einsum(  # noqa: E731
+            n1, n2, ny, x, y.cast(x.dtype), like.dtype
+        )
+        ct_a = product(names_y, names_b, names_a, ct, b, a) if wanted[0] else None
+        return [ct_a, product(names_y, names_a, names_b, ct, a, b) if wanted[1] else None]
+
+    def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
+        (ta, tb), (a, b) = ts, xs
+        if ta is None:
+            return [self(a, tb)]
+        return [self(ta, b) if tb is None else self(ta, b) + self(a, tb)]
+
+    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        a, b = xs
+        names_a, names_b, names_y = (list(names) for names in self.spell(a, b, axes))
+        for names, axis in ((names_a, axes[0]), (names_b, axes[1])):
+            if axis is not None:
+                names.insert(axis, "Z")
+        y = self.einsum("".join(names_a), "".join(names_b), "Z" + "".join(names_y), a, b, self.out)
+        return (y,), (0,)
+
+    def free(self, a: Any, b: Any) -> tuple[Dims, Dims]:
+        taken = [set(c) | set(n) for c, n in zip(self.contract, self.beside, strict=True)]
+        free_a, free_b = (tuple(i for i in range(x.ndim) if i not in t) for x, t in zip((a, b), taken, strict=True))
+        return free_a, free_b
+
+    def spell(self, a: Any, b: Any, axes: Sequence[Axis] = (None, None)) -> tuple[str, str, str]:
+        """The operation in the letters of einsum, its own batch axis left out."""
+        rank_a, rank_b = (x.ndim - (axis is not None) for x, axis in zip((a, b), axes, strict=True))
+        names_a = list(ascii_letters[:rank_a])
+        names_b = list(ascii_letters[rank_a : rank_a + rank_b])
+        for of_a, of_b in (self.contract, self.beside):
+            for i, j in zip(of_a, of_b, strict=True):
+                names_b[j] = names_a[i]
+        shared, gone = [names_a[i] for i in self.beside[0]], {names_a[i] for i in self.contract[0]}
+        own = [n for n in (*names_a, *names_b) if n not in gone and n not in shared]
+        return "".join(names_a), "".join(names_b), "".join((*shared, *own))
+
+    def einsum(self, names_a: str, names_b: str, names_y: str, a: Value, b: Value, out: np.dtype | None) -> Value:
+        """The product in which letters shared by both inputs are batched if kept, else summed over."""
+        shared = [n for n in names_a if n in names_b]
+        batch = [n for n in shared if n in names_y]
+        contract = [n for n in shared if n not in names_y]
+        at = lambda names, letters: tuple(names.index(n) for n in letters)  # noqa: E731
+        pairs = (at(names_a, contract), at(names_b, contract)), (at(names_a, batch), at(names_b, batch))
+        y = a.dot(b, *pairs, precision=self.precision, out=None if out == a.dtype else out)
+        got = [*batch, *(n for n in (*names_a, *names_b) if n not in shared)]
+        return y.reorder(tuple(got.index(n) for n in names_y))

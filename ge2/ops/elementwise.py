@@ -1,0 +1,473 @@
+"""Operations that act on one element at a time: a line each, in the tables at the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import ml_dtypes
+import numpy as np
+
+from ge2.base.dtypes import BOOL, COMPLEX, EXTENDED, FLOAT32, INEXACT, INTEGERS, complex_of, real_part, short
+from ge2.base.errors import ShapeError, TypeRuleError
+from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Lowering, Number, Op, Value
+
+Partial = Callable[..., Value | Number]  # dy/dx of (y, *xs)
+KINDS = {"b": "bool", "i": "integer", "f": "float", "c": "complex"}
+
+
+@dataclass(frozen=True, slots=True)
+class Pointwise(Lowering):
+    """One expression per element in the typed functions of `templates/*/include`; `{0}`, `{1}`, ... are the inputs."""
+
+    expression: str
+
+
+def kind(dtype: np.dtype) -> str:
+    """b, i, f or c: what a table's column `takes` is made of."""
+    if dtype == BOOL:
+        return "b"
+    return "i" if dtype in INTEGERS else "c" if dtype in COMPLEX else "f"
+
+
+def same(dtype: np.dtype) -> np.dtype:
+    return dtype
+
+
+def boolean(dtype: np.dtype) -> np.dtype:
+    return BOOL
+
+
+class Pointlike(Op):
+    """What all operations on single elements share: shapes, batching."""
+
+    __slots__ = ()
+
+    def shape_of(self, types: Sequence[ArrayType]) -> Dims:
+        """The one shape of the operands that are not scalars."""
+        shape: Dims = ()
+        for t in types:
+            if t.shape and t.shape != shape:
+                if shape:
+                    listed = ", ".join(map(str, types))
+                    raise ShapeError(
+                        f"{self.name} takes arrays of one shape, or scalars; got {listed}",
+                        fix=f"ge2.numpy.{self.name}, which broadcasts",
+                    )
+                shape = t.shape
+        return shape
+
+    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        shape = max((x.shape if a is None else x.shape[:a] + x.shape[a + 1 :] for x, a in zip(xs, axes, strict=True)), key=len)
+        if all(a is None or (a == 0 and x.ndim == len(shape) + 1) for x, a in zip(xs, axes, strict=True)):
+            if all(a == 0 or not x.ndim for x, a in zip(xs, axes, strict=True)):
+                return (self(*xs),), (0,)  # nothing to move: the common case
+        return (self(*(stretch(x, a, (size, *shape)) for x, a in zip(xs, axes, strict=True))),), (0,)
+
+
+def stretch(x: Value, axis: Axis, shape: Dims) -> Value:
+    """Repeats `x` along the axes of `shape` it lacks; a shared scalar stays a scalar."""
+    if axis is not None:
+        x = x.move_axis(axis, 0)
+        return x.spread(shape, tuple(range(x.ndim)))
+    return x.spread(shape, tuple(range(1, x.ndim + 1))) if x.ndim else x
+
+
+def sum_to(x: Value, shape: Dims) -> Value:
+    """Undoes the repetition of a scalar operand."""
+    return x.fold_sum(tuple(range(x.ndim))) if x.ndim and not shape else x
+
+
+def in_float32(f: Callable[..., Any]) -> Callable[..., Any]:
+    """The meaning for half types that NumPy does not know: computed in float32, rounded once."""
+
+    def reference(*xs: Any) -> Any:
+        dtype = getattr(xs[0], "dtype", None)
+        if dtype not in EXTENDED:
+            return f(*xs)
+        y = f(*(x.astype(FLOAT32) for x in xs))
+        return y.astype(dtype) if y.dtype == FLOAT32 else y
+
+    return reference
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Elementwise(Pointlike):
+    """An operation on scalars, applied to each element of arrays of one shape and dtype.
+
+    `partials` has dy/dx for each input, None where it is zero throughout. An operation that is not
+    holomorphic says itself how it pushes tangents and pulls cotangents (`push`, `pull`).
+    """
+
+    name: str
+    ufunc: Callable[..., Any] = field(compare=False, repr=False)
+    takes: str = field(compare=False, repr=False)
+    lowering: Pointwise = field(compare=False, repr=False)
+    partials: tuple[Partial | None, ...] = field(compare=False, repr=False)
+    result: Callable[[np.dtype], np.dtype] = field(compare=False, repr=False, default=same)
+    push: Callable[..., Value] | None = field(compare=False, repr=False, default=None)
+    pull: Callable[..., Cotangents] | None = field(compare=False, repr=False, default=None)
+
+    def params(self) -> dict[str, Any]:
+        return {}
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        first = types[0]
+        for t in types:
+            if t.dtype != first.dtype:
+                raise self.refuse("arrays of one dtype", types)
+        if len(types) != len(self.partials):
+            raise self.refuse(f"{len(self.partials)} arrays", types)
+        if kind(first.dtype) not in self.takes:
+            raise self.refuse(" or ".join(KINDS[k] for k in self.takes) + " arrays", types)
+        return (ArrayType(self.shape_of(types), self.result(first.dtype), all(t.weak for t in types)),)
+
+    def refuse(self, wanted: str, types: Sequence[ArrayType]) -> TypeRuleError:
+        listed = ", ".join(map(str, types))
+        return TypeRuleError(f"{self.name} takes {wanted}; got {listed}", fix="the function of ge2.numpy, which promotes, or x.astype")
+
+    def reference(self, *arrays: Any) -> Any:
+        return in_float32(self.ufunc)(*arrays)
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        (ct,), (y,) = cts, ys
+        if self.pull is not None:
+            return self.pull(ct, y, *xs)
+        return [
+            sum_to(scaled(ct, p(y, *xs)), x.shape) if p is not None and w else None
+            for p, x, w in zip(self.partials, xs, wanted, strict=True)
+        ]
+
+    def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
+        (y,) = ys
+        if self.push is not None:
+            return [self.push(ts[0], y, *xs)]
+        total: Value | None = None
+        for t, p in zip(ts, self.partials, strict=True):
+            if t is not None and p is not None:
+                term = scaled(t, p(y, *xs))
+                term = term.spread(y.shape, ()) if term.ndim < y.ndim else term
+                total = term if total is None else total + term
+        return [total]
+
+
+def scaled(ct: Value | None, by: Value | Number) -> Value:
+    """A cotangent times a partial derivative, without a product by 1 or -1."""
+    assert ct is not None
+    if isinstance(by, int | float):
+        return ct if by == 1 else -ct if by == -1 else ct * by
+    return ct * by
+
+
+# fmt: off
+Numpy = Callable[..., Any]
+
+
+def unary(name: str, f: Numpy, takes: str, c: str, d: Partial | None, **more: Any) -> Elementwise:
+    return Elementwise(name, f, takes, Pointwise(c), (d,), **more)
+
+
+def binary(name: str, f: Numpy, takes: str, c: str, da: Partial | None, db: Partial | None, **more: Any) -> Elementwise:
+    return Elementwise(name, f, takes, Pointwise(c), (da, db), **more)
+
+
+def test(name: str, f: Numpy, takes: str, c: str) -> Elementwise:
+    return Elementwise(name, f, takes, Pointwise(c), (None,), boolean)
+
+
+def relation(name: str, f: Numpy, takes: str, c: str) -> Elementwise:
+    return Elementwise(name, f, takes, Pointwise(c), (None, None), boolean)
+
+
+LN2, LN10 = math.log(2.0), math.log(10.0)
+ALL_KINDS, NUMERIC, REAL = "bifc", "ifc", "bif"
+
+NEG        = unary("neg",        np.negative,   NUMERIC, "ge2_neg({0})",        lambda y, x: -1.0)
+POSITIVE   = unary("positive",   np.positive,   NUMERIC, "{0}",                 lambda y, x: 1.0)
+SIGN       = unary("sign",       np.sign,       NUMERIC, "ge2_sign({0})",       None)
+EXP        = unary("exp",        np.exp,        "fc", "ge2_exp({0})",           lambda y, x: y)
+EXP2       = unary("exp2",       np.exp2,       "fc", "ge2_exp2({0})",          lambda y, x: y * LN2)
+EXPM1      = unary("expm1",      np.expm1,      "fc", "ge2_expm1({0})",         lambda y, x: y + 1.0)
+LOG        = unary("log",        np.log,        "fc", "ge2_log({0})",           lambda y, x: 1.0 / x)
+LOG2       = unary("log2",       np.log2,       "fc", "ge2_log2({0})",          lambda y, x: 1.0 / (x * LN2))
+LOG10      = unary("log10",      np.log10,      "fc", "ge2_log10({0})",         lambda y, x: 1.0 / (x * LN10))
+LOG1P      = unary("log1p",      np.log1p,      "fc", "ge2_log1p({0})",         lambda y, x: 1.0 / (x + 1.0))
+SQRT       = unary("sqrt",       np.sqrt,       "fc", "ge2_sqrt({0})",          lambda y, x: 0.5 / y)
+RSQRT      = unary("rsqrt",      lambda x: (1 / np.sqrt(x)).astype(x.dtype), "fc", "ge2_rsqrt({0})", lambda y, x: y / x * -0.5)
+CBRT       = unary("cbrt",       np.cbrt,       "f",  "ge2_cbrt({0})",          lambda y, x: 1.0 / (SQUARE(y) * 3.0))
+SQUARE     = unary("square",     np.square,     NUMERIC, "ge2_square({0})",     lambda y, x: x * 2)
+RECIPROCAL = unary("reciprocal", np.reciprocal, NUMERIC, "ge2_reciprocal({0})", lambda y, x: -SQUARE(y))
+SIN        = unary("sin",        np.sin,        "fc", "ge2_sin({0})",           lambda y, x: COS(x))
+COS        = unary("cos",        np.cos,        "fc", "ge2_cos({0})",           lambda y, x: -SIN(x))
+TAN        = unary("tan",        np.tan,        "fc", "ge2_tan({0})",           lambda y, x: SQUARE(y) + 1.0)
+ASIN       = unary("asin",       np.arcsin,     "fc", "ge2_asin({0})",          lambda y, x: 1.0 / SQRT(1.0 - SQUARE(x)))
+ACOS       = unary("acos",       np.arccos,     "fc", "ge2_acos({0})",          lambda y, x: -1.0 / SQRT(1.0 - SQUARE(x)))
+ATAN       = unary("atan",       np.arctan,     "fc", "ge2_atan({0})",          lambda y, x: 1.0 / (SQUARE(x) + 1.0))
+SINH       = unary("sinh",       np.sinh,       "fc", "ge2_sinh({0})",          lambda y, x: COSH(x))
+COSH       = unary("cosh",       np.cosh,       "fc", "ge2_cosh({0})",          lambda y, x: SINH(x))
+TANH       = unary("tanh",       np.tanh,       "fc", "ge2_tanh({0})",          lambda y, x: 1.0 - SQUARE(y))
+ASINH      = unary("asinh",      np.arcsinh,    "fc", "ge2_asinh({0})",         lambda y, x: 1.0 / SQRT(SQUARE(x) + 1.0))
+ACOSH      = unary("acosh",      np.arccosh,    "fc", "ge2_acosh({0})",         lambda y, x: 1.0 / (SQRT(x - 1.0) * SQRT(x + 1.0)))
+ATANH      = unary("atanh",      np.arctanh,    "fc", "ge2_atanh({0})",         lambda y, x: 1.0 / (1.0 - SQUARE(x)))
+DEGREES    = unary("degrees",    np.degrees,    "f",  "ge2_degrees({0})",       lambda y, x: 180.0 / math.pi)
+RADIANS    = unary("radians",    np.radians,    "f",  "ge2_radians({0})",       lambda y, x: math.pi / 180.0)
+FLOOR      = unary("floor",      np.floor,      REAL, "ge2_floor({0})",         None)
+CEIL       = unary("ceil",       np.ceil,       REAL, "ge2_ceil({0})",          None)
+TRUNC      = unary("trunc",      np.trunc,      REAL, "ge2_trunc({0})",         None)
+RINT       = unary("rint",       np.rint,       "fc", "ge2_rint({0})",          None)
+SPACING    = unary("spacing",    np.spacing,    "f",  "ge2_spacing({0})",       None)
+NOT        = unary("not",        np.invert,     "bi", "ge2_not({0})",           None)
+MANTISSA   = unary("frexp_mantissa", lambda x: np.frexp(x)[0], "f", "ge2_frexp_mantissa({0})", lambda y, x: LDEXP(x.ones(), -EXPONENT(x)))
+EXPONENT   = unary("frexp_exponent", lambda x: np.frexp(x)[1], "f", "ge2_frexp_exponent({0})", None, result=lambda d: np.dtype(np.int32))
+BIT_COUNT  = unary("population_count", np.bitwise_count, "i", "ge2_popcount({0})", None, result=lambda d: np.dtype(np.uint8))
+
+IS_FINITE  = test("is_finite", np.isfinite,    ALL_KINDS, "ge2_isfinite({0})")
+IS_INF     = test("is_inf",    np.isinf,       ALL_KINDS, "ge2_isinf({0})")
+IS_NAN     = test("is_nan",    np.isnan,       ALL_KINDS, "ge2_isnan({0})")
+SIGN_BIT   = test("sign_bit",  np.signbit,     "f",       "ge2_signbit({0})")
+IS_ZERO    = test("logical_not", np.logical_not, ALL_KINDS, "!ge2_truth({0})")
+
+EQ = relation("eq", np.equal,         ALL_KINDS, "{0} == {1}")
+NE = relation("ne", np.not_equal,     ALL_KINDS, "{0} != {1}")
+LT = relation("lt", np.less,          ALL_KINDS, "ge2_lt({0}, {1})")
+LE = relation("le", np.less_equal,    ALL_KINDS, "ge2_le({0}, {1})")
+GT = relation("gt", np.greater,       ALL_KINDS, "ge2_lt({1}, {0})")
+GE = relation("ge", np.greater_equal, ALL_KINDS, "ge2_le({1}, {0})")
+
+ADD  = binary("add",  np.add,          ALL_KINDS, "ge2_add({0}, {1})",  lambda y, a, b: 1.0, lambda y, a, b: 1.0)
+SUB  = binary("sub",  np.subtract,     NUMERIC,   "ge2_sub({0}, {1})",  lambda y, a, b: 1.0, lambda y, a, b: -1.0)
+MUL  = binary("mul",  np.multiply,     ALL_KINDS, "ge2_mul({0}, {1})",  lambda y, a, b: b,   lambda y, a, b: a)
+DIV  = binary("div",  np.divide,       "fc",      "ge2_div({0}, {1})",  lambda y, a, b: 1.0 / b, lambda y, a, b: -y / b)
+FLOOR_DIV = binary("floor_div", np.floor_divide, "if", "ge2_floor_div({0}, {1})", None, None)
+REM  = binary("rem",  np.remainder,    "if",      "ge2_rem({0}, {1})",  lambda y, a, b: 1.0, lambda y, a, b: -FLOOR_DIV(a, b))
+FMOD = binary("fmod", np.fmod,         "if",      "ge2_fmod({0}, {1})", lambda y, a, b: 1.0, lambda y, a, b: -TRUNC(a / b))
+POW  = binary("pow",  np.power,        NUMERIC,   "ge2_pow({0}, {1})",
+              lambda y, a, b: b.same(0).select(b.zeros(), b * POW(a, b.same(0).select(b.ones(), b - 1))),
+              lambda y, a, b: a.same(0).select(b.zeros(), LOG(a.same(0).select(a.ones(), a))) * y)
+MAX  = binary("max",  np.maximum,      ALL_KINDS, "ge2_max({0}, {1})",  lambda y, a, b: share(y, a, b), lambda y, a, b: share(y, b, a))
+MIN  = binary("min",  np.minimum,      ALL_KINDS, "ge2_min({0}, {1})",  lambda y, a, b: share(y, a, b), lambda y, a, b: share(y, b, a))
+FMAX = binary("fmax", np.fmax,         ALL_KINDS, "ge2_fmax({0}, {1})", lambda y, a, b: share(y, a, b), lambda y, a, b: share(y, b, a))
+FMIN = binary("fmin", np.fmin,         ALL_KINDS, "ge2_fmin({0}, {1})", lambda y, a, b: share(y, a, b), lambda y, a, b: share(y, b, a))
+ATAN2 = binary("atan2", np.arctan2,    "f",       "ge2_atan2({0}, {1})",
+               lambda y, a, b: b / (SQUARE(a) + SQUARE(b)), lambda y, a, b: -a / (SQUARE(a) + SQUARE(b)))
+HYPOT = binary("hypot", np.hypot,      "f",       "ge2_hypot({0}, {1})", lambda y, a, b: a / y, lambda y, a, b: b / y)
+LOGADDEXP  = binary("logaddexp",  np.logaddexp,  "f", "ge2_logaddexp({0}, {1})",
+                    lambda y, a, b: EXP(below(a, y)), lambda y, a, b: EXP(below(b, y)))
+LOGADDEXP2 = binary("logaddexp2", np.logaddexp2, "f", "ge2_logaddexp2({0}, {1})",
+                    lambda y, a, b: EXP2(below(a, y)), lambda y, a, b: EXP2(below(b, y)))
+COPYSIGN   = binary("copysign",   np.copysign,   "f", "ge2_copysign({0}, {1})",
+                    lambda y, a, b: SIGN_BIT(a).same(SIGN_BIT(b)).select(y.ones(), -y.ones()), None)
+NEXTAFTER  = binary("nextafter",  np.nextafter,  "f", "ge2_nextafter({0}, {1})", lambda y, a, b: 1.0, None)
+HEAVISIDE  = binary("heaviside",  np.heaviside,  "f", "ge2_heaviside({0}, {1})",
+                    None, lambda y, a, b: a.same(0.0).select(b.ones(), b.zeros()))
+GCD = binary("gcd", np.gcd,            "i",  "ge2_gcd({0}, {1})", None, None)
+LCM = binary("lcm", np.lcm,            "i",  "ge2_lcm({0}, {1})", None, None)
+AND = binary("and", np.bitwise_and,    "bi", "{0} & {1}", None, None)
+OR  = binary("or",  np.bitwise_or,     "bi", "{0} | {1}", None, None)
+XOR = binary("xor", np.bitwise_xor,    "bi", "{0} ^ {1}", None, None)
+SHIFT_LEFT  = binary("shift_left",  np.left_shift,  "i", "ge2_shift_left({0}, {1})",  None, None)
+SHIFT_RIGHT = binary("shift_right", np.right_shift, "i", "ge2_shift_right({0}, {1})", None, None)
+
+# Not holomorphic: JAX's convention, in which the cotangent of z = a + bi is da - i db.
+ABS  = unary("abs", np.absolute, ALL_KINDS, "ge2_abs({0})", lambda y, x: SIGN(x), result=real_part,
+             push=lambda t, y, x: real(t * conj(SIGN(x))), pull=lambda ct, y, x: [ct.cast(x.dtype) * conj(SIGN(x))])
+REAL_PART = unary("real", np.real, "c", "ge2_real({0})", None, result=real_part,
+             push=lambda t, y, x: REAL_PART(t), pull=lambda ct, y, x: [ct.cast(x.dtype)])
+IMAG = unary("imag", np.imag, "c", "ge2_imag({0})", None, result=real_part,
+             push=lambda t, y, x: IMAG(t), pull=lambda ct, y, x: [COMPLEX_OF(ct.zeros(), -ct)])
+CONJ = unary("conj", np.conjugate, "c", "ge2_conj({0})", None,
+             push=lambda t, y, x: CONJ(t), pull=lambda ct, y, x: [CONJ(ct)])
+# fmt: on
+
+
+def _complex(a: Any, b: Any) -> Any:
+    y = np.empty(np.broadcast_shapes(np.shape(a), np.shape(b)), complex_of(np.asarray(a).dtype))
+    y.real, y.imag = a, b
+    return y
+
+
+def _push_complex(ts: Cotangents) -> Value:
+    a, b = ts
+    if a is None or b is None:
+        some = a if a is not None else b
+        assert some is not None
+        a, b = (some.zeros() if a is None else a), (some.zeros() if b is None else b)
+    return COMPLEX_OF(a, b)  # type: ignore[no-any-return]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Complex(Pointlike):
+    """The complex number with those real and imaginary parts, float32 or float64."""
+
+    name = "complex"
+    lowering = Pointwise("ge2_complex({0}, {1})")
+    reference = staticmethod(_complex)  # type: ignore[assignment]
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        if len(types) != 2 or len({t.dtype for t in types}) != 1 or short(types[0].dtype) not in ("f32", "f64"):
+            raise TypeRuleError(f"complex takes two arrays of float32 or float64; got {', '.join(map(str, types))}")
+        return (ArrayType(self.shape_of(types), complex_of(types[0].dtype), all(t.weak for t in types)),)
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        (ct,) = cts
+        return [sum_to(REAL_PART(ct), xs[0].shape), sum_to(-IMAG(ct), xs[1].shape)]
+
+    def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
+        y = _push_complex([None if t is None or t.shape == ys[0].shape else t.spread(ys[0].shape, ()) for t in ts])
+        return [y]
+
+
+COMPLEX_OF = Complex()
+
+
+def real(x: Value) -> Value:
+    return REAL_PART(x) if x.dtype in COMPLEX else x  # type: ignore[no-any-return]
+
+
+def conj(x: Value) -> Value:
+    return CONJ(x) if x.dtype in COMPLEX else x  # type: ignore[no-any-return]
+
+
+def share(y: Value, winner: Value, other: Value) -> Value:
+    """The derivative of max or min by one operand: 1 where it wins, 1/2 where both do."""
+    won = winner.same(y).select(y.ones(), y.zeros())
+    return winner.same(other).select(y.ones() * 0.5, won)
+
+
+def below(x: Value, y: Value) -> Value:
+    """x - y for x <= y, and 0 where both are the same infinity."""
+    return x.same(y).select(y.zeros(), x - y)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Where(Pointlike):
+    """Elements of the second where the mask holds, of the third elsewhere."""
+
+    name = "where"
+    lowering = Pointwise("{0} ? {1} : {2}")
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        if len(types) != 3 or types[0].dtype != BOOL or types[1].dtype != types[2].dtype:
+            listed = ", ".join(map(str, types))
+            raise TypeRuleError(f"where takes a bool mask and two arrays of one dtype; got {listed}", fix="np.where, which promotes")
+        return (ArrayType(self.shape_of(types), types[1].dtype, all(t.weak for t in types)),)
+
+    def reference(self, *arrays: Any) -> Any:
+        return np.where(*arrays)
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        (ct,), (mask, a, b) = cts, xs
+        assert ct is not None
+        zero = ct.zeros()
+        ct_a = sum_to(mask.select(ct, zero), a.shape) if wanted[1] else None
+        return [None, ct_a, sum_to(mask.select(zero, ct), b.shape) if wanted[2] else None]
+
+    def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
+        y = ys[0]
+        a, b = (y.zeros() if t is None else t.spread(y.shape, ()) if t.ndim < y.ndim else t for t in ts[1:])
+        return [xs[0].select(a, b)]
+
+
+WHERE = Where()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ConvertElementType(Pointlike):
+    """The same numbers in another dtype; a weak result is a Python number."""
+
+    dtype: np.dtype
+    weak: bool = False
+    name = "convert_element_type"
+    lowering = Pointwise("ge2_cast({0})")
+    linear = True
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        (x,) = types
+        if self.weak and x.shape:
+            raise TypeRuleError(f"only a scalar can become a Python number; got {x}")
+        return (ArrayType(x.shape, self.dtype, self.weak),)
+
+    def reference(self, *arrays: Any) -> Any:
+        x = np.asarray(arrays[0]) if not hasattr(arrays[0], "dtype") else arrays[0]
+        if x.dtype in COMPLEX and self.dtype not in COMPLEX and self.dtype != BOOL:
+            x = x.real
+        return x.astype(self.dtype)
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        (ct,), (x,) = cts, xs
+        assert ct is not None
+        if x.dtype not in INEXACT or self.dtype not in INEXACT:
+            return [None]
+        return [real(ct).cast(x.dtype, x.type.weak) if x.dtype not in COMPLEX else ct.cast(x.dtype, x.type.weak)]
+
+    def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
+        return [None if self.dtype not in INEXACT or ts[0] is None else ts[0].cast(self.dtype, self.weak)]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class IntegerPow(Pointlike):
+    """A power with an exponent known beforehand, by repeated multiplication."""
+
+    y: int
+    name = "integer_pow"
+
+    @property
+    def lowering(self) -> Pointwise:  # type: ignore[override]
+        return Pointwise(f"ge2_integer_pow<{self.y}>({{0}})")
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        (x,) = types
+        if kind(x.dtype) not in ("fc" if self.y < 0 else NUMERIC):
+            raise TypeRuleError(f"integer_pow[y={self.y}] of {x}", fix="np.power, which promotes")
+        return (x,)
+
+    def reference(self, *arrays: Any) -> Any:
+        (x,) = arrays
+        return in_float32(lambda x: np.power(x, self.y))(x)
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        return self.jvp(cts, ys, xs)
+
+    def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
+        (t,), (x,) = ts, xs
+        if self.y == 0:
+            return [None]
+        return [scaled(t, 1 if self.y == 1 else x * 2 if self.y == 2 else IntegerPow(self.y - 1)(x) * self.y)]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Ldexp(Pointlike):
+    """x * 2**n for integer n."""
+
+    name = "ldexp"
+    lowering = Pointwise("ge2_ldexp({0}, {1})")
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        if len(types) != 2 or kind(types[0].dtype) != "f" or kind(types[1].dtype) != "i":
+            raise TypeRuleError(f"ldexp takes a float and an integer array; got {', '.join(map(str, types))}")
+        return (ArrayType(self.shape_of(types), types[0].dtype, all(t.weak for t in types)),)
+
+    def reference(self, *arrays: Any) -> Any:
+        x, n = arrays
+        return in_float32(lambda x: np.ldexp(x, n))(x)
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        return [sum_to(LDEXP(cts[0], xs[1]), xs[0].shape), None]
+
+    def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
+        return [None if ts[0] is None else LDEXP(ts[0], xs[1])]
+
+
+LDEXP = Ldexp()
+
+ELEMENTWISE: tuple[Elementwise, ...] = tuple(op for op in list(globals().values()) if isinstance(op, Elementwise))
+BY_NAME: dict[str, Op] = {op.name: op for op in (*ELEMENTWISE, COMPLEX_OF, WHERE, LDEXP)}
+_ = ml_dtypes  # registers the casts of half types with NumPy

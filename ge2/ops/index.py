@@ -1,0 +1,264 @@
+"""Reading and writing elements at indices: by integer arrays along some axes, or along a regular slice.
+
+Indices wrap and are checked as NumPy's: -1 is the last element, and what lies outside is an IndexError.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from ge2.base.dtypes import INT64, INTEGERS, accumulator
+from ge2.base.errors import ShapeError, TypeRuleError
+from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Op, Value
+from ge2.ops.elementwise import stretch
+from ge2.ops.reduce import kept
+from ge2.ops.shape import front, inverse
+
+
+class Indexed(Op):
+    """Indexes the axes `axes` by one integer array each, all of one shape or scalars."""
+
+    __slots__ = ()
+    axes: Dims
+    linear = True
+
+    def check(self, x: ArrayType, indices: Sequence[ArrayType]) -> Dims:
+        """The shape of the selection: the indices' shape, then the axes of `x` that are not indexed."""
+        ordered = self.axes and tuple(sorted(set(self.axes))) == self.axes
+        if not ordered or not 0 <= self.axes[0] <= self.axes[-1] < x.ndim:
+            raise ShapeError(f"{self.name} along axes {self.axes} of {x}, which has axes 0 to {x.ndim - 1}")
+        if len(indices) != len(self.axes):
+            raise ShapeError(f"{self.name} takes one index for each of axes {self.axes}; got {len(indices)}")
+        for t in indices:
+            if t.dtype not in INTEGERS:
+                raise TypeRuleError(f"{self.name} takes integer indices; got {t}", fix="index.astype(int)")
+        shapes = {t.shape for t in indices if t.shape}
+        if len(shapes) > 1:
+            listed = ", ".join(map(str, indices))
+            raise ShapeError(f"{self.name} takes indices of one shape, or scalars; got {listed}")
+        return (*next(iter(shapes), ()), *(x.shape[i] for i in kept(self.axes, x.ndim)))
+
+    def places(self, x: Any, indices: Sequence[Any]) -> Any:
+        """Each index as one number, counted in row-major order over the indexed axes."""
+        total: Any = np.zeros((), np.intp)
+        for axis, index in zip(self.axes, indices, strict=True):
+            n = x.shape[axis]
+            total = total * n + within(np.asarray(index), n, axis)
+        return total
+
+    def batch_indices(self, indices: Sequence[Value], axes: Sequence[Axis], size: int) -> list[Value]:
+        """A count of the batch, then the indices, all with the batch axis first."""
+        shape = index_shape(indices, axes)
+        moved = [stretch(i, a, (size, *shape)) for i, a in zip(indices, axes, strict=True)]
+        return [indices[0].count((size, *shape), 0, INT64), *moved]
+
+
+def within(index: Any, n: int, axis: int) -> Any:
+    """The index counted from the start, if it is inside an axis of size `n`."""
+    bad = (index < -n) | (index >= n)
+    if bad.any():
+        first = index[bad].ravel()[0] if index.ndim else index
+        raise IndexError(f"index {first} is out of bounds for axis {axis} with size {n}")
+    index = index.astype(np.intp, copy=False)
+    return np.where(index < 0, index + n, index)
+
+
+def index_shape(indices: Sequence[Value], axes: Sequence[Axis]) -> Dims:
+    """The shape of the indices without their batch axes."""
+    shapes = (i.shape if a is None else i.shape[:a] + i.shape[a + 1 :] for i, a in zip(indices, axes, strict=True))
+    return max(shapes, key=len)
+
+
+def leading(x: Value, axis: Axis, size: int, at: int = 0) -> Value:
+    """The value with its batch axis at `at`, repeated along it if it has none."""
+    if axis is not None:
+        return x.move_axis(axis, at)
+    shape = (*x.shape[:at], size, *x.shape[at:])
+    return x.spread(shape, tuple(i for i in range(x.ndim + 1) if i != at))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Gather(Indexed):
+    """The elements at the indices: their shape, then the axes of `x` that are not indexed."""
+
+    axes: Dims
+    name = "gather"
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        x, *indices = types
+        return (x.with_shape(self.check(x, indices)),)
+
+    def reference(self, *arrays: Any) -> Any:
+        x, *indices = arrays
+        if len(self.axes) == 1 and np.ndim(indices[0]):
+            index = np.asarray(indices[0]).astype(np.intp, copy=False)
+            axis = self.axes[0]
+            y = np.take(x, index, axis)
+            return np.moveaxis(y, range(axis, axis + index.ndim), range(index.ndim)) if axis else y
+        return np.transpose(x, (*self.axes, *kept(self.axes, x.ndim)))[tuple(np.asarray(i) for i in indices)]
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        (ct,), (x, *indices) = cts, xs
+        assert ct is not None
+        return [x.zeros().scatter_added(self.axes, ct, *indices), *(None for _ in indices)]
+
+    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        (x, *indices), (axis, *rest) = xs, axes
+        if axis is not None and not any(a is not None for a in rest):
+            over = tuple(a + (a >= axis) for a in self.axes)
+            at = index_shape(indices, rest)
+            return (x.gathered(over, *indices),), (len(at) + axis - sum(a < axis for a in over),)
+        count, *moved = self.batch_indices(indices, rest, size)
+        if axis is None:
+            return (x.gathered(self.axes, *moved),), (0,)
+        over = (0, *(a + 1 for a in self.axes))
+        return (front(x, axis).gathered(over, count, *moved),), (0,)
+
+
+class Writing(Indexed):
+    """A copy of `x` with updates written at the indices: (x, updates, *indices)."""
+
+    __slots__ = ()
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        x, updates, *indices = types
+        shape = self.check(x, indices)
+        if updates.shape != shape or updates.dtype != x.dtype:
+            raise ShapeError(f"{self.name} into {x} takes updates {x.with_shape(shape)}; got {updates}")
+        return (x.with_shape(x.shape),)
+
+    def reference(self, *arrays: Any) -> Any:
+        x, updates, *indices = arrays
+        order = (*self.axes, *kept(self.axes, x.ndim))
+        turned = np.transpose(x, order)
+        row = math.prod(turned.shape[len(self.axes) :])
+        y = np.array(turned, accumulator(x.dtype), order="C").reshape(-1, row) if x.size else turned.copy()
+        places = self.places(x, indices)
+        if y.size and updates.size:
+            self.write(y, np.broadcast_to(places, index_dims(updates, x, self.axes)).ravel(), updates.reshape(-1, row))
+        return np.transpose(y.reshape(turned.shape), inverse(order)).astype(x.dtype, copy=False)
+
+    def write(self, y: Any, places: Any, updates: Any) -> None:
+        """Writes rows of `updates` to the rows `places` of `y`, in place."""
+        raise NotImplementedError
+
+    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        (x, updates, *indices), (axis, of_updates, *rest) = xs, axes
+        over = tuple(a + 1 for a in self.axes)
+        x = leading(x, axis, size)
+        if not any(a is not None for a in rest):
+            updates = leading(updates, of_updates, size, len(index_shape(indices, rest)))
+            return (type(self)(over)(x, updates, *indices),), (0,)  # type: ignore[call-arg]
+        count, *moved = self.batch_indices(indices, rest, size)
+        return (type(self)((0, *over))(x, leading(updates, of_updates, size), count, *moved),), (0,)  # type: ignore[call-arg]
+
+
+def index_dims(updates: Any, x: Any, axes: Dims) -> Dims:
+    """The part of the shape of the updates that the indices have."""
+    return tuple(updates.shape[: updates.ndim - (x.ndim - len(axes))])
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ScatterAdd(Writing):
+    """`x` with the updates added at the indices; those that meet at one place are all added."""
+
+    axes: Dims
+    name = "scatter_add"
+
+    def write(self, y: Any, places: Any, updates: Any) -> None:
+        updates = updates.astype(y.dtype, copy=False)
+        if len(places) == 1:
+            y[places[0]] += updates[0]
+            return
+        # np.add.at is fast for one flat index alone
+        row = y.shape[1]
+        flat = places if row == 1 else (places[:, None] * row + np.arange(row)).ravel()
+        np.add.at(y.reshape(-1), flat, updates.ravel())
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        (ct,), (_, _, *indices) = cts, xs
+        assert ct is not None
+        at = ct.gathered(self.axes, *indices) if wanted[1] else None
+        return [ct, at, *(None for _ in indices)]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Scatter(Writing):
+    """`x` with the updates in place of the elements at the indices; of several for one place the last wins."""
+
+    axes: Dims
+    name = "scatter"
+
+    def write(self, y: Any, places: Any, updates: Any) -> None:
+        y[places] = updates
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        (ct,), (_, updates, *indices) = cts, xs
+        assert ct is not None
+        ct_x = self(ct, updates.zeros(), *indices) if wanted[0] else None
+        ct_updates = self.of_winners(ct, updates, indices) if wanted[1] else None
+        return [ct_x, ct_updates, *(None for _ in indices)]
+
+    def of_winners(self, ct: Value, updates: Value, indices: Sequence[Value]) -> Value:
+        """What each update is owed: nothing if a later one overwrote it."""
+        at = ct.gathered(self.axes, *indices)
+        shape = index_shape(indices, (None,) * len(indices))
+        count = math.prod(shape)
+        if count < 2:
+            return at
+        number = ct.count((count,), 0, INT64).reshaped(shape)
+        sizes = tuple(ct.shape[a] for a in self.axes)
+        none = ct.count(sizes, 0, INT64).zeros()
+        over = tuple(range(len(sizes)))
+        won = Scatter(over)(none, number, *indices).gathered(over, *indices).same(number)
+        return won.spread(updates.shape, tuple(range(len(shape)))).select(at, at.zeros())
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class UpdateSlice(Op):
+    """`x` with `u` in place of its elements `start, start + step, ...` along each axis; steps are positive."""
+
+    start: Dims
+    step: Dims
+    name = "update_slice"
+    linear = True
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        x, u = types
+        if u.dtype != x.dtype:
+            raise TypeRuleError(f"update_slice takes arrays of one dtype; got {x}, {u}", fix="u.astype")
+        if not len(self.start) == len(self.step) == x.ndim == u.ndim:
+            raise ShapeError(f"update_slice: start and step have one number for each axis of {x} and of {u}")
+        ends = zip(self.start, self.stop(u.shape), self.step, x.shape, strict=True)
+        if any(a < 0 or b > n or s < 1 for a, b, s, n in ends):
+            raise ShapeError(f"update_slice: {u} from {self.start} in steps of {self.step} lies outside {x}")
+        return (x.with_shape(x.shape),)
+
+    def stop(self, shape: Dims) -> Dims:
+        """Where an update of that shape ends."""
+        return tuple(a + (n - 1) * s + 1 if n else a for a, s, n in zip(self.start, self.step, shape, strict=True))
+
+    def reference(self, *arrays: Any) -> Any:
+        x, u = arrays
+        y = np.array(x)
+        y[tuple(map(slice, self.start, self.stop(u.shape), self.step))] = u
+        return y
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        (ct,), (_, u) = cts, xs
+        assert ct is not None
+        ct_x = self(ct, u.zeros()) if wanted[0] else None
+        return [ct_x, ct.sliced(self.start, self.stop(u.shape), self.step) if wanted[1] else None]
+
+    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        x, u = (leading(v, a, size) for v, a in zip(xs, axes, strict=True))
+        return (UpdateSlice((0, *self.start), (1, *self.step))(x, u),), (0,)

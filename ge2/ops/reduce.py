@@ -1,0 +1,229 @@
+"""Operations that fold axes away."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import numpy as np
+
+from ge2.base.dtypes import BOOL, EXTENDED, FLOAT32, HALF, INT64
+from ge2.base.errors import ShapeError, TypeRuleError
+from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Lowering, Op, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Fold(Lowering):
+    """A running state begins at `start`, takes in elements by `lift` and other states by `merge`.
+
+    `{0}` and `{1}` are two states, or in `lift` the element and its index along the folded axes.
+    """
+
+    start: str
+    merge: str
+    lift: str = "{0}"
+    state: str = "{0}"  # the type of the state, from the accumulator's type
+
+
+def kept(axes: Dims, ndim: int) -> Dims:
+    """The axes that a reduction over `axes` leaves."""
+    return tuple(i for i in range(ndim) if i not in axes)
+
+
+class Reduce(Op):
+    """A reduction over `axes`, which leave the shape."""
+
+    __slots__ = ()
+    axes: Dims
+    ufunc: ClassVar[np.ufunc]
+    takes: ClassVar[frozenset[np.dtype] | None] = None
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        (x,) = types
+        if tuple(sorted(set(self.axes))) != self.axes or not set(self.axes) <= set(range(x.ndim)):
+            raise ShapeError(f"{self.name} over axes {self.axes} of {x}, which has axes 0 to {x.ndim - 1}")
+        if self.takes is not None and x.dtype not in self.takes:
+            raise TypeRuleError(f"{self.name} does not take {x}", fix="the function of ge2.numpy, which converts")
+        return (x.with_shape(tuple(x.shape[i] for i in kept(self.axes, x.ndim))),)
+
+    def reference(self, *arrays: Any) -> Any:
+        (x,) = arrays
+        if x.dtype not in HALF:
+            return self.ufunc.reduce(x, axis=self.axes, dtype=x.dtype)
+        return self.ufunc.reduce(x.astype(FLOAT32), axis=self.axes).astype(x.dtype)
+
+    @abstractmethod
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents: ...
+
+    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        (x,), (axis,) = xs, axes
+        assert axis is not None
+        over = type(self)(tuple(a + (a >= axis) for a in self.axes))  # type: ignore[call-arg]
+        return (over(x),), (axis - sum(a < axis for a in over.axes),)
+
+    def spread(self, y: Value, x: Value) -> Value:
+        """Gives the result `y` the shape of the input `x` again."""
+        return y.spread(x.shape, kept(self.axes, x.ndim))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ReduceSum(Reduce):
+    axes: Dims
+    name = "reduce_sum"
+    ufunc = np.add
+    lowering = Fold(start="0", merge="ge2_add({0}, {1})")
+    linear = True
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        assert cts[0] is not None
+        return [self.spread(cts[0], xs[0])]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ReduceProd(Reduce):
+    axes: Dims
+    name = "reduce_prod"
+    ufunc = np.multiply
+    lowering = Fold(start="1", merge="ge2_mul({0}, {1})")
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        """The products of all the others, by halving: right with zeros too, and differentiable again."""
+        (ct,), (x,) = cts, xs
+        assert ct is not None
+        order = (*self.axes, *kept(self.axes, x.ndim))
+        turned = x.reorder(order)
+        rest = turned.shape[len(self.axes) :]
+        flat = turned.reshaped((int(np.prod(turned.shape[: len(self.axes)])), *rest))
+        others = product_of_others(flat, ct)
+        back = tuple(order.index(i) for i in range(x.ndim))
+        return [others.reshaped(turned.shape).reorder(back)]
+
+
+def product_of_others(x: Value, ct: Value) -> Value:
+    """`ct` times the product of all elements along axis 0 but the one at each place."""
+    n, rest = x.shape[0], x.shape[1:]
+    if n == 0:
+        return x
+    if n == 1:
+        return ct.reshaped((1, *rest))
+    half, ndim = (n + 1) // 2, x.ndim
+    first = x.sliced((0,) * ndim, (half, *rest), (1,) * ndim)
+    second = x.sliced((half,) + (0,) * (ndim - 1), x.shape, (1,) * ndim)
+    if n % 2:
+        one = first.sliced((0,) * ndim, (1, *rest), (1,) * ndim).ones()
+        second = second.joined([one], 0)
+    others = product_of_others(first * second, ct)
+    both = (others * second).joined([others * first], 0)
+    return both.sliced((0,) * ndim, x.shape, (1,) * ndim) if n % 2 else both
+
+
+class Extreme(Reduce):
+    """The largest or smallest; equal winners share the cotangent."""
+
+    __slots__ = ()
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        if any(types[0].shape[a] == 0 for a in self.axes if a < types[0].ndim):
+            raise ShapeError(f"{self.name} over axes {self.axes} of {types[0]}: an empty axis has no extreme", fix="initial=")
+        return super(Extreme, self).infer(*types)
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        (ct,), (y,), (x,) = cts, ys, xs
+        assert ct is not None
+        winners = x.same(self.spread(y, x)).select(x.ones(), x.zeros())
+        return [winners * self.spread(ct / winners.fold_sum(self.axes), x)]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ReduceMax(Extreme):
+    axes: Dims
+    name = "reduce_max"
+    ufunc = np.maximum
+    lowering = Fold(start="ge2_lowest<T>()", merge="ge2_max({0}, {1})")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ReduceMin(Extreme):
+    axes: Dims
+    name = "reduce_min"
+    ufunc = np.minimum
+    lowering = Fold(start="ge2_highest<T>()", merge="ge2_min({0}, {1})")
+
+
+class Logical(Reduce):
+    __slots__ = ()
+    takes = frozenset((BOOL,))
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        return [None]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ReduceOr(Logical):
+    axes: Dims
+    name = "reduce_or"
+    ufunc = np.logical_or
+    lowering = Fold(start="false", merge="{0} | {1}")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ReduceAnd(Logical):
+    axes: Dims
+    name = "reduce_and"
+    ufunc = np.logical_and
+    lowering = Fold(start="true", merge="{0} & {1}")
+
+
+class ArgReduce(Op):
+    """The index of the first extreme along one axis, as int64; a NaN is an extreme, as in NumPy."""
+
+    __slots__ = ()
+    axis: int
+    function: ClassVar[Any]
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        (x,) = types
+        if not 0 <= self.axis < x.ndim:
+            raise ShapeError(f"{self.name} over axis {self.axis} of {x}, which has axes 0 to {x.ndim - 1}")
+        if x.shape[self.axis] == 0:
+            raise ShapeError(f"{self.name} of {x}: an empty axis has no extreme")
+        return (ArrayType(x.shape[: self.axis] + x.shape[self.axis + 1 :], INT64),)
+
+    def reference(self, *arrays: Any) -> Any:
+        x = arrays[0].astype(FLOAT32) if arrays[0].dtype in EXTENDED else arrays[0]
+        return type(self).function(x, axis=self.axis)
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        return [None]
+
+    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        (x,), (axis,) = xs, axes
+        assert axis is not None
+        over = self.axis + (self.axis >= axis)
+        return (type(self)(over)(x),), (axis - (over < axis),)  # type: ignore[call-arg]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ArgMax(ArgReduce):
+    axis: int
+    name = "argmax"
+    function = staticmethod(np.argmax)
+    lowering = Fold("ge2_first<T>()", "ge2_argmax({0}, {1})", "ge2_at({0}, {1})", "ge2_indexed<{0}>")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ArgMin(ArgReduce):
+    axis: int
+    name = "argmin"
+    function = staticmethod(np.argmin)
+    lowering = Fold("ge2_first<T>()", "ge2_argmin({0}, {1})", "ge2_at({0}, {1})", "ge2_indexed<{0}>")

@@ -1,0 +1,342 @@
+"""Operations that move elements without changing them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from ge2.base.errors import ShapeError
+from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Lowering, Op, Value
+
+
+@dataclass(frozen=True, slots=True)
+class View(Lowering):
+    """No kernel: the reader indexes through it."""
+
+
+def inverse(order: Dims) -> Dims:
+    return tuple(order.index(i) for i in range(len(order)))
+
+
+def front(x: Value, axis: Axis) -> Value:
+    """The batched value with its batch axis first."""
+    assert axis is not None
+    return x.move_axis(axis, 0)
+
+
+class Unary(Op):
+    """One array in, one out, linear, its results independent of the values."""
+
+    __slots__ = ()
+    linear = True
+    lowering = View()
+
+    def refuse(self, why: str) -> ShapeError:
+        return ShapeError(f"{self.name}: {why}")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BroadcastInDim(Unary):
+    """Input axis `i` becomes axis `dims[i]` of the result; the other axes are new."""
+
+    shape: Dims
+    dims: Dims
+    name = "broadcast_in_dim"
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        (x,) = types
+        ordered = list(self.dims) == sorted(set(self.dims))
+        if not ordered or len(self.dims) != x.ndim or any(self.shape[d] != n for n, d in zip(x.shape, self.dims, strict=True)):
+            raise self.refuse(f"{x} does not broadcast to {self.shape} along axes {self.dims}")
+        return (x.with_shape(self.shape),)
+
+    def reference(self, *arrays: Any) -> Any:
+        x = np.asarray(arrays[0])
+        new = tuple(i for i in range(len(self.shape)) if i not in self.dims)
+        return np.broadcast_to(np.expand_dims(x, new), self.shape)
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        assert cts[0] is not None
+        ct = cts[0].fold_sum(tuple(i for i in range(len(self.shape)) if i not in self.dims))
+        return [ct.cast(ct.dtype, weak=True) if xs[0].type.weak else ct]
+
+    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        x = front(xs[0], axes[0])
+        return (x.spread((size, *self.shape), (0, *(d + 1 for d in self.dims))),), (0,)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Transpose(Unary):
+    """Axis `i` of the result is axis `order[i]` of the input."""
+
+    order: Dims
+    name = "transpose"
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        (x,) = types
+        if sorted(self.order) != list(range(x.ndim)):
+            raise self.refuse(f"{self.order} is no order of the axes of {x}")
+        return (x.with_shape(tuple(x.shape[i] for i in self.order)),)
+
+    def reference(self, *arrays: Any) -> Any:
+        return np.transpose(arrays[0], self.order)
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        assert cts[0] is not None
+        return [cts[0].reorder(inverse(self.order))]
+
+    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        x = front(xs[0], axes[0])
+        return (x.reorder((0, *(i + 1 for i in self.order))),), (0,)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Reshape(Unary):
+    """The same elements, in row-major order, under another shape."""
+
+    shape: Dims
+    name = "reshape"
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        (x,) = types
+        if x.size != math.prod(self.shape):
+            raise self.refuse(f"{x} has {x.size} elements, shape {self.shape} has {math.prod(self.shape)}")
+        return (x.with_shape(self.shape),)
+
+    def reference(self, *arrays: Any) -> Any:
+        return np.reshape(arrays[0], self.shape)
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        assert cts[0] is not None
+        ct = cts[0].reshaped(xs[0].shape)
+        return [ct.cast(ct.dtype, weak=True) if xs[0].type.weak else ct]
+
+    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        return (front(xs[0], axes[0]).reshaped((size, *self.shape)),), (0,)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Slice(Unary):
+    """Elements `start, start + step, ...` before `stop` along each axis; steps are positive."""
+
+    start: Dims
+    stop: Dims
+    step: Dims
+    name = "slice"
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        (x,) = types
+        if not len(self.start) == len(self.stop) == len(self.step) == x.ndim:
+            raise self.refuse(f"start, stop and step have one number for each axis of {x}")
+        bounds = zip(self.start, self.stop, self.step, x.shape, strict=True)
+        if any(not 0 <= a <= b <= n or s < 1 for a, b, s, n in bounds):
+            raise self.refuse(f"{self.start} to {self.stop} in steps of {self.step} lies outside {x}")
+        ends = zip(self.start, self.stop, self.step, strict=True)
+        return (x.with_shape(tuple(-(-(b - a) // s) for a, b, s in ends)),)
+
+    def reference(self, *arrays: Any) -> Any:
+        return arrays[0][tuple(map(slice, self.start, self.stop, self.step))]
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        (ct,), (x,) = cts, xs
+        assert ct is not None
+        covered = [a + (n - 1) * s + 1 if n else a for a, s, n in zip(self.start, self.step, ct.shape, strict=True)]
+        high = tuple(n - end for n, end in zip(x.shape, covered, strict=True))
+        return [ct.padded(self.start, high, tuple(s - 1 for s in self.step))]
+
+    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        x = front(xs[0], axes[0])
+        return (x.sliced((0, *self.start), (size, *self.stop), (1, *self.step)),), (0,)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Rev(Unary):
+    """The elements along `axes` in reverse."""
+
+    axes: Dims
+    name = "rev"
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        (x,) = types
+        if len(set(self.axes)) != len(self.axes) or not set(self.axes) <= set(range(x.ndim)):
+            raise self.refuse(f"axes {self.axes} of {x}, which has axes 0 to {x.ndim - 1}")
+        return (x.with_shape(x.shape),)
+
+    def reference(self, *arrays: Any) -> Any:
+        return np.flip(arrays[0], self.axes)
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        assert cts[0] is not None
+        return [cts[0].reversed_along(self.axes)]
+
+    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        return (front(xs[0], axes[0]).reversed_along(tuple(a + 1 for a in self.axes)),), (0,)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Pad(Unary):
+    """Zeros before, after and between the elements along each axis; a negative `low` or `high` crops.
+
+    A second, scalar input would be the value of the padding; zeros are all that linear algebra needs, so
+    other values are put there by `where`.
+    """
+
+    low: Dims
+    high: Dims
+    inner: Dims
+    name = "pad"
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        (x,) = types
+        if not len(self.low) == len(self.high) == len(self.inner) == x.ndim:
+            raise self.refuse(f"low, high and inner have one number for each axis of {x}")
+        sides = zip(x.shape, self.low, self.high, self.inner, strict=True)
+        shape = tuple(a + b + n + max(n - 1, 0) * i for n, a, b, i in sides)
+        if min(shape, default=0) < 0 or min(self.inner, default=0) < 0:
+            raise self.refuse(f"{x} by low {self.low}, high {self.high}, inner {self.inner} has no shape")
+        return (x.with_shape(shape),)
+
+    def reference(self, *arrays: Any) -> Any:
+        (x,) = arrays
+        low, high = np.maximum(self.low, 0), np.maximum(self.high, 0)
+        spread = [max(n + (n - 1) * i, 0) for n, i in zip(x.shape, self.inner, strict=True)]
+        y = np.zeros(tuple(int(a + n + b) for a, n, b in zip(low, spread, high, strict=True)), x.dtype)
+        y[tuple(slice(int(a), int(a) + n, i + 1) for a, n, i in zip(low, spread, self.inner, strict=True))] = x
+        return y[tuple(slice(max(-a, 0), n - max(-b, 0)) for a, b, n in zip(self.low, self.high, y.shape, strict=True))]
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        (ct,), (x,) = cts, xs
+        assert ct is not None
+        none = (0,) * x.ndim
+        if 0 in x.shape:
+            return [x.zeros()]
+        uncropped = ct.padded(*(tuple(max(-n, 0) for n in side) for side in (self.low, self.high)), none)
+        start = tuple(max(n, 0) for n in self.low)
+        stop = tuple(a + n + (n - 1) * i for a, n, i in zip(start, x.shape, self.inner, strict=True))
+        return [uncropped.sliced(start, stop, tuple(i + 1 for i in self.inner))]
+
+    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        x = front(xs[0], axes[0])
+        return (x.padded((0, *self.low), (0, *self.high), (0, *self.inner)),), (0,)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Concatenate(Op):
+    """Arrays one after another along `axis`."""
+
+    axis: int
+    name = "concatenate"
+    lowering = View()
+    linear = True
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        first, axis = types[0], self.axis
+        rest = lambda t: (t.shape[:axis], t.shape[axis + 1 :], t.dtype)  # noqa: E731
+        if not 0 <= axis < first.ndim or any(t.ndim != first.ndim or rest(t) != rest(first) for t in types):
+            listed = ", ".join(map(str, types))
+            raise ShapeError(f"concatenate along axis {axis} takes arrays that agree in all other axes; got {listed}")
+        return (first.with_shape((*first.shape[:axis], sum(t.shape[axis] for t in types), *first.shape[axis + 1 :])),)
+
+    def reference(self, *arrays: Any) -> Any:
+        return np.concatenate(arrays, self.axis)
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        (ct,) = cts
+        assert ct is not None
+        found: list[Value | None] = []
+        at, axis, ones = 0, self.axis, (1,) * ct.ndim
+        for x, want in zip(xs, wanted, strict=True):
+            start = tuple(at if i == axis else 0 for i in range(ct.ndim))
+            at += x.shape[axis]
+            stop = tuple(at if i == axis else n for i, n in enumerate(ct.shape))
+            found.append(ct.sliced(start, stop, ones) if want else None)
+        return found
+
+    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        moved = [
+            x.spread((size, *x.shape), tuple(range(1, x.ndim + 1))) if a is None else front(x, a)
+            for x, a in zip(xs, axes, strict=True)
+        ]
+        return (Concatenate(self.axis + 1)(*moved),), (0,)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Iota(Op):
+    """The numbers 0, 1, ... along `axis`, the same along all others."""
+
+    shape: Dims
+    axis: int
+    dtype: np.dtype
+    name = "iota"
+    lowering = View()
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        if types or not 0 <= self.axis < len(self.shape):
+            raise ShapeError(f"iota along axis {self.axis} of shape {self.shape}")
+        return (ArrayType(self.shape, self.dtype),)
+
+    def reference(self, *arrays: Any) -> Any:
+        numbers = np.arange(self.shape[self.axis]).astype(self.dtype)
+        return np.broadcast_to(numbers.reshape((-1,) + (1,) * (len(self.shape) - self.axis - 1)), self.shape)
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        return []
+
+
+class Identity(Op):
+    """Passes its arrays on."""
+
+    __slots__ = ()
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        return types
+
+    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        ys = self(*xs)
+        return (ys if self.several else (ys,)), axes
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StopGradient(Identity):
+    """The same value, through which no derivative flows."""
+
+    name = "stop_gradient"
+    lowering = View()
+
+    def reference(self, *arrays: Any) -> Any:
+        return arrays[0]
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        return [None]
+
+    def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
+        return [None]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Barrier(Identity):
+    """The same values, but no pass looks through it: what follows is computed after, and again."""
+
+    name = "barrier"
+    several = True
+    linear = True
+
+    def reference(self, *arrays: Any) -> Any:
+        return arrays
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        return cts

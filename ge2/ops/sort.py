@@ -1,0 +1,132 @@
+"""Sorting along an axis, stably and with NaN last, as NumPy does, and searching what is sorted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from ge2.base.dtypes import EXTENDED, FLOAT32, INT64
+from ge2.base.errors import ShapeError, TypeRuleError
+from ge2.ir import ArrayType, Axis, Batched, Cotangents, Flags, Op, Value
+from ge2.ops.index import leading
+
+
+def comparable(x: Any) -> Any:
+    """In a dtype whose order NumPy knows: bfloat16 and fp8 as float32."""
+    x = np.asarray(x)
+    return x.astype(FLOAT32) if x.dtype in EXTENDED else x
+
+
+def along(x: Value, order: Value, axis: int) -> list[Value]:
+    """An index for each axis of `x` that picks, along `axis`, what `order` says."""
+    return [order if i == axis else x.count(x.shape, i, INT64) for i in range(x.ndim)]
+
+
+class Ordering(Op):
+    """One array in, one of its shape out, each line along `axis` by itself."""
+
+    __slots__ = ()
+    axis: int
+
+    def result(self, x: ArrayType) -> ArrayType:
+        if not 0 <= self.axis < x.ndim:
+            raise ShapeError(f"{self.name} along axis {self.axis} of {x}, which has axes 0 to {x.ndim - 1}")
+        return x.with_shape(x.shape)
+
+    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        (x,), (axis,) = xs, axes
+        assert axis is not None
+        return (type(self)(self.axis + (self.axis >= axis))(x),), (axis,)  # type: ignore[call-arg]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Sort(Ordering):
+    axis: int
+    name = "sort"
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        (x,) = types
+        return (self.result(x),)
+
+    def reference(self, *arrays: Any) -> Any:
+        (x,) = arrays
+        return np.sort(comparable(x), self.axis, kind="stable").astype(x.dtype, copy=False)
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        (ct,), (x,) = cts, xs
+        assert ct is not None
+        back = along(x, x.sorting(self.axis), self.axis)
+        return [ct.zeros().scatter_added(tuple(range(x.ndim)), ct, *back)]
+
+    def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
+        (t,), (x,) = ts, xs
+        assert t is not None
+        return [t.gathered(tuple(range(x.ndim)), *along(x, x.sorting(self.axis), self.axis))]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ArgSort(Ordering):
+    """The indices, as int64, that sort each line; equal elements keep their order."""
+
+    axis: int
+    name = "argsort"
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        (x,) = types
+        return (self.result(x).with_dtype(INT64),)
+
+    def reference(self, *arrays: Any) -> Any:
+        return np.argsort(comparable(arrays[0]), self.axis, kind="stable").astype(INT64, copy=False)
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        return [None]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SearchSorted(Op):
+    """Where each value would be inserted: (sorted[n], values) -> int64, before or after its equals by `side`.
+
+    The first `beside` axes are shared: a value is sought in the line at its own place.
+    """
+
+    side: str = "left"
+    beside: int = 0
+    name = "searchsorted"
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        line, values = types
+        if self.side not in ("left", "right"):
+            raise TypeRuleError(f"side is 'left' or 'right'; got {self.side!r}")
+        if line.dtype != values.dtype:
+            raise TypeRuleError(f"searchsorted takes arrays of one dtype; got {line}, {values}", fix="astype")
+        if line.ndim != self.beside + 1 or line.shape[:-1] != values.shape[: self.beside]:
+            raise ShapeError(f"searchsorted takes a sorted array of one axis; got {line} for values {values}")
+        return (ArrayType(values.shape, INT64),)
+
+    def reference(self, *arrays: Any) -> Any:
+        line, values = map(comparable, arrays)
+        if not self.beside:
+            return np.asarray(np.searchsorted(line, values, self.side)).astype(INT64, copy=False)
+        many = math.prod(line.shape[:-1])
+        found = np.empty(values.shape, INT64)
+        each = found.reshape(many, math.prod(values.shape[self.beside :]))
+        for y, a, v in zip(each, line.reshape(many, line.shape[-1]), values.reshape(each.shape), strict=True):
+            y[:] = np.searchsorted(a, v, self.side)  # type: ignore[call-overload]
+        return found
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        return [None, None]
+
+    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        (line, values), (of_line, of_values) = xs, axes
+        if of_line is None and not self.beside:
+            return (self(line, values),), (of_values,)
+        line, values = leading(line, of_line, size), leading(values, of_values, size)
+        return (SearchSorted(self.side, self.beside + 1)(line, values),), (0,)

@@ -1,0 +1,66 @@
+"""Scalars known beforehand are computed beforehand, and a broadcast scalar reaches elementwise work as a scalar."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ge2.base.dtypes import PYTHON
+from ge2.ir import ArrayType, Atom, Graph, Literal, Op
+from ge2.ops.elementwise import BY_NAME
+from ge2.ops.shape import BroadcastInDim
+from ge2.passes.host import compute
+from ge2.passes.sweep import Rules, Sweep
+
+
+def fold(graph: Graph) -> Graph:
+    return Sweep(RULES).run(graph)
+
+
+def known(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    """An equation on literals is a literal."""
+    for a in inputs:
+        if type(a) is not Literal:
+            return None
+    if out.shape:
+        return None
+    try:
+        y = compute(op, out, *(held(a) for a in inputs))
+    except ArithmeticError:
+        return None  # to be raised when it runs
+    if out.weak:
+        return Literal(y, out) if PYTHON.get(type(y)) == out.dtype else None
+    return Literal(np.asarray(y).astype(out.dtype, copy=False)[()], out)
+
+
+def held(atom: Atom) -> Any:
+    """A literal as a Python number or a 0-d array."""
+    assert isinstance(atom, Literal)
+    return atom.value if atom.type.weak else np.asarray(atom.value, atom.type.dtype)
+
+
+def scalar_operands(sweep: Sweep, op: Op, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    """f(broadcast s, x) = f(s, x), and f(broadcast s, broadcast t) = broadcast f(s, t)."""
+    if not out.shape:
+        return None
+    plain = [unbroadcast(sweep, a) for a in inputs]
+    if all(a is b for a, b in zip(plain, inputs, strict=True)):
+        return None
+    if any(a.type.shape for a in plain):
+        return sweep.make(op, plain, out)
+    return sweep.make(BroadcastInDim(out.shape, ()), (sweep.make(op, plain),), out)
+
+
+def unbroadcast(sweep: Sweep, atom: Atom) -> Atom:
+    """The scalar that a value repeats, or the value."""
+    made = sweep.made_by(atom, "broadcast_in_dim") if atom.type.shape else None
+    return atom if made is None or made.inputs[0].type.shape else made.inputs[0]
+
+
+ELEMENTWISE = (*BY_NAME, "convert_element_type", "integer_pow")
+RULES: Rules = {
+    **{name: (known, scalar_operands) for name in ELEMENTWISE},
+    **{name: (known,) for name in ("reshape", "stop_gradient")},
+}

@@ -1,0 +1,358 @@
+"""Elementwise work, views and reductions that share an iteration space become one Region.
+
+Producers and consumers are grouped greedily, in the order of the equations. Every group and every other equation
+has a level above those it reads from; a group takes an equation in only if it can stay below all that read
+from it, so that no cycle arises. Views of three kinds (broadcast, transpose, reshape by axes of size 1) belong
+to whoever reads through them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import Any
+
+from ge2.base.dtypes import HALF
+from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var
+from ge2.ops.elementwise import Pointlike
+from ge2.ops.reduce import ArgReduce, Reduce, kept
+from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
+from ge2.passes.group import MEMBERS, NONE, Group, Uses, leader, merged, seen_from, too_large
+from ge2.passes.host import on_host
+from ge2.passes.region import Region
+
+BLOCK = 1 << 15
+EXACT_HALF = ("nextafter", "spacing")  # their results depend on the type itself, so float32 cannot stand in
+
+
+def fuse(graph: Graph) -> Graph:
+    return Fusion(graph).run()
+
+
+def dims_of(op: Op, x: Var | Any, out: Dims) -> Dims | None:
+    """For a view: which axis of its result each axis of its input is; None for any other operation."""
+    if isinstance(op, BroadcastInDim):
+        return tuple(NONE if n == 1 and out[d] == 1 else d for n, d in zip(x.type.shape, op.dims, strict=True))
+    if isinstance(op, Transpose):
+        return tuple(NONE if n == 1 else op.order.index(i) for i, n in enumerate(x.type.shape))
+    if isinstance(op, Reshape):
+        before = [n for n in x.type.shape if n != 1]
+        if before != [n for n in out if n != 1]:
+            return None
+        places = iter([d for d, n in enumerate(out) if n != 1])
+        return tuple(NONE if n == 1 else next(places) for n in x.type.shape)
+    return None
+
+
+def fusible(eqn: Eqn) -> bool:
+    op, out = eqn.op, eqn.outs[0].type
+    if isinstance(op, Pointlike):
+        return not out.weak and not (op.name in EXACT_HALF and out.dtype in HALF)
+    return isinstance(op, Reduce | ArgReduce)
+
+
+class Fusion:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.leaders: dict[Group, Group] = {}
+        self.home: dict[Var, Group] = {}  # the group that makes a value
+        self.level: dict[Var, int] = {}  # of values that no group makes
+        self.views: dict[Var, tuple[Var, Dims]] = {}  # a view: of what, and its axes as those of the result
+        self.view_eqns: dict[Var, Eqn] = {}
+        self.readers: dict[Var, Group] = {}  # the last group that reads a value whole
+        self.group_of: dict[int, Group] = {}
+        self.effects = 0
+
+    def run(self) -> Graph:
+        for index, eqn in enumerate(self.graph.eqns):
+            if not self.view(eqn):
+                if fusible(eqn) and not on_host(eqn):
+                    self.take(index, eqn)
+                else:
+                    self.alone(eqn)
+        return self.rebuilt()
+
+    # -- where values come from
+
+    def view(self, eqn: Eqn) -> bool:
+        op = eqn.op
+        if isinstance(op, Iota):
+            self.view_eqns[eqn.outs[0]] = eqn
+            self.level[eqn.outs[0]] = 0
+            return True
+        if not isinstance(op, BroadcastInDim | Transpose | Reshape):
+            return False
+        (x,), (out,) = eqn.inputs, eqn.outs
+        if not isinstance(x, Var) or x.type.weak:
+            return False
+        dims = dims_of(op, x, out.type.shape)
+        if dims is None:
+            return False
+        base, of_base = self.source(x)
+        self.views[out] = base, tuple(NONE if d == NONE else dims[d] for d in of_base)
+        self.view_eqns[out] = eqn
+        return True
+
+    def source(self, x: Var) -> tuple[Var, Dims]:
+        """What a value is a view of, itself if of nothing else."""
+        found = self.views.get(x)
+        return (x, tuple(NONE if n == 1 else d for d, n in enumerate(x.type.shape))) if found is None else found
+
+    def group(self, var: Var) -> Group | None:
+        found = self.home.get(var)
+        return None if found is None else leader(self.leaders, found)
+
+    def level_of(self, var: Var) -> int:
+        group = self.group(var)
+        return self.level.get(var, 0) if group is None else group.level
+
+    # -- equations one by one
+
+    def alone(self, eqn: Eqn) -> None:
+        """An equation that no region takes."""
+        bases = [self.source(a)[0] for a in eqn.inputs if isinstance(a, Var)]
+        level = 1 + max(map(self.level_of, bases), default=0)
+        if eqn.op.effect:
+            level = self.effects = max(level, self.effects + 1)
+        for base in bases:
+            group = self.group(base)
+            if group is not None:
+                group.ceiling = min(group.ceiling, level)
+        self.level.update(dict.fromkeys(eqn.outs, level))
+
+    def take(self, index: int, eqn: Eqn) -> None:
+        """Puts an equation into a group it fits, and joins the groups it reads from where they fit too."""
+        shape = eqn.outs[0].type.shape if isinstance(eqn.op, Pointlike) else eqn.inputs[0].type.shape
+        uses: Uses = [self.source(a) for a in eqn.inputs if isinstance(a, Var)]
+        producers = dict.fromkeys(g for var, _ in uses if (g := self.group(var)) is not None)
+        siblings = [leader(self.leaders, g) for var, _ in uses if shape and (g := self.readers.get(var)) is not None]
+        home = None
+        for group in dict.fromkeys([*sorted(producers, key=lambda g: -g.level), *siblings]):
+            if self.joined(group, index, eqn, uses, shape):
+                home = group
+                break
+        if home is None:
+            home = Group(1 + max((self.level_of(var) for var, _ in uses), default=0))
+            self.joined(home, index, eqn, uses, shape)
+        for var, dims in uses:
+            made_by = self.group(var)
+            if made_by is not None and made_by is not home:
+                made_by.consumers.add(home)
+            elif made_by is None and len(dims) == len(shape):
+                self.readers[var] = home
+        for group in producers:
+            if group is not home:
+                self.merge(home, group)
+
+    def joined(self, group: Group, index: int, eqn: Eqn, uses: Uses, shape: Dims) -> bool:
+        """Puts an equation into a group, if it fits."""
+        level = group.level
+        for var, _ in uses:
+            if self.group(var) is not group:
+                level = max(level, 1 + self.level_of(var))
+        if len(group.entries) >= MEMBERS or level >= group.limit(self.leaders):
+            return False
+        entry = group.place(uses, shape)
+        if entry is None or any(group.embed.get(v, at) != at and v in group.made for v, d in uses if (at := seen_from(entry, d)) is not None):
+            return False
+        whole = group.closes(uses)
+        over = reduced(eqn.op, entry)
+        if isinstance(eqn.op, ArgReduce):
+            whole |= over
+        axes = {**group.axes, **{a: n for a, n in zip(entry, shape, strict=True) if a != NONE}}
+        if group.entries and too_large(axes, whole, BLOCK):
+            return False
+        if isinstance(eqn.op, ArgReduce) and too_large(axes, whole, BLOCK):
+            whole = frozenset()  # alone, and the kernel is NumPy's own
+        out = entry if isinstance(eqn.op, Pointlike) else tuple(entry[i] for i in kept(folded_axes(eqn.op), len(shape)))
+        group.level, group.whole = level, whole
+        group.add(index, eqn.outs, entry, shape, out, uses)
+        self.group_of[index] = group
+        self.home.update(dict.fromkeys(eqn.outs, group))
+        if over:
+            group.folded.update(dict.fromkeys(eqn.outs, over))
+        return True
+
+    def merge(self, a: Group, b: Group) -> None:
+        """Takes `b`, from which `a` reads, into `a`, if the two fit."""
+        level = max(a.level, b.level)
+        if len(a.entries) + len(b.entries) > MEMBERS or level >= min(a.limit(self.leaders, b), b.limit(self.leaders, a)):
+            return
+        names = merged(a, b)
+        if names is None:
+            return
+        axes = {**a.axes, **{names[axis]: n for axis, n in b.axes.items()}}
+        turn = lambda at: tuple(NONE if axis == NONE else names[axis] for axis in at)  # noqa: E731
+        folded = {**a.folded, **{var: frozenset(turn(over)) for var, over in b.folded.items()}}
+        whole = a.whole.union(turn(b.whole), *(folded[v] for v in a.embed if v in b.folded), *(folded[v] for v in b.embed if v in a.folded))
+        if too_large(axes, whole, BLOCK):
+            return
+        a.level, a.axes, a.folded, a.whole = level, axes, folded, whole
+        for var, at in b.embed.items():
+            a.read(var, turn(at))
+        a.entries.update((index, turn(entry)) for index, entry in b.entries.items())
+        a.made |= b.made
+        a.twisted |= b.twisted
+        a.consumers |= b.consumers
+        a.ceiling = min(a.ceiling, b.ceiling)
+        self.leaders[b] = a
+
+    # -- the graph of regions
+
+    def rebuilt(self) -> Graph:
+        """Regions and single equations in an order that follows the old one as closely as may be."""
+        members: dict[Group, list[int]] = {}
+        nodes: list[list[int]] = []
+        for index, eqn in enumerate(self.graph.eqns):
+            if eqn.outs and eqn.outs[0] in self.view_eqns:
+                continue
+            found = self.group_of.get(index)
+            if found is None:
+                nodes.append([index])
+                continue
+            root = leader(self.leaders, found)
+            if root not in members:
+                members[root] = []
+                nodes.append(members[root])
+            members[root].append(index)
+        return Rebuild(self, nodes).run()
+
+
+def folded_axes(op: Any) -> Dims:
+    return (op.axis,) if isinstance(op, ArgReduce) else op.axes  # type: ignore[no-any-return]
+
+
+def reduced(op: Op, entry: Dims) -> frozenset[int]:
+    """The axes of the space that a reduction folds away."""
+    if isinstance(op, Pointlike):
+        return frozenset()
+    return frozenset(entry[i] for i in folded_axes(op)) - {NONE}
+
+
+class Rebuild:
+    """Writes the fused graph: each node (a region or an equation) after those it reads from."""
+
+    def __init__(self, fusion: Fusion, nodes: Sequence[list[int]]) -> None:
+        self.fusion, self.nodes, self.old = fusion, nodes, fusion.graph.eqns
+        self.eqns: list[Eqn] = []
+        self.written: set[Var] = set()  # views that the outer graph has
+        self.maker = {v: n for n, node in enumerate(nodes) for i in node for v in self.old[i].outs}
+        self.reads: list[dict[Var, None]] = [self.bases(node) for node in nodes]
+        self.wanted = {self.fusion.source(a)[0] for a in fusion.graph.outputs if isinstance(a, Var)}
+        for n, reads in enumerate(self.reads):
+            self.wanted.update(v for v in reads if self.maker.get(v) != n)
+
+    def bases(self, node: Sequence[int]) -> dict[Var, None]:
+        inputs = (a for i in node for a in self.old[i].inputs if isinstance(a, Var))
+        return dict.fromkeys(self.fusion.source(a)[0] for a in inputs)
+
+    def run(self) -> Graph:
+        graph = self.fusion.graph
+        for n in self.order():
+            node = self.nodes[n]
+            if self.fusion.group_of.get(node[0]) is None:
+                eqn = self.old[node[0]]
+                self.write_views(eqn.inputs)
+                self.eqns.append(eqn)
+            else:
+                self.eqns.append(self.region(node))
+        self.write_views(graph.outputs)
+        return Graph(graph.inputs, tuple(self.eqns), graph.outputs, graph.consts)
+
+    def order(self) -> list[int]:
+        waiting = [0] * len(self.nodes)
+        followers: list[list[int]] = [[] for _ in self.nodes]
+        last_effect = None
+        for n, reads in enumerate(self.reads):
+            before = {self.maker[v] for v in reads if v in self.maker} - {n}
+            if any(self.old[i].op.effect for i in self.nodes[n]):
+                before |= set() if last_effect is None else {last_effect}
+                last_effect = n
+            waiting[n] = len(before)
+            for m in before:
+                followers[m].append(n)
+        ready = [(node[-1], n) for n, node in enumerate(self.nodes) if not waiting[n]]
+        heapq.heapify(ready)
+        found = []
+        while ready:
+            _, n = heapq.heappop(ready)
+            found.append(n)
+            for m in followers[n]:
+                waiting[m] -= 1
+                if not waiting[m]:
+                    heapq.heappush(ready, (self.nodes[m][-1], m))
+        assert len(found) == len(self.nodes), "regions read from each other in a circle"
+        return found
+
+    def write_views(self, atoms: Sequence[Atom]) -> None:
+        """The views that an equation outside regions reads, before it."""
+        for atom in atoms:
+            eqn = self.fusion.view_eqns.get(atom) if isinstance(atom, Var) else None
+            if eqn is not None and eqn.outs[0] not in self.written:
+                self.written.add(eqn.outs[0])
+                self.write_views(eqn.inputs)
+                self.eqns.append(eqn)
+
+    def region(self, node: Sequence[int]) -> Eqn:
+        group = leader(self.fusion.leaders, self.fusion.group_of[node[0]])
+        number = numbering(group)
+        writer = Writer(self.fusion, {a: number[a] for a in group.axes} | {NONE: NONE})
+        for i in node:
+            writer.equation(self.old[i], group.entries[i])
+        outs = tuple(v for i in node for v in self.old[i].outs if v in self.wanted)
+        inner = Graph(tuple(writer.inputs), tuple(writer.eqns), outs)
+        space = tuple(n for _, n in sorted((number[a], n) for a, n in group.axes.items()))
+        kind = "rowwise" if group.whole else "reduce" if group.folded else "pointwise"
+        return Eqn(Region(kind, space, tuple(writer.axes), inner), tuple(writer.inputs), outs, self.old[node[-1]].source)
+
+
+def numbering(group: Group) -> dict[int, int]:
+    """The axes in the order of an equation that has them all, as far as one has."""
+    widest = max(group.entries.values(), key=lambda entry: len(set(entry) - {NONE}), default=())
+    order = dict.fromkeys([a for a in widest if a != NONE])
+    order.update(dict.fromkeys(group.axes))
+    return {axis: i for i, axis in enumerate(order)}
+
+
+class Writer:
+    """Collects the inner graph of a region."""
+
+    def __init__(self, fusion: Fusion, number: dict[int, int]) -> None:
+        self.fusion, self.number = fusion, number
+        self.inputs: dict[Var, None] = {}
+        self.eqns: list[Eqn] = []
+        self.axes: list[Dims] = []
+        self.made: set[Var] = set()
+        self.seen: dict[tuple[Var, Dims], Var] = {}  # views, by orientation
+
+    def equation(self, eqn: Eqn, entry: Dims) -> None:
+        at = tuple(self.number[a] for a in entry)
+        inputs = tuple(self.operand(a, at) if isinstance(a, Var) and len(a.type.shape) == len(at) else self.scalar(a) for a in eqn.inputs)
+        self.eqns.append(eqn if inputs == eqn.inputs else Eqn(eqn.op, inputs, eqn.outs, eqn.source))
+        self.axes.append(at)
+        self.made.update(eqn.outs)
+
+    def scalar(self, atom: Atom) -> Atom:
+        return self.operand(atom, ()) if isinstance(atom, Var) else atom
+
+    def operand(self, var: Var, at: Dims) -> Var:
+        """A value seen with these axes: made here, a view written here, or an input."""
+        eqn = self.fusion.view_eqns.get(var)
+        if eqn is None:
+            if var not in self.made:
+                self.inputs[var] = None
+            return var
+        known = self.seen.get((var, at))
+        if known is not None:
+            return known
+        inputs: tuple[Var, ...] = ()
+        for x in eqn.inputs:
+            dims = dims_of(eqn.op, x, var.type.shape)
+            assert isinstance(x, Var) and dims is not None
+            inputs = (self.operand(x, seen_from(at, dims)),)
+        out = var if var not in self.made else Var(var.type)
+        self.made.add(out)
+        self.seen[var, at] = out
+        self.eqns.append(Eqn(eqn.op, inputs, (out,), eqn.source))
+        self.axes.append(at)
+        return out

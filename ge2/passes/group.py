@@ -1,0 +1,173 @@
+"""A region in the making: which equations it has, and which axis of its iteration space each of their axes is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from ge2.ir import Dims, Var
+
+ROW = 1 << 16  # the most elements that the whole axes of a region may span, so that a row of them stays in cache
+MEMBERS = 160  # the most equations of a region
+NONE = -1  # in place of an axis: of size 1
+
+Uses = Sequence[tuple[Var, Dims]]  # operands: a value, and for each axis of it the axis of the result, or NONE
+
+
+class Group:
+    """Equations that will run as one loop over the axes `axes`.
+
+    `embed` has for each value made or read the axes of the space its own axes are. `whole` are the axes that
+    must not be cut into blocks, since the result of a reduction over them is read inside.
+    """
+
+    __slots__ = ("axes", "ceiling", "consumers", "embed", "entries", "folded", "level", "made", "twisted", "whole")
+
+    def __init__(self, level: int) -> None:
+        self.level = level
+        self.axes: dict[int, int] = {}  # the size of each axis
+        self.embed: dict[Var, Dims] = {}
+        self.entries: dict[int, Dims] = {}  # by equation: the axes of its result, or input if it reduces
+        self.made: set[Var] = set()
+        self.folded: dict[Var, frozenset[int]] = {}  # results of reductions, and over what
+        self.twisted: set[Var] = set()  # read in more than one orientation
+        self.whole: frozenset[int] = frozenset()
+        self.consumers: set[Group] = set()
+        self.ceiling = math.inf  # the least level of an equation outside any group that reads from here
+
+    def limit(self, leaders: Mapping[Group, Group], but: Group | None = None) -> float:
+        """The level that this group must stay below, for others read from it."""
+        least = self.ceiling
+        for consumer in self.consumers:
+            consumer = leader(leaders, consumer)
+            if consumer is not but and consumer is not self and consumer.level < least:
+                least = consumer.level
+        return least
+
+    def place(self, uses: Uses, shape: Dims) -> Dims | None:
+        """The axes that a result of `shape` has here, given where its operands lie; None if it does not fit.
+
+        An axis of which nothing is known may be any axis of its size: two loops of one length can be one.
+        """
+        found: list[int | None] = [NONE if n == 1 else None for n in shape]
+        taken: set[int] = set()
+        hints = []
+        for var, dims in uses:
+            at = self.embed.get(var)
+            if at is None:
+                continue
+            if var not in self.made:
+                hints.append((at, dims))
+            elif not bind(found, taken, at, dims):
+                return None
+        for at, dims in hints:
+            trial, also = list(found), set(taken)
+            if bind(trial, also, at, dims):
+                found, taken = trial, also
+        rest = [(axis, n) for axis, n in self.axes.items() if axis not in taken]
+        for d, n in enumerate(shape):
+            if found[d] is None:
+                match = next((axis for axis, size in rest if size == n), None)
+                if match is not None:
+                    found[d] = match
+                    rest.remove((match, n))
+        if None in found and (rest or taken | set(found) < set(self.axes)):  # a new axis only where all others are too
+            return None
+        fresh = iter(range(1 + max(self.axes, default=-1), 1000))
+        return tuple(next(fresh) if a is None else a for a in found)
+
+    def closes(self, uses: Uses) -> frozenset[int]:
+        """The axes that become whole when these values are read inside."""
+        over = [self.folded[var] for var, _ in uses if var in self.folded]
+        return self.whole.union(*over) if over else self.whole
+
+    def add(self, index: int, outs: Iterable[Var], entry: Dims, shape: Dims, out: Dims, uses: Uses) -> None:
+        """Takes in an equation whose `entry` is that of `place`; `out` are the axes of its result."""
+        self.entries[index] = entry
+        self.axes.update((a, n) for a, n in zip(entry, shape, strict=True) if a != NONE)
+        for var, dims in uses:
+            self.read(var, seen_from(entry, dims))
+        for var in outs:
+            self.embed[var] = out
+            self.made.add(var)
+
+    def read(self, var: Var, at: Dims) -> None:
+        if self.embed.setdefault(var, at) != at:
+            self.twisted.add(var)
+
+
+def bind(found: list[int | None], taken: set[int], at: Dims, dims: Dims) -> bool:
+    """Sets the axes of a result from those of one operand; False if they contradict what is set."""
+    for axis, d in zip(at, dims, strict=True):
+        if d == NONE or axis == NONE:
+            continue
+        if found[d] is None and axis not in taken:
+            found[d] = axis
+            taken.add(axis)
+        elif found[d] != axis:
+            return False
+    return True
+
+
+def seen_from(entry: Dims, dims: Dims) -> Dims:
+    """The axes of an operand, given those of the result."""
+    return tuple(NONE if d == NONE else entry[d] for d in dims)
+
+
+def leader(leaders: Mapping[Group, Group], group: Group) -> Group:
+    """The group that a group is part of by now."""
+    while group in leaders:
+        group = leaders[group]
+    return group
+
+
+def merged(a: Group, b: Group) -> dict[int, int] | None:
+    """Which axis of `a` each axis of `b` is, if the two can be one loop; new axes get new numbers."""
+    found: dict[int, int] = {}
+    small, large = (a, b) if len(a.embed) < len(b.embed) else (b, a)
+    hints = []
+    for var in small.embed:
+        if var not in large.embed:
+            continue
+        made = var in a.made or var in b.made
+        if made and (var in a.twisted or var in b.twisted):
+            return None
+        if not made:
+            hints.append(var)
+        elif not pair(found, a.embed[var], b.embed[var]):
+            return None
+    for var in hints:
+        trial = dict(found)
+        if pair(trial, a.embed[var], b.embed[var]):
+            found = trial
+    rest = [axis for axis in a.axes if axis not in found.values()]
+    lacking = []
+    for axis, n in b.axes.items():
+        if axis in found:
+            continue
+        match = next((other for other in rest if a.axes[other] == n), None)
+        if match is None:
+            lacking.append(axis)
+        else:
+            found[axis] = match
+            rest.remove(match)
+    if lacking and rest:
+        return None
+    fresh = iter(range(1 + max(a.axes, default=-1), 1000))
+    return {**found, **{axis: next(fresh) for axis in lacking}}
+
+
+def pair(found: dict[int, int], of_a: Dims, of_b: Dims) -> bool:
+    for i, j in zip(of_a, of_b, strict=True):
+        if i == NONE and j == NONE:
+            continue
+        if found.get(j, i) != i or (j not in found and i in found.values()):
+            return False
+        found[j] = i
+    return True
+
+
+def too_large(axes: Mapping[int, int], whole: Iterable[int], block: int) -> bool:
+    """Whether rows of these whole axes are too long for a block, or the loop has nothing left to be cut along."""
+    row = math.prod(axes[a] for a in whole)
+    return row > ROW or (row > block and row == math.prod(axes.values()))

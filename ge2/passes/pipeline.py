@@ -1,0 +1,22 @@
+"""The compiler, read from top to bottom."""
+
+from __future__ import annotations
+
+from ge2.base.config import config
+from ge2.ir import Graph, verify
+from ge2.passes.fold import fold
+from ge2.passes.fuse import fuse
+from ge2.passes.inline import inline
+from ge2.passes.simplify import simplify
+
+PIPELINE = (inline, simplify, fold, fuse)
+
+
+def run_pipeline(graph: Graph) -> Graph:
+    """The graph after every pass that is not switched off; in check mode each result is verified."""
+    for step in PIPELINE:
+        if step.__name__ not in config.passes_off:
+            graph = step(graph)
+            if config.check:
+                verify(graph)
+    return graph

@@ -1,0 +1,177 @@
+"""Algebra that is exact in floating point, common subexpressions, dead code."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ge2.base.dtypes import BOOL, COMPLEX, FLOATS, can_cast
+from ge2.ir import ArrayType, Atom, Graph
+from ge2.ops.elementwise import BY_NAME, ConvertElementType
+from ge2.ops.shape import BroadcastInDim, Reshape, Transpose
+from ge2.passes.sweep import Rule, Rules, Sweep, number
+
+ADD, SUB = BY_NAME["add"], BY_NAME["sub"]
+
+
+def simplify(graph: Graph) -> Graph:
+    return Sweep(RULES).run(graph)
+
+
+# ------------------------------------------------------------------------------------------ neutral elements
+
+
+def neutral(value: float, side: str, minus: bool = False, floats: bool = True) -> Rule:
+    """`x op value = x` (side "right") or `value op x = x` too ("either"); `minus`: for floats it is -value."""
+
+    def rule(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+        a, b = inputs
+        if is_number(b, value, minus, floats) and a.type == out:
+            return a
+        if side == "either" and is_number(a, value, minus, floats) and b.type == out:
+            return b
+        return None
+
+    return rule
+
+
+def is_number(atom: Atom, value: float, minus: bool, floats: bool) -> bool:
+    x = number(atom)
+    if x is None or x != value or atom.type.dtype in COMPLEX:  # (inf + 0j) * (1 + 0j) has a NaN
+        return False
+    if atom.type.dtype not in FLOATS:
+        return True
+    return floats and (value != 0 or (math.copysign(1.0, float(x)) < 0) == minus)
+
+
+# ------------------------------------------------------------------------------------------------ the same again
+
+
+def same(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    """Operations that pass their input on."""
+    return inputs[0] if inputs[0].type == out else None
+
+
+def double(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    """Operations that undo themselves: --x, ~~x, conj conj x."""
+    inner = sweep.made_by(inputs[0], op.name)
+    return None if inner is None else inner.inputs[0]
+
+
+def plus_minus(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    """x + -y = x - y, and -y + x = x - y."""
+    a, b = inputs
+    for x, other in ((a, b), (b, a)):
+        negated = sweep.made_by(other, "neg")
+        if negated is not None:
+            return sweep.make(SUB, (x, negated.inputs[0]), out)
+    return None
+
+
+def minus_minus(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    """x - -y = x + y."""
+    negated = sweep.made_by(inputs[1], "neg")
+    return None if negated is None else sweep.make(ADD, (inputs[0], negated.inputs[0]), out)
+
+
+def either_way(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    """where(mask, x, x) = x, and a mask known beforehand."""
+    mask, a, b = inputs
+    if a == b:
+        return a if a.type == out else None
+    held = number(mask)
+    chosen = mask if held is None else a if held else b
+    return chosen if held is not None and chosen.type == out else None
+
+
+def first_power(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    return inputs[0] if op.y == 1 else None
+
+
+def converted(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    """A conversion of a lossless conversion between floats is one conversion."""
+    (x,) = inputs
+    if x.type == out:
+        return x
+    inner = sweep.made_by(x, op.name)
+    if inner is None or out.dtype not in FLOATS or x.type.dtype not in FLOATS or out.weak:
+        return None
+    (source,) = inner.inputs
+    exact = source.type.dtype in FLOATS or source.type.dtype == BOOL
+    if not exact or source.type.weak or not can_cast(source.type.dtype, x.type.dtype, "safe"):
+        return None
+    return sweep.make(ConvertElementType(out.dtype), (source,), out)
+
+
+# -------------------------------------------------------------------------------------------------------- views
+
+
+def broadcast(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    (x,) = inputs
+    if x.type == out:
+        return x
+    inner = sweep.made_by(x, op.name)
+    if inner is None:
+        return None
+    return sweep.make(BroadcastInDim(op.shape, tuple(op.dims[d] for d in inner.op.dims)), inner.inputs, out)  # type: ignore[attr-defined]
+
+
+def transposed(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    if op.order == tuple(range(len(op.order))):
+        return inputs[0]
+    inner = sweep.made_by(inputs[0], op.name)
+    if inner is None:
+        return None
+    return sweep.make(Transpose(tuple(inner.op.order[i] for i in op.order)), inner.inputs, out)  # type: ignore[attr-defined]
+
+
+def reshaped(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    (x,) = inputs
+    if x.type == out:
+        return x
+    inner = sweep.made_by(x, op.name)
+    return None if inner is None else sweep.make(Reshape(op.shape), inner.inputs, out)
+
+
+def over_nothing(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    """A reduction or reversal over no axes."""
+    return inputs[0] if not op.axes and inputs[0].type == out else None
+
+
+def alone(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    """What joins or cuts, and here does neither."""
+    return inputs[0] if len(inputs) == 1 and inputs[0].type == out else None
+
+
+# fmt: off
+RULES: Rules = {
+    "add": (neutral(0, "either", minus=True), plus_minus),  # x + 0.0 is not exact for -0.0, x + -0.0 is
+    "sub": (neutral(0, "right"), minus_minus),
+    "mul": (neutral(1, "either"),),
+    "div": (neutral(1, "right"),),
+    "floor_div": (neutral(1, "right", floats=False),),
+    "or":  (neutral(0, "either"),),
+    "xor": (neutral(0, "either"),),
+    "shift_left":  (neutral(0, "right"),),
+    "shift_right": (neutral(0, "right"),),
+    "neg": (double,),
+    "not": (double,),
+    "conj": (double,),
+    "positive": (same,),
+    "stop_gradient": (same,),
+    "where": (either_way,),
+    "integer_pow": (first_power,),
+    "convert_element_type": (converted,),
+    "broadcast_in_dim": (broadcast,),
+    "transpose": (transposed,),
+    "reshape": (reshaped,),
+    "slice": (same,),
+    "pad": (same,),
+    "rev": (over_nothing,),
+    "reduce_sum": (over_nothing,), "reduce_prod": (over_nothing,),
+    "reduce_max": (over_nothing,), "reduce_min": (over_nothing,),
+    "reduce_or": (over_nothing,), "reduce_and": (over_nothing,),
+    "concatenate": (alone,),
+}
+# fmt: on

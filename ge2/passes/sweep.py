@@ -1,0 +1,72 @@
+"""One walk over a graph that rewrites as it goes: each equation is simplified, found among the earlier ones, or kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ge2.base.source import Source
+from ge2.ir import ArrayType, Atom, Eqn, Graph, GraphOp, Literal, Op, Var, without_dead_code
+
+Rule = Callable[["Sweep", Any, Sequence[Atom], ArrayType], Atom | None]
+Rules = Mapping[str, Sequence[Rule]]  # by the name of the operation
+
+
+class Sweep:
+    """The equations so far, what each value of the old graph is called now, and who made each new one."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.env: dict[Var, Atom] = {}
+        self.eqns: list[Eqn] = []
+        self.maker: dict[Atom, Eqn] = {}
+        self.seen: dict[tuple[Op, tuple[object, ...]], Var] = {}
+        self.source: Source | None = None
+
+    def run(self, graph: Graph) -> Graph:
+        env = self.env
+        for eqn in graph.eqns:
+            self.source = eqn.source
+            inputs = tuple([env.get(a, a) if type(a) is Var else a for a in eqn.inputs])  # type: ignore[arg-type]
+            if eqn.op.several or eqn.op.effect or len(eqn.outs) != 1:
+                self.eqns.append(eqn if inputs == eqn.inputs else Eqn(eqn.op, inputs, eqn.outs, eqn.source))
+                continue
+            out = eqn.outs[0]
+            found = self.make(eqn.op, inputs, out.type, out)
+            if found is not out:
+                env[out] = found
+        outputs = tuple([env.get(a, a) if type(a) is Var else a for a in graph.outputs])  # type: ignore[arg-type]
+        return without_dead_code(Graph(graph.inputs, tuple(self.eqns), outputs, graph.consts))
+
+    def make(self, op: Op, inputs: Sequence[Atom], type_: ArrayType | None = None, out: Var | None = None) -> Atom:
+        """The value of `op inputs`: by a rule, or known already, or made by a new equation."""
+        if type_ is None:
+            (type_,) = op.infer(*(a.type for a in inputs))
+        for rule in self.rules.get(op.name, ()):
+            found = rule(self, op, inputs, type_)
+            if found is not None:
+                return found
+        if isinstance(op, GraphOp):
+            return self.record(op, inputs, type_, out)
+        key = (op, tuple([a if type(a) is Var else a.key for a in inputs]))  # type: ignore[union-attr]
+        known = self.seen.get(key)
+        if known is None:
+            known = self.seen[key] = self.record(op, inputs, type_, out)
+        return known
+
+    def record(self, op: Op, inputs: Sequence[Atom], type_: ArrayType, out: Var | None) -> Var:
+        var = Var(type_) if out is None else out
+        eqn = Eqn(op, tuple(inputs), (var,), self.source)
+        self.eqns.append(eqn)
+        self.maker[var] = eqn
+        return var
+
+    def made_by(self, atom: Atom, name: str) -> Eqn | None:
+        """The equation that made a value, if it is of that operation."""
+        eqn = self.maker.get(atom) if type(atom) is Var else None
+        return eqn if eqn is not None and eqn.op.name == name else None
+
+
+def number(atom: Atom) -> Any:
+    """The value of a literal; None for any other value."""
+    return atom.value if isinstance(atom, Literal) else None

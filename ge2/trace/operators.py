@@ -1,0 +1,204 @@
+"""Operators, methods and attributes of arrays, on traced values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ge2 import numpy as gnp
+from ge2.base.errors import InPlaceError, ShapeError
+from ge2.base.source import here
+from ge2.base.dtypes import can_cast
+from ge2.ir import Dims
+from ge2.ops.methods import ArrayMethods
+
+from ge2.numpy.elementwise import operators as OP  # noqa: E402
+
+
+class Operators(ArrayMethods):
+    """What `x + y`, `x.sum()`, `x.T`, `x[i]` and `x += y` mean."""
+
+    __slots__ = ()
+
+    # fmt: off
+    def __neg__(self) -> Any: return OP["neg"](self)
+    def __pos__(self) -> Any: return OP["pos"](self)
+    def __abs__(self) -> Any: return OP["abs"](self)
+    def __invert__(self) -> Any: return OP["invert"](self)
+    def __add__(self, other: Any) -> Any: return OP["add"](self, other)
+    def __radd__(self, other: Any) -> Any: return OP["add"](other, self)
+    def __sub__(self, other: Any) -> Any: return OP["sub"](self, other)
+    def __rsub__(self, other: Any) -> Any: return OP["sub"](other, self)
+    def __mul__(self, other: Any) -> Any: return OP["mul"](self, other)
+    def __rmul__(self, other: Any) -> Any: return OP["mul"](other, self)
+    def __truediv__(self, other: Any) -> Any: return OP["truediv"](self, other)
+    def __rtruediv__(self, other: Any) -> Any: return OP["truediv"](other, self)
+    def __floordiv__(self, other: Any) -> Any: return OP["floordiv"](self, other)
+    def __rfloordiv__(self, other: Any) -> Any: return OP["floordiv"](other, self)
+    def __mod__(self, other: Any) -> Any: return OP["mod"](self, other)
+    def __rmod__(self, other: Any) -> Any: return OP["mod"](other, self)
+    def __divmod__(self, other: Any) -> Any: return OP["divmod"](self, other)
+    def __rdivmod__(self, other: Any) -> Any: return OP["divmod"](other, self)
+    def __pow__(self, other: Any) -> Any: return OP["pow"](self, other)
+    def __rpow__(self, other: Any) -> Any: return OP["pow"](other, self)
+    def __matmul__(self, other: Any) -> Any: return gnp.matmul(self, other)
+    def __rmatmul__(self, other: Any) -> Any: return gnp.matmul(other, self)
+    def __and__(self, other: Any) -> Any: return OP["and"](self, other)
+    def __rand__(self, other: Any) -> Any: return OP["and"](other, self)
+    def __or__(self, other: Any) -> Any: return OP["or"](self, other)
+    def __ror__(self, other: Any) -> Any: return OP["or"](other, self)
+    def __xor__(self, other: Any) -> Any: return OP["xor"](self, other)
+    def __rxor__(self, other: Any) -> Any: return OP["xor"](other, self)
+    def __lshift__(self, other: Any) -> Any: return OP["lshift"](self, other)
+    def __rlshift__(self, other: Any) -> Any: return OP["lshift"](other, self)
+    def __rshift__(self, other: Any) -> Any: return OP["rshift"](self, other)
+    def __rrshift__(self, other: Any) -> Any: return OP["rshift"](other, self)
+    def __lt__(self, other: Any) -> Any: return OP["lt"](self, other)
+    def __le__(self, other: Any) -> Any: return OP["le"](self, other)
+    def __gt__(self, other: Any) -> Any: return OP["gt"](self, other)
+    def __ge__(self, other: Any) -> Any: return OP["ge"](self, other)
+    def __eq__(self, other: Any) -> Any: return OP["eq"](self, other)
+    def __ne__(self, other: Any) -> Any: return OP["ne"](self, other)
+
+    def __iadd__(self, other: Any) -> Any: return self._in_place("add", "+=", other)
+    def __isub__(self, other: Any) -> Any: return self._in_place("sub", "-=", other)
+    def __imul__(self, other: Any) -> Any: return self._in_place("mul", "*=", other)
+    def __itruediv__(self, other: Any) -> Any: return self._in_place("truediv", "/=", other)
+    def __ifloordiv__(self, other: Any) -> Any: return self._in_place("floordiv", "//=", other)
+    def __imod__(self, other: Any) -> Any: return self._in_place("mod", "%=", other)
+    def __ipow__(self, other: Any) -> Any: return self._in_place("pow", "**=", other)
+    def __iand__(self, other: Any) -> Any: return self._in_place("and", "&=", other)
+    def __ior__(self, other: Any) -> Any: return self._in_place("or", "|=", other)
+    def __ixor__(self, other: Any) -> Any: return self._in_place("xor", "^=", other)
+    def __ilshift__(self, other: Any) -> Any: return self._in_place("lshift", "<<=", other)
+    def __irshift__(self, other: Any) -> Any: return self._in_place("rshift", ">>=", other)
+
+    @property
+    def shape(self) -> Dims: return self.type.shape
+    @property
+    def ndim(self) -> int: return self.type.ndim
+    @property
+    def dtype(self) -> np.dtype: return self.type.dtype
+    @property
+    def size(self) -> int: return self.type.size
+    @property
+    def nbytes(self) -> int: return self.type.nbytes
+    @property
+    def itemsize(self) -> int: return self.type.dtype.itemsize
+    @property
+    def T(self) -> Any: return np.transpose(self)
+    @property
+    def mT(self) -> Any: return np.matrix_transpose(self)
+    @property
+    def real(self) -> Any: return np.real(self)
+    @property
+    def imag(self) -> Any: return np.imag(self)
+    @property
+    def flat(self) -> Any: return iter(np.ravel(self))
+
+    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, **more: Any) -> Any: return np.sum(self, axis, dtype, out, **more)
+    def prod(self, axis: Any = None, dtype: Any = None, out: Any = None, **more: Any) -> Any: return np.prod(self, axis, dtype, out, **more)
+    def max(self, axis: Any = None, out: Any = None, **more: Any) -> Any: return np.max(self, axis, out, **more)
+    def min(self, axis: Any = None, out: Any = None, **more: Any) -> Any: return np.min(self, axis, out, **more)
+    def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, **more: Any) -> Any: return np.mean(self, axis, dtype, out, **more)
+    def var(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, **more: Any) -> Any: return np.var(self, axis, dtype, out, ddof, **more)
+    def std(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, **more: Any) -> Any: return np.std(self, axis, dtype, out, ddof, **more)
+    def any(self, axis: Any = None, out: Any = None, **more: Any) -> Any: return np.any(self, axis, out, **more)
+    def all(self, axis: Any = None, out: Any = None, **more: Any) -> Any: return np.all(self, axis, out, **more)
+    def argmax(self, axis: Any = None, out: Any = None, **more: Any) -> Any: return np.argmax(self, axis, out, **more)
+    def argmin(self, axis: Any = None, out: Any = None, **more: Any) -> Any: return np.argmin(self, axis, out, **more)
+    def cumsum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any: return np.cumsum(self, axis, dtype, out)
+    def cumprod(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any: return np.cumprod(self, axis, dtype, out)
+    def clip(self, min: Any = None, max: Any = None, out: Any = None) -> Any: return np.clip(self, min, max, out)
+    def round(self, decimals: int = 0, out: Any = None) -> Any: return np.round(self, decimals, out)
+    def dot(self, other: Any, *more: Any, **params: Any) -> Any: return ArrayMethods.dot(self, other, *more, **params) if more or params else np.dot(self, other)
+    def squeeze(self, axis: Any = None) -> Any: return np.squeeze(self, axis)
+    def swapaxes(self, axis1: int, axis2: int) -> Any: return np.swapaxes(self, axis1, axis2)
+    def repeat(self, repeats: Any, axis: Any = None) -> Any: return np.repeat(self, repeats, axis)
+    def take(self, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any: return np.take(self, indices, axis, out, mode)
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any: return np.diagonal(self, offset, axis1, axis2)
+    def ravel(self, order: str = "C") -> Any: return np.ravel(self, order)  # type: ignore[call-overload]
+    def flatten(self, order: str = "C") -> Any: return np.copy(np.ravel(self, order))  # type: ignore[call-overload]
+    def argsort(self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any: return np.argsort(self, axis, kind, order, stable=stable)
+    def searchsorted(self, v: Any, side: Any = "left", sorter: Any = None) -> Any: return np.searchsorted(self, v, side, sorter)
+    def conjugate(self) -> Any: return np.conjugate(self)
+    def copy(self, order: str = "C") -> Any: return np.copy(self)
+    def nonzero(self) -> Any: return np.nonzero(self)
+    def compress(self, condition: Any, axis: Any = None) -> Any: return np.compress(condition, self, axis)
+    # fmt: on
+
+    def astype(self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True) -> Any:
+        return gnp.astype(self, dtype)
+
+    def reshape(self, *shape: Any, order: str = "C") -> Any:
+        return np.reshape(self, shape[0] if len(shape) == 1 else shape, order=order)  # type: ignore[call-overload]
+
+    def transpose(self, *axes: Any) -> Any:
+        return np.transpose(self, axes[0] if len(axes) == 1 else axes or None)
+
+    def sort(self, axis: int = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> None:
+        """In place, as in NumPy; `np.sort(x)` gives a new array."""
+        self._replace(np.sort(self, axis, kind, order, stable=stable), ".sort()")
+
+    def fill(self, value: Any) -> None:
+        self[...] = value
+
+    def view(self, *_: Any) -> Any:
+        raise InPlaceError("view() of a traced value would read its bytes as another type", where=here(), fix="x.astype(dtype)")
+
+    # ------------------------------------------------------------------------------- items and in place
+
+    def __len__(self) -> int:
+        if not self.type.shape:
+            raise TypeError("len() of unsized object")
+        return self.type.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.type.shape:
+            raise TypeError("iteration over a 0-d array")
+        return (self[i] for i in range(len(self)))
+
+    def __contains__(self, item: Any) -> bool:
+        return bool((self == item).any())
+
+    def __getitem__(self, key: Any) -> Any:
+        y = gnp.getitem(self, key)
+        if is_basic(key) and y.type.shape:
+            put = lambda base, value: gnp.setitem(base, key, value)  # noqa: E731
+            return self._as_view(y, lambda base: gnp.getitem(base, key), put)
+        return y
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._replace(gnp.setitem(self, key, value), "x[...] = value")
+
+    def _as_view(self, y: Any, view: Any, put: Any) -> Any:
+        return y if y.cell is self.cell else y.viewing(self, view, put)  # type: ignore[attr-defined]
+
+    def _in_place(self, name: str, sign: str, other: Any) -> Any:
+        y = OP[name](self, other)
+        if not self.type.shape and not self._is_argument_array():
+            return y  # the results of NumPy's functions on scalars are scalars, which `+=` binds anew
+        if y.type.shape != self.type.shape:
+            raise ShapeError(f"x {sign} y: the result {y.type} does not fit into {self.type}", where=here(), fix="x = x + y")
+        if not can_cast(y.type.dtype, self.type.dtype, "same_kind"):
+            raise InPlaceError(f"x {sign} y: the result {y.type} cannot be cast to {self.type}", where=here(), fix="x = x + y")
+        self._replace(y, f"x {sign} y")
+        return self
+
+    def _is_argument_array(self) -> bool:
+        return not self.type.weak and self.atom in self.trace.fixed  # type: ignore[attr-defined]
+
+    def _replace(self, value: Any, what: str) -> None:
+        value = value.cast(self.type.dtype) if hasattr(value, "cast") else value
+        self.write(self.trace.lift(value), what)  # type: ignore[attr-defined]
+
+
+def is_basic(key: Any) -> bool:
+    """Whether NumPy gives a view for this index: no arrays, lists or masks in it."""
+    parts = key if isinstance(key, tuple) else (key,)
+    return all(p is None or p is Ellipsis or isinstance(p, slice) or (isinstance(p, int) and not isinstance(p, bool)) for p in parts)
+
+
+Operators.__hash__ = object.__hash__  # type: ignore[method-assign] # __eq__ is elementwise, identity is the hash

@@ -1,0 +1,140 @@
+"""What Python and NumPy ask of an array, answered by traced values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ge2 import numpy as gnp
+from ge2.base.errors import InPlaceError, NoRuleError
+from ge2.base.source import here
+from ge2.numpy.elementwise import UFUNCS
+from ge2.trace import concrete
+
+# The functions that give a view of their first argument, which sees what is written to it later.
+VIEWS: frozenset[Any] = frozenset(
+    (np.transpose, np.reshape, np.ravel, np.squeeze, np.expand_dims, np.swapaxes, np.moveaxis, np.rollaxis, np.flip,
+     np.fliplr, np.flipud, np.broadcast_to, np.real, np.imag, np.diagonal, np.matrix_transpose, np.rot90)
+)  # fmt: skip
+
+
+class Protocols:
+    """NumPy's protocols and Python's conversions."""
+
+    __slots__ = ()
+    __array_priority__ = 1000.0
+
+    # ------------------------------------------------------------------------------------------- NumPy
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **more: Any) -> Any:
+        if method == "__call__" and out is None and not more:
+            call = UFUNCS.get(ufunc)
+            if call is not None:
+                return call(*inputs)
+        return special_ufunc(ufunc, method, inputs, out, more)
+
+    def __array_function__(self, function: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        call = gnp.FUNCTIONS.get(function)
+        if call is None:
+            raise missing(f"{function.__module__}.{function.__name__}")
+        out = kwargs.pop("out", None)
+        y = call(*args, **kwargs)
+        if function in VIEWS and type(args[0]) is type(self) and type(y) is type(self):
+            base = args[0]
+            return y if y.cell is base.cell else y.viewing(base, lambda b: call(b, *args[1:], **kwargs), None)
+        if type(y) is type(self) and any(y is x for x in args):
+            y = type(self)(y.trace, y.atom)  # type: ignore[call-arg] # a copy, not another name
+        return y if out is None else written(out, y, function.__name__)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        return gnp
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.array(concrete.value_of(self, "array"), dtype=dtype)  # type: ignore[arg-type]
+
+    @property
+    def __class__(self) -> Any:
+        """NumPy's array class, so that `isinstance(x, np.ndarray)` holds while tracing as it does without."""
+        return type(self) if self.type.weak else np.ndarray  # type: ignore[attr-defined]
+
+    # ------------------------------------------------------------------------------------------ Python
+
+    def __bool__(self) -> bool:
+        return bool(concrete.number(self, "bool"))  # type: ignore[arg-type]
+
+    def __int__(self) -> int:
+        return int(concrete.number(self, "int"))  # type: ignore[arg-type]
+
+    def __index__(self) -> int:
+        if self.type.dtype.kind not in "iu" or self.type.shape:  # type: ignore[attr-defined]
+            raise TypeError("only integer scalar arrays can be converted to a scalar index")
+        return int(concrete.number(self, "int"))  # type: ignore[arg-type]
+
+    def __float__(self) -> float:
+        return float(concrete.number(self, "float"))  # type: ignore[arg-type]
+
+    def __complex__(self) -> complex:
+        return complex(concrete.number(self, "float"))  # type: ignore[arg-type]
+
+    def item(self, *args: int) -> Any:
+        return np.asarray(concrete.value_of(self, "float")).item(*args)  # type: ignore[arg-type]
+
+    def tolist(self) -> Any:
+        return np.asarray(concrete.value_of(self, "float")).tolist()  # type: ignore[arg-type]
+
+    def __repr__(self) -> str:
+        return f"<{self.label()}>"  # type: ignore[attr-defined]
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return format(concrete.number(self, "format"), spec) if spec else str(self)  # type: ignore[arg-type]
+
+    def __reduce__(self) -> Any:
+        raise self.escaped()  # type: ignore[attr-defined]
+
+    def __copy__(self) -> Any:
+        return type(self)(self.trace, self.atom)  # type: ignore[call-arg, attr-defined]
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.__copy__()
+
+
+def special_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], out: Any, more: dict[str, Any]) -> Any:
+    """A ufunc with `out=`, `where=` or `dtype=`, or one of its methods."""
+    call = UFUNCS.get(ufunc)
+    if call is None:
+        raise missing(f"numpy.{ufunc.__name__}")
+    if method != "__call__":
+        call = gnp.ufunc_method(ufunc, method)
+    y = call(*inputs, **more)
+    return y if out is None else written(out, y, ufunc.__name__)
+
+
+def written(out: Any, y: Any, name: str) -> Any:
+    """`out=`: a traced array takes the result; a real one cannot."""
+    outs, ys = (out if isinstance(out, tuple) else (out,)), (y if isinstance(y, tuple) else (y,))
+    for target, value in zip(outs, ys, strict=True):
+        if target is None:
+            continue
+        if not hasattr(target, "write"):
+            raise InPlaceError(
+                f"numpy.{name} was asked to write a traced value into a real array",
+                where=here(),
+                fix="y = y + x instead of y += x; an array made by np.zeros_like(x) can be written",
+            )
+        if value.type.shape != target.type.shape:
+            raise InPlaceError(f"numpy.{name}: {value.type} does not fit into out, {target.type}", where=here())
+        target._replace(value, f"out= of numpy.{name}")
+    return out[0] if isinstance(out, tuple) and len(out) == 1 else out
+
+
+def missing(name: str) -> NoRuleError:
+    return NoRuleError(
+        f"{name} is not among the functions that ge2 traces",
+        where=here(),
+        fix="other functions of ge2.numpy; or add it to ge2/numpy (CONTRIBUTING.md, 'add a function')",
+    )
+
+

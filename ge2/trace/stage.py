@@ -1,0 +1,92 @@
+"""Running a Python function on stand-ins for its arrays, to learn its graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ge2.base.config import config
+from ge2.base.errors import TypeRuleError, VerifyError
+from ge2.base.pause import collector_paused
+from ge2.base.source import of_function
+from ge2.ir import ArrayType, Graph, parse, verify, write
+from ge2.ops import TABLE
+from ge2.trace.retrace import tidy
+from ge2.trace.tracer import Closed, Trace, Tracer
+
+ABSTRACT = object()  # the value of an input of which nothing is known
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One array that a staged function takes."""
+
+    type: ArrayType
+    value: Any = ABSTRACT  # what `if` and `int` may look at
+    name: str = ""
+    active: bool = False  # whether a derivative flows from it
+    reason: str = ""  # why its value is not known
+    source: Any = None  # the array itself, if the function may meet it by another way (a closure)
+
+
+@collector_paused
+def stage(f: Callable[..., Iterable[Any]], inputs: Sequence[Input], title: str = "", kind: str = "") -> Closed:
+    """Traces `f`, a function of flat arrays to a sequence of arrays."""
+    trace = Trace(title or title_of(f), kind)
+    tracers = [bind(trace, given) for given in inputs]
+    with trace:
+        outputs = [trace.atom(y) for y in checked_outputs(f(*tracers), trace)]
+    return finish(trace, trace.inputs, outputs)
+
+
+def finish(trace: Trace, inputs: Sequence[Any], outputs: Sequence[Any]) -> Closed:
+    closed = trace.finish(inputs, outputs)
+    if config.check:
+        check(closed.graph)
+    return Closed(closed.graph, closed.captured, trace.looked)
+
+
+def bind(trace: Trace, given: Input) -> Tracer:
+    var = trace.new_input(given.type, given.name)
+    trace.fixed.add(var)
+    if given.value is not ABSTRACT:
+        trace.values[var] = given.value
+    if given.reason:
+        trace.reasons[var] = given.reason
+    if given.active:
+        trace.active.add(var)
+    return Tracer(trace, var)
+
+
+def checked_outputs(outputs: Iterable[Any], trace: Trace) -> Iterable[Any]:
+    for y in outputs:
+        if y is None or not (isinstance(y, bool | int | float | complex) or hasattr(y, "dtype")):
+            raise TypeRuleError(
+                f"{trace.title} returned {y!r} ({type(y).__name__}), which is neither an array nor a number",
+                fix="return arrays, or containers of arrays",
+            )
+        yield y
+
+
+def retrace(f: Callable[..., Iterable[Any]], types: Iterable[ArrayType]) -> Graph:
+    """The graph of a rule's work, on arrays of these types alone; equal equations once."""
+    closed = stage(f, [Input(t) for t in types], "a rule")
+    if closed.captured:
+        raise VerifyError("a rule used a value that it was not given")
+    return tidy(closed.graph)
+
+
+def check(graph: Graph) -> None:
+    """That the graph is well formed, and that its text reads back as the same graph."""
+    verify(graph)
+    text = write(graph)
+    if write(parse(text, TABLE)) != text or parse(text, TABLE) != graph:
+        raise VerifyError("the text of a graph reads back as another", where=text)
+
+
+def title_of(f: Any) -> str:
+    """What errors call a function: its name and where it is defined."""
+    name = getattr(f, "__name__", type(f).__name__)
+    place = of_function(getattr(f, "__wrapped__", f))
+    return f"{name} ({place.file.rpartition('/')[2]}:{place.code.co_firstlineno})" if place else name

@@ -1,0 +1,340 @@
+"""A traced value, and the trace that records what is done to it."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+from ge2.base.dtypes import PYTHON, known
+from ge2.base.errors import Ge2Error, InPlaceError, InputError, UnexpectedTracerError
+from ge2.base.pytree import register_leaf
+from ge2.base.source import Source, here
+from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Var, current, interpreting, type_of
+from ge2.trace.escape import holder
+from ge2.trace.operators import Operators
+from ge2.trace.protocols import Protocols
+
+SNAPSHOT = 1 << 20  # bytes up to which a captured array is copied, so that later changes to it are not seen
+
+
+class Cell:
+    """What a traced value holds now. A view refers to its base's cell, and is read again when that changed."""
+
+    __slots__ = ("atom", "base", "put", "seen", "version", "view")
+
+    def __init__(self, atom: Atom) -> None:
+        self.atom = atom
+        self.version = 0
+        self.base: Cell | None = None
+        self.seen = 0  # the version of the base that `atom` was read from
+        self.view: Callable[[Tracer], Tracer] | None = None
+        self.put: Callable[[Tracer, Tracer], Tracer] | None = None  # (base, new value of the view) -> new base
+
+
+@register_leaf
+class Tracer(Operators, Protocols):
+    """Stands in for an array while its function is traced."""
+
+    __slots__ = ("__weakref__", "cell", "trace")
+
+    def __init__(self, trace: Trace, atom: Atom) -> None:
+        self.trace = trace
+        self.cell = Cell(atom)
+
+    @property
+    def atom(self) -> Atom:
+        cell = self.cell
+        return cell.atom if cell.base is None else self.trace.refreshed(cell)
+
+    @property
+    def type(self) -> ArrayType:  # type: ignore[override]
+        return self.cell.atom.type
+
+    def viewing(self, base: Tracer, view: Callable[[Any], Any], put: Callable[[Any, Any], Any] | None) -> Tracer:
+        """This value, from now on a view of `base`."""
+        base.atom  # noqa: B018 brings the base up to date
+        self.cell.base, self.cell.seen = base.cell, base.cell.version
+        self.cell.view, self.cell.put = view, put
+        return self
+
+    def write(self, value: Tracer, what: str) -> None:
+        """Gives this array new contents, in every view of it."""
+        trace = current()
+        if self.trace is not trace:
+            raise InPlaceError(f"{what} changes {self.label()}, which belongs to an outer function", where=here(), fix="x = x + ...")
+        self.trace.write(self.cell, value, what)
+
+    def label(self) -> str:
+        """What an error calls this value."""
+        name = self.trace.names.get(self.cell.atom)  # type: ignore[call-overload]
+        return f"{name}, traced {self.type}" if name else f"a traced {self.type}"
+
+    def escaped(self, op: Op | None = None) -> Ge2Error:
+        """The error for a use outside the trace."""
+        trace = self.trace
+        made = next((e.source for e in trace.eqns if self.cell.atom in e.outs), None)
+        name = trace.names.get(self.cell.atom)  # type: ignore[call-overload]
+        value = f"{name} (traced {self.type})" if name else f"a traced {self.type}" + (f" made at {made}" if made else "")
+        if trace.open:
+            what = f"{value} of {trace.title} was used where that function is not being traced, such as another thread"
+            return UnexpectedTracerError(what, where=here(), fix="return values instead of handing them to other threads")
+        kept = holder(self)
+        what = f"{value} outlived the trace of {trace.title}" + (f"; {kept} still holds it" if kept else "")
+        return UnexpectedTracerError(what, where=here(), fix="return the value from the function instead of storing it")
+
+
+class Trace:
+    """Records each operation applied as an equation.
+
+    `values` holds what is known of the inputs, `active` the inputs that a derivative flows from; `names` says
+    what errors call a value.
+    """
+
+    def __init__(self, title: str = "a function", kind: str = "trace", source: Source | None = None) -> None:
+        self.title, self.kind, self.definition = title, kind, source
+        self.eqns: list[Eqn] = []
+        self.inputs: list[Var] = []
+        self.captured: dict[int, Capture] = {}
+        self.values: dict[Var, Any] = {}
+        self.reasons: dict[Var, str] = {}  # why an input has no value
+        self.active: set[Var] = set()
+        self.names: dict[Any, str] = {}
+        self.fixed: set[Var] = set()  # inputs that must not be written: they are the caller's
+        self.looked = False  # whether the function looked at a value, so that the trace holds for that value only
+        self.open = True
+        self.source: Source | None = None  # of equations that a rule makes; None asks the stack
+        self.parent: Any = None
+
+    # ---------------------------------------------------------------------------------------- recording
+
+    def apply(self, op: Op, args: Sequence[Any]) -> Sequence[Tracer]:
+        inputs = tuple([self.atom(x) for x in args])
+        try:
+            types = op.infer(*[a.type for a in inputs])
+        except Ge2Error as error:
+            raise located(error) from None
+        outs = tuple([Var(t) for t in types])
+        self.eqns.append(Eqn(op, inputs, outs, self.source or here()))
+        return [Tracer(self, v) for v in outs]
+
+    def atom(self, x: Any) -> Atom:
+        """The value as this trace writes it: one of its own, a literal, or one captured from outside."""
+        if type(x) is Tracer:
+            if x.trace is self:
+                cell = x.cell
+                return cell.atom if cell.base is None else self.refreshed(cell)
+            if not self.inside(x.trace):
+                raise x.escaped()
+            return self.capture(x)
+        if type(x) in PYTHON or isinstance(x, np.generic):
+            return Literal.of(check_known(x))
+        return self.capture(x)
+
+    def lift(self, x: Any) -> Tracer:
+        return x if type(x) is Tracer and x.trace is self else Tracer(self, self.atom(x))
+
+    def inside(self, other: Trace) -> bool:
+        trace = self.parent
+        while isinstance(trace, Trace):
+            if trace is other:
+                return True
+            trace = trace.parent
+        return False
+
+    def splice(self, graph: Graph, args: Sequence[Any]) -> list[Tracer]:
+        """Records a graph's equations again, on other inputs of the same types."""
+        env: dict[Var, Atom] = {v: self.atom(x) for v, x in zip(graph.inputs, args, strict=True)}
+        return [self.lift_atom(a) for a in self.replay(graph, env)]
+
+    def replay(self, graph: Graph, env: dict[Var, Atom]) -> list[Atom]:
+        get, append = env.get, self.eqns.append
+        for eqn in graph.eqns:
+            inputs = tuple([get(a, a) if type(a) is Var else a for a in eqn.inputs])  # type: ignore[arg-type]
+            outs = tuple([Var(v.type) for v in eqn.outs])
+            append(Eqn(eqn.op, inputs, outs, eqn.source))
+            env.update(zip(eqn.outs, outs, strict=True))
+        return [env[a] if type(a) is Var else a for a in graph.outputs]
+
+    def lift_atom(self, atom: Atom) -> Tracer:
+        return Tracer(self, atom)
+
+    # ----------------------------------------------------------------------------------------- captures
+
+    def capture(self, x: Any) -> Var:
+        found = self.captured.get(id(x))
+        if found is not None and found.unchanged():
+            return found.var
+        made = Capture.of(x, Var(check_type(x)))
+        key = id(x)
+        while key in self.captured:  # the same array with other contents
+            key = -abs(key) - 1
+        self.captured[key] = made
+        if found is not None:
+            self.captured[id(x)], self.captured[key] = made, found
+        return made.var
+
+    def new_input(self, type: ArrayType, name: str = "") -> Var:
+        var = Var(type)
+        self.inputs.append(var)
+        if name:
+            self.names[var] = name
+        return var
+
+    # ------------------------------------------------------------------------------------------ in place
+
+    def refreshed(self, cell: Cell) -> Atom:
+        """The atom of a view, read again from its base if that was written."""
+        base = cell.base
+        if base is not None:
+            atom = self.refreshed(base)
+            if cell.seen != base.version:
+                assert cell.view is not None
+                cell.atom, cell.seen = self.atom(cell.view(Tracer(self, atom))), base.version
+        return cell.atom
+
+    def write(self, cell: Cell, value: Tracer, what: str) -> None:
+        self.refreshed(cell)
+        if cell.atom in self.fixed:
+            name = self.names.get(cell.atom, "an argument")
+            raise InPlaceError(
+                f"{what} would change the caller's array: {name} is an argument of {self.title}",
+                where=here(),
+                fix="x = x.copy() first, or x = x + ... instead of x += ...",
+            )
+        if isinstance(cell.atom, Var) and any(cell.atom is c.var for c in self.captured.values()):
+            raise InPlaceError(f"{what} would change an array from outside {self.title}", where=here(), fix="x = x.copy() first")
+        if cell.base is not None:
+            if cell.put is None:
+                raise InPlaceError(f"{what}: writing through this view is not supported", where=here(), fix="write to the base array")
+            base = Tracer(self, self.refreshed(cell.base))
+            self.write(cell.base, cell.put(base, value), what)
+            cell.seen = cell.base.version
+        cell.atom = value.atom
+        cell.version += 1
+
+    # ------------------------------------------------------------------------------------------- closing
+
+    def __enter__(self) -> Trace:
+        self.parent = current()
+        self._context: AbstractContextManager[Any] = interpreting(self)
+        self._context.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._context.__exit__(*error)
+        self.open = False
+
+    def finish(self, inputs: Sequence[Var], outputs: Sequence[Atom]) -> Closed:
+        """The graph, its captures first."""
+        for capture in self.captured.values():
+            capture.check()
+        captures = list(self.captured.values())
+        consts = tuple(c.var for c in captures)
+        graph = Graph((*consts, *inputs), tuple(self.eqns), tuple(outputs), len(consts))
+        return Closed(graph, tuple(c.value for c in captures))
+
+
+class Capture:
+    """A value from outside a trace. NumPy may go on changing an array: small ones are copied, others watched."""
+
+    __slots__ = ("original", "sum", "value", "var")
+
+    def __init__(self, original: Any, value: Any, var: Var, sum: int | None) -> None:
+        self.original, self.value, self.var, self.sum = original, value, var, sum
+
+    @staticmethod
+    def of(x: Any, var: Var) -> Capture:
+        if type(x) is Tracer:
+            frozen = Tracer(x.trace, x.atom)  # a later write to x is not this value's
+            return Capture(x, frozen, var, None)
+        if not isinstance(x, np.ndarray) or not x.flags.writeable:
+            return Capture(x, x, var, None)
+        if x.nbytes <= SNAPSHOT:
+            return Capture(x, x.copy(), var, None)
+        return Capture(x, x, var, checksum(x))
+
+    def unchanged(self) -> bool:
+        if type(self.original) is Tracer:
+            return self.original.atom is self.value.cell.atom
+        if self.sum is not None:
+            return self.sum == checksum(self.original)
+        if self.value is self.original:
+            return True
+        return self.original.shape == self.value.shape and self.original.tobytes() == self.value.tobytes()
+
+    def check(self) -> None:
+        if self.sum is not None and self.sum != checksum(self.original):
+            shape = type_of(self.original)
+            raise InPlaceError(f"an array ({shape}) that the function reads was changed while it was traced", fix="change a copy of it")
+
+
+def checksum(x: np.ndarray) -> int:
+    """Of the bytes of an array; words are combined by XOR first, at the speed of memory."""
+    flat = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
+    whole = flat.size // 4096 * 4096
+    words = np.bitwise_xor.reduce(flat[:whole].view(np.uint64).reshape(-1, 512), axis=0)
+    total = int(np.add.reduce(flat[:whole].view(np.uint64)))  # two equal words cancel in XOR, not here
+    return zlib.crc32(flat[whole:].tobytes(), zlib.crc32(words.tobytes())) ^ (total << 32)
+
+
+class Closed:
+    """A graph and the values its function took from outside, which come before its own inputs."""
+
+    __slots__ = ("captured", "graph", "looked")
+
+    def __init__(self, graph: Graph, captured: tuple[Any, ...], looked: bool = False) -> None:
+        self.graph, self.captured, self.looked = graph, captured, looked
+
+    def __call__(self, *args: Any) -> list[Any]:
+        return run(self.graph, (*self.captured, *args))
+
+    def __str__(self) -> str:
+        return str(self.graph)
+
+    __repr__ = __str__
+
+
+def run(graph: Graph, args: Sequence[Any]) -> list[Any]:
+    """The graph's results, computed or recorded, as the current interpreter does."""
+    trace = current()
+    return list(trace.splice(graph, args)) if isinstance(trace, Trace) else graph(*args)
+
+
+def located(error: Ge2Error) -> Ge2Error:
+    """The error with the user's line, if it has none yet."""
+    text = str(error)
+    place = here()
+    if "\n  at   " in text or place is None:
+        return error
+    head, *rest = text.split("\n")
+    error.args = ("\n".join([head, f"  at   {place}", *rest]),)
+    return error
+
+
+def check_type(x: Any) -> ArrayType:
+    """The type of an array that ge2 computes with; InputError says why another is refused."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise InputError("a masked array: its mask would be lost", where=here(), fix="x.filled(value), and the mask as an array of its own")
+    if not hasattr(x, "dtype") and not hasattr(x, "type"):
+        raise InputError(f"{type(x).__name__} is neither an array nor a number", where=here(), fix="np.asarray(x), or a static argument")
+    t = type_of(x)
+    if not known(t.dtype):
+        swapped = not t.dtype.isnative and known(t.dtype.newbyteorder("="))
+        fix = "x.astype(x.dtype.newbyteorder('='))" if swapped else "x.astype of a number type"
+        why = "its bytes are in another order than this machine's" if swapped else "ge2 computes with booleans and numbers"
+        raise InputError(f"an array of dtype {t.dtype}: {why}", where=here(), fix=fix)
+    return t
+
+
+def check_known(x: Any) -> Any:
+    if isinstance(x, np.generic) and not known(x.dtype):
+        check_type(x)
+    return x
+
+
+def is_traced(x: Any) -> bool:
+    return type(x) is Tracer

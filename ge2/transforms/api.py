@@ -1,0 +1,455 @@
+"""`grad`, `vjp`, `jvp`, `vmap` and their kin: functions of functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from ge2.base.dtypes import COMPLEX, INEXACT
+from ge2.base.errors import GradientError, InputError
+from ge2.base.pytree import broadcast_prefix, flatten, flatten_up_to, unflatten
+from ge2.base.source import here
+from ge2.ir import ArrayType, Graph, type_of, without_dead_code
+from ge2.trace import Closed, Input, run
+from ge2.transforms.arguments import Arguments, Results, owned
+from ge2.transforms.derive import DERIVE
+from ge2.transforms.partition import split
+from ge2.transforms.vjp import vjp_graph
+from ge2.transforms.vmap import vmap_graph
+
+Function = Callable[..., Any]
+Argnums = int | Sequence[int]
+FLOAT0 = np.dtype([("float0", np.void, 0)])  # the type of the derivative by an integer
+
+
+def value_and_grad(
+    fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False
+) -> Function:
+    """The function's value and its gradient.
+
+    `fun` returns a real scalar (with `has_aux`, a pair of that and anything else). The gradient has the
+    structure, shapes and dtypes of argument `argnums`; with several argnums it is a tuple. By a complex
+    argument a + bi it is df/da - i df/db; with `holomorphic` it is the complex derivative. GradientError if the
+    argument holds integers (unless `allow_int`) or the result is no scalar.
+
+    >>> value_and_grad(lambda x: np.sum(x * x))(np.array([1.0, 2.0]))
+    (array(5.), array([2., 4.]))
+    """
+
+    @wraps(fun)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return differentiate(fun, args, kwargs, (argnums, has_aux, holomorphic, allow_int), with_value=True)
+
+    return wrapped
+
+
+def grad(fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False) -> Function:
+    """The gradient of `fun`, as `value_and_grad` without the value; with `has_aux`, (gradient, aux).
+
+    >>> grad(lambda x: x**3)(2.0)
+    12.0
+    """
+
+    @wraps(fun)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        value, gradient = differentiate(fun, args, kwargs, (argnums, has_aux, holomorphic, allow_int), with_value=has_aux)
+        return (gradient, value[1]) if has_aux else gradient
+
+    return wrapped
+
+
+def differentiable(call: Arguments, leaves: Sequence[int], holomorphic: bool, allow_int: bool) -> list[int]:
+    """Those leaves that are inexact; an error for the others unless they are allowed."""
+    wanted = []
+    for i in leaves:
+        dtype = type_of(call.leaves[i]).dtype if i in call.arrays else None
+        if dtype in INEXACT:
+            wanted.append(i)
+            if holomorphic and dtype not in COMPLEX:
+                raise GradientError(f"holomorphic=True takes complex arguments; {call.name(i)} is {type_of(call.leaves[i])}", where=here())
+        elif not allow_int:
+            kind = type_of(call.leaves[i]) if dtype is not None else type(call.leaves[i]).__name__
+            raise GradientError(
+                f"{call.title}: the derivative by {call.name(i)}, {kind}, is not defined",
+                where=here(),
+                fix="x.astype(np.float64), 2.0 instead of 2, another argnums, or allow_int=True",
+            )
+    return wanted
+
+
+def seed_of(call: Arguments, closed: Closed, returned: Results, holomorphic: bool) -> Any:
+    """The cotangent 1 of the scalar result."""
+    if returned.count != 1 or closed.graph.outputs[0].type.shape:
+        got = ", ".join(str(a.type) for a in closed.graph.outputs[: returned.count]) or "nothing"
+        fix = "np.sum or np.mean of the result, or ge2.jacrev; (result, aux) needs has_aux=True"
+        raise GradientError(f"grad takes a function with one scalar result; {call.title} returned {got}", where=here(), fix=fix)
+    type = closed.graph.outputs[0].type
+    if type.dtype not in INEXACT or (type.dtype in COMPLEX) != holomorphic:
+        fix = "np.real or np.abs of the result, or holomorphic=True" if type.dtype in COMPLEX else "a floating result"
+        raise GradientError(f"grad takes a function with a {'complex' if holomorphic else 'real'} result; {call.title} returned {type}", where=here(), fix=fix)
+    return 1.0 if type.weak and type.dtype not in COMPLEX else type.dtype.type(1)
+
+
+def differentiate(
+    fun: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: tuple[Argnums, bool, bool, bool], with_value: bool
+) -> tuple[Any, Any]:
+    """The value (None if not asked for) and the gradient."""
+    argnums, has_aux, holomorphic, allow_int = options
+    call = Arguments.of(fun, args, kwargs)
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    wanted = differentiable(call, [i for n in numbers for i in call.of_argument(n)], holomorphic, allow_int)
+    returned = Results(has_aux)
+    closed = call.stage(call.inputs(wanted), returned, "grad")
+    seed = seed_of(call, closed, returned, holomorphic)
+    joint, count = joint_graph(closed, call, wanted), len(closed.graph.outputs)
+    if not with_value:
+        joint, count = without_dead_code(Graph(joint.inputs, joint.eqns, joint.outputs[count:], joint.consts)), 0
+    values = (*closed.captured, *call.values(), seed)
+    results = owned(run(joint, values), values)
+    grads = dict(zip(wanted, results[count:], strict=True))
+    parts = [gradient_like(call, n, grads) for n in numbers]
+    value = returned.build(results[:count]) if with_value else None
+    return value, parts[0] if isinstance(argnums, int) else tuple(parts)
+
+
+def joint_graph(closed: Closed, call: Arguments, wanted: Sequence[int]) -> Graph:
+    """The derivative of the first output, by the wanted leaves."""
+    chosen = set(wanted)
+    flags = (False,) * len(closed.captured) + tuple(i in chosen for i in call.arrays)
+    given = (True,) + (False,) * (len(closed.graph.outputs) - 1)
+    return vjp_graph(closed.graph, flags, DERIVE, given)
+
+
+def gradient_like(call: Arguments, argnum: int, grads: dict[int, Any]) -> Any:
+    leaves = call.of_argument(argnum)
+    none = lambda i: np.zeros(np.shape(call.leaves[i]), FLOAT0)  # noqa: E731
+    return unflatten(call.structure_of(argnum), [grads[i] if i in grads else none(i) for i in leaves])
+
+
+def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
+    """The result of `fun(*primals)`, and the function from its cotangent to a tuple of those of the primals.
+
+    >>> y, pull = vjp(np.sin, 0.0)
+    >>> pull(2.0)
+    (2.0,)
+    """
+    call = Arguments.of(fun, primals, {})
+    wanted = [i for i in call.arrays if type_of(call.leaves[i]).dtype in INEXACT]
+    returned = Results(has_aux)
+    closed = call.stage(call.inputs(wanted), returned, "vjp")
+    flags = (False,) * len(closed.captured) + tuple(i in wanted for i in call.arrays)
+    outputs = closed.graph.outputs
+    given = tuple(i < returned.count and a.type.dtype in INEXACT for i, a in enumerate(outputs))
+    joint = vjp_graph(closed.graph, flags, DERIVE, given)
+    forward, backward, _ = split(joint, len(closed.graph.inputs), len(outputs))
+    args = (*closed.captured, *call.values())
+    results = owned(run(forward, args), args)
+    residuals = results[len(outputs) :]
+    types = [a.type for a in outputs[: returned.count]]
+
+    def pull(ct: Any) -> Any:
+        cts = cotangents(ct, returned.main, types)
+        seeds = [c for c, g in zip(cts, given, strict=False) if g]
+        grads = dict(zip(wanted, owned(run(backward, [*residuals, *seeds]), [*residuals, *seeds]), strict=True))
+        return tuple(gradient_like(call, n, grads) for n in range(len(primals)))
+
+    value = returned.build(results[: len(outputs)])
+    return (value[0], pull, value[1]) if has_aux else (value, pull)
+
+
+def cotangents(ct: Any, structure: Any, types: Sequence[ArrayType]) -> list[Any]:
+    """The leaves of a cotangent, which has the structure and types of the result."""
+    leaves = flatten_up_to(structure, ct, ("the result", "the cotangent"))
+    return [like(c, t, "the cotangent") for c, t in zip(leaves, types, strict=True)]
+
+
+def like(x: Any, type: ArrayType, what: str) -> Any:
+    """`x` as an array of that type; GradientError if its shape or dtype is another."""
+    t = type_of(x)
+    if type.dtype not in INEXACT:
+        return x
+    if t.shape != type.shape or (t.dtype != type.dtype and not t.weak):
+        raise GradientError(f"{what} of {type} is {t}", where=here(), fix=f"an array of shape {type.shape} and dtype {type.dtype}")
+    if type.weak:
+        return x if t.weak else x.cast(type.dtype, weak=True) if hasattr(x, "cast") else np.asarray(x).item()
+    if t.weak:
+        return x.cast(type.dtype) if hasattr(x, "cast") else type.dtype.type(x)
+    return x
+
+
+def jvp(fun: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
+    """The result of `fun(*primals)` and its derivative along `tangents`, which are like the primals.
+
+    >>> jvp(lambda x: x * x, (3.0,), (1.0,))
+    (9.0, 6.0)
+    """
+    primals, tangents = tuple(primals), tuple(tangents)
+    call, wanted, ts = forward_arguments(fun, primals, tangents)
+    returned = Results(has_aux)
+    closed = call.stage(call.inputs(wanted), returned, "jvp")
+    graph = tangent_graph(closed, call, wanted)
+    args = (*closed.captured, *call.values(), *ts)
+    results = owned(run(graph, args), args)
+    n = len(closed.graph.outputs)
+    value = returned.build(results[:n])
+    pushed = tangents_like(closed, returned, results[n:])
+    return (value[0], pushed, value[1]) if has_aux else (value, pushed)
+
+
+def forward_arguments(fun: Function, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Arguments, list[int], list[Any]]:
+    call = Arguments.of(fun, primals, {})
+    structure = flatten(primals)[1]
+    given = flatten_up_to(structure, tangents, ("the primals", "the tangents"))
+    wanted = [i for i in call.arrays if type_of(call.leaves[i]).dtype in INEXACT]
+    types = dict(zip(call.arrays, call.types(), strict=True))
+    return call, wanted, [like(given[i], types[i], f"the tangent of {call.name(i)},") for i in wanted]
+
+
+def tangent_graph(closed: Closed, call: Arguments, wanted: Sequence[int]) -> Graph:
+    active = (False,) * len(closed.captured) + tuple(i in set(wanted) for i in call.arrays)
+    return DERIVE.jvp(closed.graph, active)
+
+
+def tangents_like(closed: Closed, returned: Results, ts: Sequence[Any]) -> Any:
+    """The tangents in the structure of the result; integers have one of no bytes."""
+    rest = iter(ts)
+    outputs = closed.graph.outputs
+    leaves = [next(rest) if a.type.dtype in INEXACT else np.zeros(a.type.shape, FLOAT0) for a in outputs]
+    return unflatten(returned.main, leaves[: returned.count])
+
+
+def linearize(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
+    """The result of `fun(*primals)`, and its derivative there as a function of tangents alone.
+
+    >>> y, push = linearize(lambda x: x * x, 3.0)
+    >>> push(1.0), push(2.0)
+    (6.0, 12.0)
+    """
+    call = Arguments.of(fun, primals, {})
+    wanted = [i for i in call.arrays if type_of(call.leaves[i]).dtype in INEXACT]
+    returned = Results(has_aux)
+    closed = call.stage(call.inputs(wanted), returned, "linearize")
+    outputs = len(closed.graph.outputs)
+    forward, linear, _ = split(tangent_graph(closed, call, wanted), len(closed.graph.inputs), outputs)
+    args = (*closed.captured, *call.values())
+    results = owned(run(forward, args), args)
+    residuals = results[outputs:]
+
+    def push(*tangents: Any) -> Any:
+        ts = forward_arguments(fun, primals, tangents)[2]
+        return tangents_like(closed, returned, owned(run(linear, [*residuals, *ts]), [*residuals, *ts]))
+
+    value = returned.build(results[:outputs])
+    return (value[0], push, value[1]) if has_aux else (value, push)
+
+
+def vmap(fun: Function, in_axes: Any = 0, out_axes: Any = 0, axis_name: str | None = None, axis_size: int | None = None) -> Function:
+    """`fun` over one more axis of its arguments: `in_axes` says which, None for an argument shared by all.
+
+    `in_axes` is an int, None, or a tuple with an entry (or a pytree of entries) for each positional argument;
+    keyword arguments are mapped over axis 0. `out_axes` places the axis in the results likewise.
+
+    >>> vmap(lambda x, y: np.dot(x, y), in_axes=(0, None))(np.eye(2), np.array([3.0, 4.0]))
+    array([3., 4.])
+    """
+    _ = axis_name  # kept for collectives
+
+    @wraps(fun)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        call = Arguments.of(fun, args, kwargs)
+        axes = leaf_axes(call, args, kwargs, in_axes)
+        size = common_size(call, axes, axis_size)
+        types = [dropped(t, a) for t, a in zip(call.types(), axes, strict=True)]
+        inputs = [hidden(given, a) for given, a in zip(call.inputs(types=types), axes, strict=True)]
+        returned = Results()
+        closed = call.stage(inputs, returned, "vmap")
+        out = out_axes_of(returned, out_axes)
+        force = tuple(a is not None for a in out)
+        graph, has = vmap_graph(closed.graph, (*(None for _ in closed.captured), *axes), size, DERIVE, force)
+        values = (*closed.captured, *call.values())
+        results = owned(moved(run(graph, values), has, out, call), values)
+        return returned.build(results)
+
+    return wrapped
+
+
+def leaf_axes(call: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Any) -> list[int | None]:
+    """The mapped axis of each array leaf, counted from the front."""
+    if isinstance(in_axes, list):
+        in_axes = tuple(in_axes)
+    if isinstance(in_axes, tuple) and len(in_axes) != len(args):
+        raise InputError(f"vmap: in_axes has {len(in_axes)} entries, but {call.title} was given {len(args)} arguments", where=here())
+    spec = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
+    flat = broadcast_prefix((spec, 0), (args, kwargs), is_leaf=lambda x: x is None)
+    return [normal_axis(call, i, flat[i]) for i in call.arrays]
+
+
+def normal_axis(call: Arguments, i: int, axis: Any) -> int | None:
+    if axis is None:
+        return None
+    ndim = type_of(call.leaves[i]).ndim
+    if not isinstance(axis, int) or not -ndim <= axis < ndim:
+        fix = "in_axes=None for an argument that all share"
+        raise InputError(f"vmap: {call.name(i)}, {type_of(call.leaves[i])}, has no axis {axis!r} to map over", where=here(), fix=fix)
+    return axis % ndim
+
+
+def common_size(call: Arguments, axes: Sequence[int | None], given: int | None) -> int:
+    sizes = {call.name(i): type_of(call.leaves[i]).shape[a] for i, a in zip(call.arrays, axes, strict=True) if a is not None}
+    found = set(sizes.values()) | ({given} if given is not None else set())
+    if len(found) > 1:
+        raise InputError(f"vmap: the mapped axes differ in size: {', '.join(f'{n} has {s}' for n, s in sizes.items())}", where=here())
+    if not found:
+        raise InputError("vmap: no argument is mapped", where=here(), fix="axis_size=n, or an in_axes that is not None")
+    return found.pop()
+
+
+def dropped(t: ArrayType, axis: int | None) -> ArrayType:
+    return t if axis is None else t.with_shape((*t.shape[:axis], *t.shape[axis + 1 :]))
+
+
+def hidden(given: Input, axis: int | None) -> Input:
+    """A mapped argument has a value for each place of the axis, so none that could be looked at."""
+    if axis is None:
+        return given
+    return Input(given.type, name=given.name, reason=f"{given.name} is mapped by vmap: it has a value for each place of the axis")
+
+
+def out_axes_of(returned: Results, out_axes: Any) -> list[int | None]:
+    tree = unflatten(returned.structure, [0] * returned.structure.num_leaves)
+    return broadcast_prefix(out_axes, tree, is_leaf=lambda x: x is None)
+
+
+def moved(results: Sequence[Any], has: Sequence[bool], out: Sequence[int | None], call: Arguments) -> list[Any]:
+    ys = []
+    for y, has_axis, axis in zip(results, has, out, strict=True):
+        if axis is None and has_axis:
+            raise InputError(f"vmap: out_axes=None, but a result of {call.title} differs along the mapped axis", where=here(), fix="out_axes=0")
+        ys.append(np.moveaxis(y, 0, axis) if axis else y)
+    return ys
+
+
+def jacfwd(fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False) -> Function:
+    """The Jacobian by forward mode: for each result and argument leaf an array of the result's shape, then the argument's.
+
+    >>> jacfwd(lambda x: x * x)(np.array([1.0, 2.0]))
+    array([[2., 0.],
+           [0., 4.]])
+    """
+
+    @wraps(fun)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        chosen, partial = fixed_arguments(fun, argnums, args, kwargs)
+        check_holomorphic(chosen, holomorphic)
+        found = linearize(partial, *chosen, has_aux=has_aux)
+        columns = vmap(lambda ts: found[1](*ts))(basis(chosen))
+        jacobian = by_argument(columns, chosen, single=isinstance(argnums, int))
+        return (jacobian, found[2]) if has_aux else jacobian
+
+    return wrapped
+
+
+def jacrev(fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False) -> Function:
+    """The Jacobian by reverse mode; as `jacfwd`, better where the results are fewer than the arguments' elements.
+
+    >>> jacrev(lambda x: x * x)(np.array([1.0, 2.0]))
+    array([[2., 0.],
+           [0., 4.]])
+    """
+
+    @wraps(fun)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        chosen, partial = fixed_arguments(fun, argnums, args, kwargs)
+        check_holomorphic(chosen, holomorphic)
+        y, pull, *aux = vjp(partial, *chosen, has_aux=has_aux)
+        rows = vmap(lambda ct: pull(ct))(basis(y))
+        jacobian = by_result(rows, y, single=isinstance(argnums, int))
+        return (jacobian, aux[0]) if has_aux else jacobian
+
+    return wrapped
+
+
+jacobian = jacrev
+
+
+def hessian(fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False) -> Function:
+    """The second derivative, as `jacfwd(jacrev(fun))`.
+
+    >>> hessian(lambda x: np.sum(x**3))(np.array([1.0, 2.0]))
+    array([[ 6.,  0.],
+           [ 0., 12.]])
+    """
+    return jacfwd(jacrev(fun, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)
+
+
+def fixed_arguments(fun: Function, argnums: Argnums, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], Function]:
+    """The chosen arguments, and the function of them alone."""
+    numbers = tuple(n % len(args) for n in ((argnums,) if isinstance(argnums, int) else tuple(argnums)))
+
+    @wraps(fun)
+    def partial(*chosen: Any) -> Any:
+        full = list(args)
+        for n, x in zip(numbers, chosen, strict=True):
+            full[n] = x
+        return fun(*full, **kwargs)
+
+    return tuple(args[n] for n in numbers), partial
+
+
+def check_holomorphic(tree: Any, holomorphic: bool) -> None:
+    for leaf in flatten(tree)[0]:
+        t = type_of(leaf)
+        if t.dtype not in INEXACT:
+            raise GradientError(f"a Jacobian by {t} is not defined", where=here(), fix="x.astype(np.float64)")
+        if (t.dtype in COMPLEX) != holomorphic:
+            fix = "holomorphic=True" if t.dtype in COMPLEX else "complex arguments, or holomorphic=False"
+            raise GradientError(f"a Jacobian by {t} with holomorphic={holomorphic}", where=here(), fix=fix)
+
+
+def basis(tree: Any) -> Any:
+    """Every unit vector of a tree's elements, along a new leading axis of each leaf."""
+    leaves, structure = flatten(tree)
+    types = [type_of(x) for x in leaves]
+    total, at, found = sum(t.size for t in types), 0, []
+    for t in types:
+        part = np.zeros((total, t.size), t.dtype)
+        part[np.arange(at, at + t.size), np.arange(t.size)] = 1
+        found.append(part.reshape((total, *t.shape)))
+        at += t.size
+    return unflatten(structure, found)
+
+
+def by_argument(columns: Any, chosen: tuple[Any, ...], single: bool) -> Any:
+    """Leaves (elements of the arguments, *result) as (*result, *argument), one tree of arguments inside each result."""
+    leaves, structure = flatten(columns)
+    types, inner = [type_of(x) for x in flatten(chosen)[0]], flatten(chosen)[1]
+    ends = np.cumsum([t.size for t in types])[:-1].tolist()
+
+    def parts(y: Any) -> Any:
+        pieces = np.split(y, ends)
+        turned = [np.moveaxis(p, 0, -1).reshape((*y.shape[1:], *t.shape)) for p, t in zip(pieces, types, strict=True)]
+        return opened(unflatten(inner, owned(turned)), single)
+
+    return unflatten(structure, [parts(y) for y in leaves])
+
+
+def by_result(rows: Any, y: Any, single: bool) -> Any:
+    """Leaves (elements of the results, *argument) as (*result, *argument), one tree of arguments inside each result."""
+    results, structure = flatten(y)
+    types = [type_of(x) for x in results]
+    leaves, inner = flatten(rows)
+    ends = np.cumsum([t.size for t in types])[:-1].tolist()
+    pieces = [np.split(x, ends) for x in leaves]
+    found = []
+    for k, t in enumerate(types):
+        shaped = [piece[k].reshape((*t.shape, *piece[k].shape[1:])) for piece in pieces]
+        found.append(opened(unflatten(inner, owned(shaped)), single))
+    return unflatten(structure, found)
+
+
+def opened(arguments: tuple[Any, ...], single: bool) -> Any:
+    """With a single argnum there is no tuple around it."""
+    return arguments[0] if single else arguments

@@ -1,0 +1,152 @@
+"""The arguments of a Python function as a flat list of arrays, and its results as containers again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ge2.base.dtypes import PYTHON
+from ge2.base.errors import InputError
+from ge2.base.pytree import Structure, flatten, key_paths, keystr, unflatten, why_leaf
+from ge2.base.source import here
+from ge2.ir import ArrayType, Evaluate, current, type_of
+from ge2.trace import Closed, Input, check_type, is_traced, stage, title_of
+
+OPAQUE = (str, bytes, type, np.dtype, type(Ellipsis), slice, range)
+
+
+def is_array(leaf: Any) -> bool:
+    """Whether a leaf is an array or a number, traced or real; anything else is handed on as it is."""
+    return type(leaf) in PYTHON or is_traced(leaf) or isinstance(leaf, np.ndarray | np.generic) or hasattr(leaf, "__dlpack__")
+
+
+@dataclass(slots=True)
+class Arguments:
+    """One call's arguments, taken apart."""
+
+    function: Callable[..., Any]
+    leaves: list[Any]
+    structure: Structure
+    arrays: list[int]  # which leaves are arrays or numbers
+    title: str
+
+    @staticmethod
+    def of(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+        leaves, structure = flatten((args, kwargs))
+        found = Arguments(function, leaves, structure, [], title_of(function))
+        for i, leaf in enumerate(leaves):
+            if is_array(leaf):
+                found.arrays.append(i)
+            elif not (isinstance(leaf, OPAQUE) or callable(leaf)):
+                raise found.refused(i)
+        return found
+
+    def refused(self, i: int) -> InputError:
+        leaf = self.leaves[i]
+        why = why_leaf(leaf)
+        fix = "a number or an array; for a class of your own, ge2.tree_util.register_pytree_node_class"
+        what = f"{self.name(i)} of {self.title} is a {type(leaf).__name__}, neither an array nor a container of arrays"
+        return InputError(what + (f": {why}" if why else ""), where=here(), fix=fix)
+
+    def name(self, i: int) -> str:
+        """What the user calls leaf `i`: the parameter's name and the path inside it."""
+        path = key_paths(self.structure)[i]
+        if path[0].idx == 1:  # type: ignore[union-attr] # among the keyword arguments
+            return f"{path[1].key}{keystr(path[2:])}"  # type: ignore[union-attr]
+        at = path[1].idx  # type: ignore[union-attr]
+        code = getattr(self.function, "__code__", None)
+        known = code.co_varnames[: code.co_argcount] if code else ()
+        return f"{known[at] if at < len(known) else f'argument {at}'}{keystr(path[2:])}"
+
+    def values(self) -> list[Any]:
+        return [self.leaves[i] for i in self.arrays]
+
+    def types(self) -> list[ArrayType]:
+        return [checked_type(self, i) for i in self.arrays]
+
+    def of_argument(self, argnum: int) -> list[int]:
+        """Which leaves belong to a positional argument."""
+        args = self.structure.children[0].children
+        if not -len(args) <= argnum < len(args):
+            raise InputError(f"argnums names argument {argnum}, but {self.title} was given {len(args)}", where=here())
+        argnum %= len(args)
+        start = sum(s.num_leaves for s in args[:argnum])
+        return list(range(start, start + args[argnum].num_leaves))
+
+    def structure_of(self, argnum: int) -> Structure:
+        return self.structure.children[0].children[argnum]  # type: ignore[no-any-return]
+
+    def call(self, arrays: Sequence[Any]) -> Any:
+        """The function's result with other arrays in the same places."""
+        leaves = list(self.leaves)
+        for i, x in zip(self.arrays, arrays, strict=True):
+            leaves[i] = x
+        args, kwargs = unflatten(self.structure, leaves)
+        return self.function(*args, **kwargs)
+
+    def stage(self, inputs: Sequence[Input], returned: Results, kind: str = "") -> Closed:
+        return stage(lambda *arrays: returned.flat(self.call(arrays)), inputs, self.title, kind)
+
+    def inputs(self, active: Iterable[int] = (), types: Sequence[ArrayType] | None = None) -> list[Input]:
+        """What tracing is told of each array: its type, its value, whether a derivative flows from it."""
+        chosen = set(active)
+        given = self.types() if types is None else types
+        return [Input(t, self.leaves[i], self.name(i), i in chosen) for i, t in zip(self.arrays, given, strict=True)]
+
+
+@dataclass(slots=True)
+class Results:
+    """What a traced function returned, remembered while only its arrays travel."""
+
+    has_aux: bool = False
+    structure: Any = None
+    count: int = 0  # of leaves that are the result proper; those after are auxiliary
+    main: Any = None
+    leaves: list[Any] = field(default_factory=list)
+
+    def flat(self, result: Any) -> list[Any]:
+        if self.has_aux and (type(result) is not tuple or len(result) != 2):
+            raise InputError(f"with has_aux=True the function returns (result, aux); it returned a {type(result).__name__}")
+        leaves, self.structure = flatten(result)
+        self.main = self.structure.children[0] if self.has_aux else self.structure
+        self.count = self.main.num_leaves
+        return leaves
+
+    def build(self, leaves: Sequence[Any]) -> Any:
+        return unflatten(self.structure, leaves)
+
+
+def checked_type(arguments: Arguments, i: int) -> ArrayType:
+    leaf = arguments.leaves[i]
+    if type(leaf) in PYTHON or is_traced(leaf):
+        return type_of(leaf)
+    try:
+        return check_type(leaf)
+    except InputError as error:
+        raise InputError(f"{arguments.name(i)} of {arguments.title} is {error}") from None
+
+
+def owned(results: Sequence[Any], args: Sequence[Any] = ()) -> list[Any]:
+    """Results that are the caller's own: writable, contiguous, sharing memory with no input and no other result.
+
+    Python numbers and traced values pass.
+    """
+    seen = {id(x) for x in args}
+    return [_owned(y, seen) for y in results]
+
+
+def _owned(y: Any, seen: set[int]) -> Any:
+    if type(y) in PYTHON or is_traced(y):
+        return y
+    plain = type(y) is np.ndarray and y.base is None and y.flags.c_contiguous and y.flags.writeable and id(y) not in seen
+    y = y if plain else np.array(y, order="C")
+    seen.add(id(y))
+    return y
+
+
+def at_top() -> bool:
+    """Whether no function is being traced."""
+    return isinstance(current(), Evaluate)

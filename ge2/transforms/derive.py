@@ -1,0 +1,31 @@
+"""Derivatives and batches of graphs, as the rules of operations that hold graphs are handed them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ge2.ir import Flags, Graph
+from ge2.transforms.jvp import jvp_graph
+from ge2.transforms.partition import split
+from ge2.transforms.vjp import vjp_graph
+from ge2.transforms.vmap import vmap_graph
+
+
+@dataclass(frozen=True, slots=True)
+class Deriving:
+    """The `Derive` of `ir.op`."""
+
+    def vjp(self, graph: Graph, wanted: Flags) -> tuple[Graph, Graph, int]:
+        return split(self.joint(graph, wanted), len(graph.inputs), len(graph.outputs))
+
+    def joint(self, graph: Graph, wanted: Flags) -> Graph:
+        return vjp_graph(graph, wanted, self)
+
+    def jvp(self, graph: Graph, active: Flags) -> Graph:
+        return jvp_graph(graph, active, self)
+
+    def batch(self, graph: Graph, batched: Flags, size: int, out: Flags | None = None) -> tuple[Graph, Flags]:
+        return vmap_graph(graph, tuple(0 if b else None for b in batched), size, self, out)
+
+
+DERIVE = Deriving()

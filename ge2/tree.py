@@ -1,0 +1,92 @@
+"""Functions of containers of arrays, under the names of `jax.tree`.
+
+What a container is, and what counts as a leaf, is told in `ge2.tree_util`, where classes are registered too.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ge2.base.errors import PytreeError
+from ge2.base.pytree import IsLeaf, KeyPath, Structure, flatten_rest, flatten_up_to, map_structure
+from ge2.base.pytree import flatten as flatten
+from ge2.base.pytree import flatten_with_path as flatten_with_path
+from ge2.base.pytree import leaves as leaves
+from ge2.base.pytree import structure as structure
+from ge2.base.pytree import unflatten as unflatten
+
+__all__ = [
+    "all",
+    "flatten",
+    "flatten_with_path",
+    "leaves",
+    "leaves_with_path",
+    "map",
+    "map_with_path",
+    "reduce",
+    "structure",
+    "transpose",
+    "unflatten",
+]
+
+_NOTHING = object()
+map = map_structure
+
+
+def all(tree: Any, *, is_leaf: IsLeaf | None = None) -> bool:
+    """Whether every leaf is true.
+
+    >>> all({"a": True, "b": [1, 0]})
+    False
+    """
+    return builtins.all(leaves(tree, is_leaf))
+
+
+def reduce(
+    function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _NOTHING, is_leaf: IsLeaf | None = None
+) -> Any:
+    """The leaves taken together by `function`, two at a time, from the left. TypeError for nothing at all.
+
+    >>> reduce(lambda x, y: x + y, {"a": 1, "b": [2, 3]})
+    6
+    """
+    found = leaves(tree, is_leaf)
+    start = () if initializer is _NOTHING else (initializer,)
+    return functools.reduce(function, found, *start)
+
+
+def leaves_with_path(tree: Any, is_leaf: IsLeaf | None = None) -> list[tuple[KeyPath, Any]]:
+    """Each leaf with its key path before it."""
+    return flatten_with_path(tree, is_leaf)[0]
+
+
+def map_with_path(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | None = None) -> Any:
+    """As `map`, with the key path of the leaf as the first argument of `f`.
+
+    >>> from ge2.tree_util import keystr
+    >>> map_with_path(lambda path, x: f"{keystr(path)} = {x}", {"a": [1, 2]})
+    {'a': ["['a'][0] = 1", "['a'][1] = 2"]}
+    """
+    found, shape = flatten_with_path(tree, is_leaf)
+    columns = flatten_rest(shape, rest)
+    return unflatten(shape, [f(path, x, *ys) for (path, x), *ys in zip(found, *columns, strict=True)])
+
+
+def transpose(outer: Structure, inner: Structure | None, tree: Any) -> Any:
+    """An `outer` of `inner`s as an `inner` of `outer`s. For `inner` None it is that of the first part.
+
+    >>> transpose(structure([0, 0]), None, [{"a": 1, "b": 2}, {"a": 3, "b": 4}])
+    {'a': [1, 3], 'b': [2, 4]}
+    """
+    parts = flatten_up_to(outer, tree, ("outer", "the tree"))
+    if inner is None:
+        if not parts:
+            raise PytreeError(
+                "transpose: the outer structure has no leaves", fix="naming the inner structure"
+            )
+        inner = structure(parts[0])
+    rows = [flatten_up_to(inner, part, ("inner", f"part {i} of the tree")) for i, part in enumerate(parts)]
+    return unflatten(inner, [unflatten(outer, [row[i] for row in rows]) for i in range(inner.num_leaves)])

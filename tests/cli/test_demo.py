@@ -1,0 +1,84 @@
+"""`ge2 demo` does what it says, and fails where it should."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ge2.cli import demo
+from ge2.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+QUICK = ["demo", "--epochs", "2"]
+
+
+@pytest.fixture(autouse=True)
+def quick_timing(monkeypatch):
+    monkeypatch.setattr(demo, "ROUNDS", 3)
+
+
+def test_it_reaches_the_accuracy(capsys):
+    assert main(["demo", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["passed"]
+    assert report["accuracy"] >= 0.97
+    assert report["steps"] == 30 * 12
+    assert report["step"] > 0 < report["step_by_hand"]
+    assert sum(report["kernels"].values()) > 0
+
+
+def test_too_low_an_accuracy_fails_loudly(monkeypatch, capsys):
+    monkeypatch.setattr(demo, "REQUIRED", 1.01)
+    assert main(QUICK) == 1
+    assert "FAILED" in capsys.readouterr().out
+
+
+def test_what_a_pipe_sees(monkeypatch, capsys):
+    monkeypatch.setattr(demo, "REQUIRED", 0.5)
+    assert main(QUICK) == 0
+    text = capsys.readouterr().out
+    for part in ("64-256-256-10", "2/2 epochs", "test accuracy", "by hand", "kernels of a step", demo.SHOW):
+        assert part in text
+    assert "\r" not in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_the_same_seed_gives_the_same_result(capsys):
+    def loss(seed):
+        main([*QUICK, "--json", "--seed", str(seed)])
+        return json.loads(capsys.readouterr().out)["loss"]
+
+    assert loss(1) == loss(1) != loss(2)
+
+
+def test_kernels_shows_graph_regions_and_sources(capsys):
+    assert main(["demo", "--kernels"]) == 0
+    text = capsys.readouterr().out
+    for part in ("graph, as traced", "{ lambda", "regions", "kernel "):
+        assert part in text
+
+
+@pytest.mark.parametrize("setting", [{"GE2_DISABLE_JIT": "1"}, {"GE2_EXECUTOR": "reference"}])
+def test_a_step_that_runs_op_by_op_fails_loudly(setting):
+    command = [sys.executable, "-m", "ge2.cli.main", "demo", "--epochs", "1"]
+    found = subprocess.run(command, cwd=ROOT, env=os.environ | setting, capture_output=True, text=True)
+    assert found.returncode == 1
+    assert "op by op" in found.stderr
+
+
+@pytest.mark.parametrize("epochs", ["0", "-1", "many"])
+def test_epochs_is_a_positive_number(epochs, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["demo", "--epochs", epochs])
+    assert stop.value.code == 2
+
+
+def test_without_scikit_learn_it_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    assert main(["demo"]) == 1
+    assert 'pip install ".[demo]"' in capsys.readouterr().err

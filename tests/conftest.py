@@ -1,0 +1,26 @@
+"""How every test runs: seeded, without a deadline, each graph verified and read back from its text."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pytest
+
+# Set before ge2 is imported, so that it holds in subprocesses of tests too.
+os.environ.setdefault("GE2_CHECK", "1")
+
+COMMON: dict[str, Any] = {"deadline": None, "database": None, "print_blob": True}
+COMMON["suppress_health_check"] = [hypothesis.HealthCheck.too_slow]  # it measures the machine, not the test
+hypothesis.settings.register_profile("ci", derandomize=True, **COMMON)
+hypothesis.settings.register_profile("explore", max_examples=1000, **COMMON)
+hypothesis.settings.load_profile("ci")  # pytest --hypothesis-profile=explore looks harder
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """Random numbers of the test's own: the same in each run, in any order, on any number of processes."""
+    return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
