@@ -5,7 +5,8 @@
     x = normal(sub, (3,))
 
 A key is two words, uint32[2], and is used once: the same key gives the same numbers. The bits are those of
-the counter-based generator Philox4x32-10 (Salmon et al., SC 2011). Floats are float64 unless asked, as in NumPy.
+the counter-based generator Philox4x32-10 (Salmon et al., SC 2011). Floats are float64 unless another dtype is
+asked for, as in NumPy.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -49,7 +51,8 @@ def key(seed: Any) -> Any:
     if isinstance(seed, int | np.integer):
         return np.array([int(seed) & 0xFFFFFFFF, int(seed) >> 32 & 0xFFFFFFFF], UINT32)
     if not hasattr(seed, "dtype") or type_of(seed).shape or type_of(seed).dtype not in INTEGERS:
-        raise InputError(f"a seed is an integer; got {_described(seed)}", where=here(), fix="ge2.random.key(0)")
+        what = f"a seed is an integer; got {_described(seed)}"
+        raise InputError(what, where=here(), fix="ge2.random.key(0)")
     wide = cast(seed, UINT64)
     words = (AND(wide, LOW), SHIFT_RIGHT(wide, HALF_WORD))
     return Concatenate(0)(*(Reshape((1,))(cast(w, UINT32)) for w in words))
@@ -78,7 +81,8 @@ def fold_in(key: Any, data: Any) -> Any:
         data = np.uint32(data & 0xFFFFFFFF)
     data = array(data)
     if type_of(data).dtype not in INTEGERS:
-        raise InputError(f"fold_in takes an integer; got {type_of(data)}", where=here(), fix="data.astype(np.uint32)")
+        what = f"fold_in takes an integer; got {type_of(data)}"
+        raise InputError(what, where=here(), fix="data.astype(np.uint32)")
     return RandomFold()(_key(key), cast(data, UINT32))
 
 
@@ -91,10 +95,11 @@ def _key(key: Any) -> Any:
         fix = "ge2.random.key(seed), split as the numbers are needed"
         raise InputError(f"{_described(key)} is not a key: a key is uint32[2]", where=here(), fix=fix)
     t = type_of(key)
+    if t.dtype == UINT32 and t.ndim > 1 and t.shape[-1] == 2:
+        fix = "keys[i], or ge2.vmap over the keys"
+        raise InputError(f"many keys were given, not one: a key is u32[2]; got {t}", where=here(), fix=fix)
     if t.dtype != UINT32 or t.shape != (2,):
-        many = t.dtype == UINT32 and t.shape[-1:] == (2,)
-        fix = "keys[i], or ge2.vmap over the keys" if many else "ge2.random.key(seed)"
-        raise InputError(f"{'many keys were given, not one' if many else 'not a key'}: a key is u32[2]; got {t}", where=here(), fix=fix)
+        raise InputError(f"not a key: a key is u32[2]; got {t}", where=here(), fix="ge2.random.key(seed)")
     return key
 
 
@@ -119,7 +124,8 @@ def _operand(name: str, x: Any, dtype: np.dtype, shape: Dims) -> Any:
     x = cast(array(x), dtype)
     own = type_of(x).shape
     if common_shape(name, [x, np.broadcast_to(dtype.type(0), shape)]) != shape:
-        raise ShapeError(f"{name}: a parameter of shape {own} does not fit into shape {shape}", where=here(), fix="shape=")
+        what = f"{name}: a parameter of shape {own} does not fit into shape {shape}"
+        raise ShapeError(what, where=here(), fix="shape=")
     return broadcast(x, shape) if own else x
 
 
@@ -142,12 +148,15 @@ def bits(key: Any, shape: Shape = (), dtype: Any = np.uint32) -> Any:
     """
     found = as_dtype(dtype)
     if found not in (UINT8, UINT16, UINT32, UINT64):
-        raise InputError(f"bits are unsigned integers; got dtype {found}", where=here(), fix="ge2.random.randint")
+        what = f"bits are unsigned integers; got dtype {found}"
+        raise InputError(what, where=here(), fix="ge2.random.randint")
     return RandomBits(_shape(shape), found)(_key(key))
 
 
-def uniform(key: Any, shape: Shape = (), dtype: Any = np.float64, minval: Any = 0.0, maxval: Any = 1.0) -> Any:
-    """Floats in [minval, maxval), equally spaced in [0, 1) with all bits of the mantissa before they are scaled.
+def uniform(
+    key: Any, shape: Shape = (), dtype: Any = np.float64, minval: Any = 0.0, maxval: Any = 1.0
+) -> Any:
+    """Floats in [minval, maxval): equally spaced in [0, 1), with all bits of the mantissa, then scaled.
 
     `minval` and `maxval` broadcast to `shape`.
 
@@ -226,8 +235,8 @@ def randint(key: Any, shape: Shape, minval: Any, maxval: Any, dtype: Any = np.in
     """Integers in [minval, maxval), which broadcast to `shape`.
 
     Made by multiplying a word of twice the width with the length of the range and keeping the high part, so
-    no integer is likelier than another by more than one part in 2**32 (2**64 for 64-bit dtypes). ValueError if
-    a range known to be empty is asked for; where it is not known, an empty range gives `minval`.
+    no integer is likelier than another by more than one part in 2**32 (2**64 for 64-bit dtypes). ValueError
+    if the range is known to be empty; where it is not known, an empty range gives `minval`.
 
     >>> x = randint(key(0), (100,), -2, 3)
     >>> int(x.min()), int(x.max())
@@ -257,12 +266,14 @@ def _range(minval: Any, maxval: Any, dtype: np.dtype, shape: Dims) -> tuple[Any,
     """The least value and the length of the range, both as uint64 that wraps."""
     for v in (minval, maxval):
         if type_of(v).dtype not in INTEGERS:
-            raise InputError(f"randint takes integer bounds; got {_described(v)}", where=here(), fix="int(bound)")
+            what = f"randint takes integer bounds; got {_described(v)}"
+            raise InputError(what, where=here(), fix="int(bound)")
     if all(isinstance(v, int | np.integer) for v in (minval, maxval)):
         low, high = int(minval), int(maxval)
         info = np.iinfo(dtype)
         if low >= high or low < info.min or high > info.max + 1:
-            raise ShapeError(f"randint: [{low}, {high}) is no range of {dtype}", where=here(), fix="minval < maxval, or another dtype=")
+            what = f"randint: [{low}, {high}) is no range of {dtype}"
+            raise ShapeError(what, where=here(), fix="minval < maxval, or another dtype=")
         return np.uint64(low % 2**64), np.uint64((high - low) % 2**64)
     signed = UINT64 if dtype == UINT64 else INT64
     low, high = (_operand("randint", v, signed, shape) for v in (minval, maxval))
@@ -283,9 +294,8 @@ def _high(a: Any, b: Any) -> Any:
     b1, b0 = SHIFT_RIGHT(b, HALF_WORD), AND(b, LOW)
     cross, other = MUL(a0, b1), MUL(a1, b0)
     middle = ADD(ADD(SHIFT_RIGHT(MUL(a0, b0), HALF_WORD), AND(cross, LOW)), AND(other, LOW))
-    return ADD(
-        ADD(MUL(a1, b1), SHIFT_RIGHT(cross, HALF_WORD)), ADD(SHIFT_RIGHT(other, HALF_WORD), SHIFT_RIGHT(middle, HALF_WORD))
-    )
+    parts = (SHIFT_RIGHT(x, HALF_WORD) for x in (cross, other, middle))
+    return reduce(ADD, parts, MUL(a1, b1))
 
 
 def permutation(key: Any, x: Any, axis: int = 0) -> Any:
@@ -315,8 +325,9 @@ def _taken(x: Any, index: Any, axis: int) -> Any:
 
 
 def choice(key: Any, a: Any, shape: Shape = (), replace: bool = True, p: Any = None, axis: int = 0) -> Any:
-    """Elements of `a` along `axis` (an integer stands for `arange(a)`), drawn uniformly or with probabilities `p`.
+    """Elements of `a` along `axis` (an integer stands for `arange(a)`), drawn with probabilities `p`.
 
+    Without `p` all are equally likely.
     Without replacement and with `p`, elements are drawn one after another by the probabilities of those left.
 
     >>> choice(key(0), 5, (2, 3)).shape
@@ -328,8 +339,9 @@ def choice(key: Any, a: Any, shape: Shape = (), replace: bool = True, p: Any = N
     a = a if whole else array(a)
     axis = 0 if whole else one_axis(axis, type_of(a).ndim, a)
     n = operator.index(a) if whole else type_of(a).shape[axis]
-    if n < 1 and count or not replace and count > n:
-        raise ShapeError(f"choice: {count} elements of {n}{'' if replace else ' without replacement'}", where=here())
+    if count > (n if not replace else math.inf if n else 0):
+        how = "" if replace else " without replacement"
+        raise ShapeError(f"choice: {count} elements of {n}{how}", where=here())
     index = _drawn(key, n, shape, replace, None if p is None else array(p))
     return index if whole else _taken(a, index, axis)
 

@@ -5,6 +5,7 @@ Ge2Error
 │   └── ShapeError                    ... because their shapes do not fit (also a ValueError)
 │       └── OutOfBoundsError          ... because an axis or an index lies outside (also an IndexError)
 ├── InputError                        an argument is of a kind that ge2 does not take
+│   ├── ArgumentError                 ... of a value that the function does not take (also a ValueError)
 │   └── PytreeError                   two containers differ in structure (also a ValueError)
 ├── TraceError                        a traced value was used in a way its trace does not allow
 │   ├── ConcretizationTypeError       its value was asked for where it is not known
@@ -46,6 +47,9 @@ class OutOfBoundsError(ShapeError, IndexError): ...
 
 
 class InputError(Ge2Error, TypeError): ...
+
+
+class ArgumentError(InputError, ValueError): ...
 
 
 class PytreeError(InputError, ValueError): ...

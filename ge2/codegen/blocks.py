@@ -9,7 +9,10 @@ from typing import final
 
 from ge2.ir import Dims
 
-BLOCK = 1 << 17  # bytes of one array of a block
+CACHE = 1 << 20  # bytes that the arrays of a block may take together: what a core's second cache holds
+LEAST, MOST = 1 << 16, 1 << 19  # bytes of one array of a block
+WHOLE = 1 << 18  # an array of at most so many bytes is one block
+SHARES = 8  # an array beyond that is at least so many blocks, for several threads
 PARTS = 64  # the most runs of blocks that are handed to threads
 
 
@@ -52,19 +55,21 @@ class Tiling:
         return 1 if axis in self.single else self.step if axis == self.axis else self.space[axis]
 
 
-def tiling(space: Dims, whole: Iterable[int], itemsize: int) -> Tiling:
-    """Cuts the outermost axes that may be cut, until a block has about BLOCK bytes an array."""
-    block, rest = BLOCK // itemsize, math.prod(space)
+def tiling(space: Dims, whole: Iterable[int], itemsize: int, arrays: int = 2) -> Tiling:
+    """Cuts the outermost axes that may be cut, until the `arrays` of a block fit in cache."""
+    rest = math.prod(space)
     free = [a for a, n in enumerate(space) if a not in whole and n > 1]
-    if rest <= 2 * block or not free:
+    if rest * itemsize <= WHOLE or not free:
         return Tiling(space)
+    block = min(max(CACHE // arrays, LEAST), MOST, rest * itemsize // SHARES) // itemsize
     single: list[int] = []
-    for axis in free:
-        inner = rest // space[axis]
-        if inner <= block or axis == free[-1]:
-            step = min(max(block // inner, 1), space[axis])
-            plain = Tiling(space, tuple(single), axis, step)
-            return Tiling(space, tuple(single), axis, step, -(-plain.blocks // PARTS))
+    for axis in free[:-1]:
+        if rest // space[axis] <= block:
+            break
         single.append(axis)
-        rest = inner
-    raise AssertionError("no axis left")
+        rest //= space[axis]
+    else:
+        axis = free[-1]
+    step = min(max(block // (rest // space[axis]), 1), space[axis])
+    blocks = Tiling(space, tuple(single), axis, step).blocks
+    return Tiling(space, tuple(single), axis, step, -(-blocks // PARTS))

@@ -8,12 +8,13 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 PACKAGED = Path(__file__).parents[1] / "templates"  # where a wheel puts them
+MARGIN = 66  # the column of comments
 CHECKOUT = Path(__file__).parents[2] / "templates"  # where a checkout keeps them
 
 
 @cache
 def environment() -> Environment:
-    return Environment(
+    found = Environment(
         loader=FileSystemLoader([PACKAGED, CHECKOUT]),
         undefined=StrictUndefined,  # a misspelt name is an error, not an empty string
         trim_blocks=True,
@@ -21,6 +22,17 @@ def environment() -> Environment:
         keep_trailing_newline=True,
         autoescape=False,
     )
+    found.globals["margin"] = margin
+    return found
+
+
+def margin(code: str, comment: str, indent: int) -> str:
+    """A line of code with its comment in the margin.
+
+    >>> margin("f(x)", "why", 4)
+    'f(x)                                                            # why'
+    """
+    return f"{code:<{MARGIN - indent}}  # {comment}" if comment else code
 
 
 def render(template: str, view: object) -> str:

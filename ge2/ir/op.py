@@ -23,6 +23,7 @@ Axis = int | None  # the axis a value is batched along; None for one shared valu
 Batched = tuple[Sequence[Value], Sequence[Axis]]
 Cotangents = Sequence[Value | None]  # None is zero throughout
 Flags = tuple[bool, ...]
+ADD_RULE = "a rule in the operation's class (CONTRIBUTING.md, 'add an op')"
 
 
 class Lowering:
@@ -55,15 +56,15 @@ class Op(ABC):
 
     def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
         """The cotangent of each input, given those of the results; None for zero or where none is wanted."""
-        raise NoRuleError(f"{self.name} has no derivative", fix="ge2.lax.stop_gradient(x), or ge2.custom_vjp")
+        raise NoRuleError(f"{self.name} has no derivative", fix=f"ge2.stop_gradient(x), ge2.custom_vjp, or {ADD_RULE}")
 
     def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
         """The tangent of each result, given those of the inputs. Left out, it is the transpose of `vjp`."""
-        raise NoRuleError(f"{self.name} has no forward derivative", fix="ge2.custom_jvp")
+        raise NoRuleError(f"{self.name} has no forward derivative", fix=f"ge2.custom_jvp, or {ADD_RULE}")
 
     def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
         """The operation over one more axis of that size: the results, and where each has the new axis."""
-        raise NoRuleError(f"{self.name} cannot be batched", fix="a Python loop over the axis")
+        raise NoRuleError(f"{self.name} cannot be batched", fix=f"a Python loop over the axis, or {ADD_RULE}")
 
     def __call__(self, *args: Any) -> Any:
         ys = _current.get().apply(self, args)
@@ -110,11 +111,11 @@ class GraphOp(Op):
 
     def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
         """The results and their tangents."""
-        raise NoRuleError(f"{self.name} has no forward derivative", fix="ge2.custom_jvp")
+        raise NoRuleError(f"{self.name} has no forward derivative", fix=f"ge2.custom_jvp, or {ADD_RULE}")
 
     def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
         """As `batch`."""
-        raise NoRuleError(f"{self.name} cannot be batched", fix="a Python loop over the axis")
+        raise NoRuleError(f"{self.name} cannot be batched", fix=f"a Python loop over the axis, or {ADD_RULE}")
 
 
 class Interpreter(Protocol):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX, EXTENDED, FLOAT64, INEXACT
-from ge2.base.errors import ConcretizationTypeError, InputError
+from ge2.base.errors import ArgumentError, ConcretizationTypeError, InputError, TypeRuleError
 from ge2.base.source import here
 from ge2.ir import type_of
 from ge2.numpy import elementwise as e
@@ -51,7 +51,9 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
     if x is None and y is None:
         return nonzero(condition)
     if x is None or y is None:
-        raise InputError("where takes either both x and y, or neither", where=here(), fix="np.where(mask, x, y)")
+        raise ArgumentError(
+            "where takes either both x and y, or neither", where=here(), fix="np.where(mask, x, y)"
+        )
     return choose_by(e.truth(condition), lift(x), lift(y))
 
 
@@ -88,7 +90,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     """For each element the choice of the first condition that holds, as `numpy.select`."""
     if len(condlist) != len(choicelist) or not condlist:
         what = "list of cases must be same length as list of conditions, and not empty"
-        raise InputError(what, where=here(), fix="one choice for each condition")
+        raise ArgumentError(what, where=here(), fix="one choice for each condition")
     masks = [lift(c) for c in condlist]
     if any(type_of(m).dtype != BOOL for m in masks):
         raise InputError("select takes conditions of dtype bool", where=here(), fix="x != 0")
@@ -100,7 +102,9 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     return y
 
 
-def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None) -> Any:
+def clip(
+    a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None
+) -> Any:
     """`a` held between two bounds, either of which may be None, as `numpy.clip`.
 
     >>> clip([1.0, 5.0, 9.0], 2.0, 6.0)
@@ -191,8 +195,10 @@ def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
     no_out("round", out)
     x = array(a)
     dtype = type_of(x).dtype
-    if dtype == BOOL or (decimals == 0 and dtype in INEXACT):
+    if decimals == 0 and (dtype == BOOL or dtype in INEXACT):
         return e.rint(x)
+    if dtype == BOOL:
+        raise TypeRuleError(f"round of {type_of(x)} to decimals", where=here(), fix="x.astype(float)")
     if decimals >= 0 and dtype not in INEXACT:
         return fresh(x)
     scale = 10.0 ** abs(decimals)
@@ -236,13 +242,15 @@ def finfo(dtype: Any) -> Any:
     """Limits of a float dtype, of bfloat16 and fp8 too, as `numpy.finfo`; takes arrays as well."""
     import ml_dtypes
 
-    d = type_of(dtype).dtype if hasattr(dtype, "dtype") or hasattr(dtype, "shape") else np.dtype(dtype)
-    return ml_dtypes.finfo(d) if d in EXTENDED else np.finfo(d)
+    d = np.dtype(dtype) if isinstance(dtype, np.dtype | type | str) else type_of(lift(dtype)).dtype
+    return ml_dtypes.finfo(d) if d in EXTENDED else np.finfo(d)  # type: ignore[no-untyped-call]
 
 
 def iinfo(dtype: Any) -> Any:
     """Limits of an integer dtype, as `numpy.iinfo`; takes arrays as well."""
-    return np.iinfo(type_of(dtype).dtype if hasattr(dtype, "dtype") else np.dtype(dtype))
+    return np.iinfo(
+        np.dtype(dtype) if isinstance(dtype, np.dtype | type | str) else type_of(lift(dtype)).dtype
+    )
 
 
 def sinc(x: Any) -> Any:
@@ -310,5 +318,3 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
 def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
     """The same elements in an array of its own."""
     return fresh(array(a))
-
-

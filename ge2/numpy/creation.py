@@ -5,14 +5,13 @@ While a function is traced they are recorded as operations, so a large array of 
 
 from __future__ import annotations
 
-import math
 import operator
 from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import BOOL, FLOAT64, INEXACT, INTEGERS, PYTHON
-from ge2.base.errors import ConcretizationTypeError, InputError
+from ge2.base.dtypes import BOOL, FLOAT64, INTEGERS
+from ge2.base.errors import ArgumentError, ConcretizationTypeError, InputError
 from ge2.base.source import here
 from ge2.ir import Dims, type_of
 from ge2.numpy import elementwise as e
@@ -23,18 +22,16 @@ from ge2.numpy.promotion import (
     as_dtype,
     broadcast,
     cast,
-    check_known,
     common_dtype,
     common_shape,
     fresh,
     lift,
-    number,
     one_axis,
     reshape,
     strong,
 )
 from ge2.ops import elementwise as ops
-from ge2.ops.shape import BroadcastInDim, Concatenate, Iota
+from ge2.ops.shape import Concatenate, Iota
 
 INT32 = np.dtype(np.int32)
 
@@ -46,22 +43,36 @@ def owned(y: Any) -> Any:
 
 def as_shape(shape: Any) -> Dims:
     """A shape from an integer or a sequence of them."""
-    sizes = shape if isinstance(shape, tuple | list) else np.asarray(shape).reshape(-1).tolist() if type(shape) is np.ndarray else (shape,)
+    sizes = (
+        shape
+        if isinstance(shape, tuple | list)
+        else np.asarray(shape).reshape(-1).tolist()
+        if type(shape) is np.ndarray
+        else (shape,)
+    )
     try:
         found = tuple([operator.index(n) for n in sizes])
     except TypeError as error:
         if any(hasattr(n, "type") for n in sizes):
             raise
-        raise InputError(f"a shape is made of integers; got {shape!r}", where=here(), fix=f"int({shape!r})") from error
+        raise InputError(
+            f"a shape is made of integers; got {shape!r}", where=here(), fix=f"int({shape!r})"
+        ) from error
     if any(n < 0 for n in found):
-        raise InputError(f"negative dimensions are not allowed: {found}", where=here(), fix="sizes of at least 0")
+        raise ArgumentError(
+            f"negative dimensions are not allowed: {found}", where=here(), fix="sizes of at least 0"
+        )
     return found
 
 
 def only_numpy(**given: Any) -> None:
     """Arguments that NumPy takes and that mean nothing here unless left at their defaults."""
     for name, value in given.items():
-        if value is not None and not (name == "device" and value == "cpu") and not (name == "order" and value in "CKA"):
+        if (
+            value is not None
+            and not (name == "device" and value == "cpu")
+            and not (name == "order" and value in "CKA")
+        ):
             raise InputError(f"{name}={value!r} is not supported", where=here(), fix=f"leave out {name}=")
 
 
@@ -86,13 +97,29 @@ def array(object: Any, dtype: Any = None, *, copy: bool | None = True, order: st
     return fresh(x) if copy and x is object else x
 
 
-def asarray(a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: bool | None = None, like: Any = None) -> Any:
+def asarray(
+    a: Any,
+    dtype: Any = None,
+    order: Any = None,
+    *,
+    device: Any = None,
+    copy: bool | None = None,
+    like: Any = None,
+) -> Any:
     """The argument as an array, itself if it is one, as `numpy.asarray`; lists may hold traced values."""
     only_numpy(device=device)
     return array(a, dtype, copy=bool(copy), like=like)
 
 
-def asanyarray(a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: bool | None = None, like: Any = None) -> Any:
+def asanyarray(
+    a: Any,
+    dtype: Any = None,
+    order: Any = None,
+    *,
+    device: Any = None,
+    copy: bool | None = None,
+    like: Any = None,
+) -> Any:
     """As `asarray`: ge2 knows no subclasses of arrays."""
     return asarray(a, dtype, order, device=device, copy=copy, like=like)
 
@@ -105,7 +132,9 @@ def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Any:
 # ------------------------------------------------------------------------------------- of one number
 
 
-def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> Any:
+def full(
+    shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None
+) -> Any:
     """Everywhere `fill_value`, which may be traced and is broadcast, as `numpy.full`."""
     only_numpy(device=device, like=like)
     shape, x = as_shape(shape), value_of(fill_value)
@@ -139,20 +168,34 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subo
               *, device: Any = None) -> Any:  # fmt: skip
     """`full` with the shape and dtype of `a`, each of which may be given, as `numpy.full_like`."""
     t = type_of(strong(lift(a)))
-    return full(t.shape if shape is None else shape, fill_value, t.dtype if dtype is None else dtype, device=device)
+    return full(
+        t.shape if shape is None else shape, fill_value, t.dtype if dtype is None else dtype, device=device
+    )
 
 
-def zeros_like(a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:
+def zeros_like(
+    a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+) -> Any:
     """Zeros with the shape and dtype of `a`, each of which may be given."""
     return full_like(a, 0, dtype, shape=shape, device=device)
 
 
-def ones_like(a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:
+def ones_like(
+    a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+) -> Any:
     """Ones with the shape and dtype of `a`, each of which may be given."""
     return full_like(a, 1, dtype, shape=shape, device=device)
 
 
-def empty_like(prototype: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:
+def empty_like(
+    prototype: Any,
+    dtype: Any = None,
+    order: str = "K",
+    subok: bool = True,
+    shape: Any = None,
+    *,
+    device: Any = None,
+) -> Any:
     """Zeros with the shape and dtype of `prototype`: nothing in ge2 is left undefined."""
     return full_like(prototype, 0, dtype, shape=shape, device=device)
 
@@ -160,7 +203,9 @@ def empty_like(prototype: Any, dtype: Any = None, order: str = "K", subok: bool 
 # ------------------------------------------------------------------------------------------- ranges
 
 
-def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None, like: Any = None) -> Any:
+def arange(
+    start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None, like: Any = None
+) -> Any:
     """`start, start + step, ...` before `stop`, as `numpy.arange`; its length must not depend on traced values."""
     only_numpy(device=device, like=like)
     start, stop, step = (0, start, 1) if stop is None else (start, stop, 1 if step is None else step)
@@ -197,7 +242,7 @@ def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retste
     """`num` numbers from `start` to `stop`, evenly spaced, as `numpy.linspace`; the ends may be traced."""
     num = operator.index(num)
     if num < 0:
-        raise InputError(f"Number of samples, {num}, must be non-negative.", where=here())
+        raise ArgumentError(f"Number of samples, {num}, must be non-negative.", where=here())
     parts = num - 1 if endpoint else num
     start, stop = e.multiply(start, 1.0), e.multiply(stop, 1.0)
     own = common_dtype((start, stop))
@@ -221,18 +266,28 @@ def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retste
 
 def moved(y: Any, axis: int) -> Any:
     """The array with its first axis at another place."""
-    from ge2.numpy.shape import moveaxis
+    from ge2.numpy.shapes import moveaxis
 
     return moveaxis(y, 0, axis)
 
 
-def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0) -> Any:
+def logspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    base: Any = 10.0,
+    dtype: Any = None,
+    axis: int = 0,
+) -> Any:
     """`base` to the powers that `linspace` gives, as `numpy.logspace`."""
     y = e.power(base, linspace(start, stop, num, endpoint, axis=axis))
     return y if dtype is None else cast(y, as_dtype(dtype))
 
 
-def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Any:
+def geomspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
+) -> Any:
     """Numbers evenly spaced on a logarithmic scale; `start` and `stop` must be real and positive."""
     y = e.exp(linspace(e.log(start), e.log(stop), num, endpoint, axis=axis))
     return y if dtype is None else cast(y, as_dtype(dtype))
@@ -241,7 +296,16 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
 # ----------------------------------------------------------------------------------------- matrices
 
 
-def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = float, order: str = "C", *, device: Any = None, like: Any = None) -> Any:
+def eye(
+    N: int,
+    M: int | None = None,
+    k: int = 0,
+    dtype: Any = float,
+    order: str = "C",
+    *,
+    device: Any = None,
+    like: Any = None,
+) -> Any:
     """Ones on the k-th diagonal, as `numpy.eye`."""
     only_numpy(device=device, like=like)
     shape = as_shape((N, N if M is None else M))
@@ -270,8 +334,12 @@ def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
     """The indices of each axis of an array of that shape, stacked, or a tuple if `sparse`, as `numpy.indices`."""
     shape, dtype = as_shape(dimensions), as_dtype(dtype)
     if sparse:
-        one = lambda i, n: tuple([n if i == j else 1 for j in range(len(shape))])  # noqa: E731
-        return tuple([owned(reshape(iota((n,), 0, dtype), one(i, n))) for i, n in enumerate(shape)])
+        return tuple(
+            [
+                owned(reshape(iota((n,), 0, dtype), tuple([n if i == j else 1 for j in range(len(shape))])))
+                for i, n in enumerate(shape)
+            ]
+        )
     if not shape:
         return zeros((0,), dtype)
     return Concatenate(0)(*[reshape(iota(shape, i, dtype), (1, *shape)) for i in range(len(shape))])
@@ -286,5 +354,3 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     powers = iota((rows, columns), 1, as_dtype(int))
     powers = powers if increasing else ops.SUB(np.int64(columns - 1), powers)
     return cast(e.power(reshape(cast(x, dtype), (rows, 1)), powers), dtype)
-
-

@@ -7,21 +7,21 @@ results are strong, as NumPy's are.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import BOOL, COMPLEX, FLOAT64, FLOATS, INEXACT, INT64, INTEGERS, PYTHON
-from ge2.base.errors import Ge2Error, InPlaceError, InputError, TypeRuleError
+from ge2.base.dtypes import BOOL, COMPLEX, FLOAT64, FLOATS, INEXACT, INT64, INTEGERS, PYTHON, SHORT
+from ge2.base.errors import ArgumentError, Ge2Error, InPlaceError, InputError, TypeRuleError
 from ge2.base.source import here
-from ge2.ir import type_of
+from ge2.ir import ArrayType, type_of
 from ge2.numpy.promotion import (
     NotAValue,
     array,
     as_dtype,
     broadcast,
     cast,
+    common_dtype,
     common_shape,
     elementwise,
     fit,
@@ -40,6 +40,7 @@ Function = Callable[..., Any]
 UFUNCS: dict[np.ufunc, Function] = {}
 INNER: dict[np.ufunc, Function] = {}  # the same, results of weak operands staying weak
 INTEGER_POWERS = range(-16, 65)
+LOGICAL = (np.logical_and, np.logical_or, np.logical_xor)
 
 
 # ---------------------------------------------------------------------------------------- making functions
@@ -55,34 +56,57 @@ def options(ufunc: np.ufunc, out: Any, where: Any, more: dict[str, Any]) -> np.d
     dtype = more.pop("dtype", None)
     for name in more:
         if name not in ("casting", "order", "subok"):
-            raise InputError(f"{ufunc.__name__}: {name}= is not supported", where=here(), fix="x.astype(dtype) before the call")
+            raise InputError(
+                f"{ufunc.__name__}: {name}= is not supported",
+                where=here(),
+                fix="x.astype(dtype) before the call",
+            )
     return None if dtype is None else as_dtype(dtype)
 
 
-def takes_directly(ufunc: np.ufunc, op: Any) -> frozenset[np.dtype]:
-    """The dtypes for which the ufunc casts no operand."""
-    found = []
-    for dtype in (*INEXACT, *INTEGERS, BOOL):
+class Direct(dict[np.dtype, bool]):
+    """For each dtype whether the ufunc casts no operand of it; worked out when first asked."""
+
+    def __init__(self, ufunc: np.ufunc, op: Any) -> None:
+        super().__init__()
+        self.ufunc, self.op = ufunc, op
+
+    def __missing__(self, dtype: np.dtype) -> bool:
+        own = (dtype,) * self.ufunc.nin
         try:
-            dtypes = resolve(ufunc, (dtype,) * ufunc.nin)
-            op.infer(*(type_of(np.zeros((), dtype)),) * ufunc.nin)
+            self[dtype] = resolve(self.ufunc, own)[: self.ufunc.nin] == own and bool(self.types(dtype))
         except Ge2Error:
-            continue
-        if set(dtypes[: ufunc.nin]) == {dtype}:
-            found.append(dtype)
-    return frozenset(found)
+            self[dtype] = False
+        return self[dtype]
+
+    def types(self, dtype: np.dtype) -> tuple[ArrayType, ...]:
+        return self.op.infer(*(ArrayType((), dtype),) * self.ufunc.nin)  # type: ignore[no-any-return]
+
+
+class Beside(dict[tuple[np.dtype, type], bool]):
+    """For a dtype and the type of another operand whether that is a number beside which the dtype stays."""
+
+    def __init__(self, direct: Direct) -> None:
+        super().__init__()
+        self.direct = direct
+
+    def __missing__(self, key: tuple[np.dtype, type]) -> bool:
+        dtype, kind = key
+        stays = kind in (int, float) and dtype in FLOATS and self.direct[dtype]
+        self[key] = stays and resolve(self.direct.ufunc, key)[:2] == (dtype, dtype)
+        return self[key]
 
 
 def unary(ufunc: np.ufunc, op: Any, inner: Function | None = None) -> Function:
     """The public function of an operation of one operand."""
-    direct = takes_directly(ufunc, op) if inner is None else frozenset()
+    direct = Direct(ufunc, op)
     weak_inner = inner or (lambda x, dtype=None: elementwise(ufunc, op, (x,), dtype))
 
     def function(x: Any, /, out: Any = None, *, where: Any = True, **more: Any) -> Any:
         if out is not None or where is not True or more:
             return strong(weak_inner(x, options(ufunc, out, where, more)))
         t = getattr(x, "type", None)
-        if t is not None and not t.weak and t.dtype in direct:
+        if inner is None and t is not None and not t.weak and direct[t.dtype]:
             return op(x)
         return strong(weak_inner(x))
 
@@ -91,20 +115,24 @@ def unary(ufunc: np.ufunc, op: Any, inner: Function | None = None) -> Function:
 
 def binary(ufunc: np.ufunc, op: Any, inner: Function | None = None) -> Function:
     """The public function of an operation of two operands of one dtype."""
-    direct = takes_directly(ufunc, op)
+    direct = Direct(ufunc, op)
+    if ufunc in LOGICAL:  # they cast every dtype to bool
+        direct.update({dtype: dtype == BOOL for dtype in SHORT})
+    numbers = Beside(direct)
+    if ufunc is np.power:  # numbers become parameters
+        numbers.update({(dtype, kind): False for dtype in SHORT for kind in (int, float)})
     general = inner or (lambda a, b, dtype=None: elementwise(ufunc, op, (a, b), dtype))
-    numbers = _keeps_dtype(ufunc, direct) if ufunc is not np.power else frozenset()
 
     def operator(a: Any, b: Any) -> Any:
         ta, tb = getattr(a, "type", None), getattr(b, "type", None)
         if ta is not None and tb is not None:
             da = ta.dtype
             same = da is tb.dtype and (ta.shape == tb.shape or not tb.shape or not ta.shape)
-            if same and da in direct and not (ta.weak and tb.weak):
+            if same and direct[da] and not (ta.weak and tb.weak):
                 return op(a, b)
-        elif ta is not None and (ta.dtype, type(b)) in numbers and not ta.weak:
+        elif ta is not None and numbers[ta.dtype, type(b)] and not ta.weak:
             return op(a, number(b, ta.dtype))
-        elif tb is not None and (tb.dtype, type(a)) in numbers and not tb.weak:
+        elif tb is not None and numbers[tb.dtype, type(a)] and not tb.weak:
             return op(number(a, tb.dtype), b)
         return general(a, b)
 
@@ -118,18 +146,14 @@ def binary(ufunc: np.ufunc, op: Any, inner: Function | None = None) -> Function:
     return entered(ufunc, operator, function)
 
 
-def _keeps_dtype(ufunc: np.ufunc, direct: frozenset[np.dtype]) -> frozenset[tuple[np.dtype, type]]:
-    """The float dtypes that stay as they are beside a Python number of that type."""
-    pairs = [(d, kind) for d in direct if d in FLOATS for kind in (int, float)]
-    return frozenset(p for p in pairs if resolve(ufunc, p)[:2] == (p[0], p[0]))
-
-
 def entered(ufunc: np.ufunc, inner: Function, function: Function) -> Function:
     """The function under its NumPy name, in the tables."""
     function.__name__ = function.__qualname__ = ufunc.__name__
     summary = (ufunc.__doc__ or "").split("\n\n")
     text = " ".join(summary[1].split()) if len(summary) > 1 else ""
-    function.__doc__ = f"{text}\n\nAs `numpy.{ufunc.__name__}`; `out=` and `where=` are errors that name the way round."
+    function.__doc__ = (
+        f"{text}\n\nAs `numpy.{ufunc.__name__}`; `out=` and `where=` are errors that name the way round."
+    )
     UFUNCS[ufunc], INNER[ufunc] = function, inner
     return function
 
@@ -172,9 +196,10 @@ def compare(ufunc: np.ufunc, op: Any) -> Function:
 
 def _comparable(ufunc: np.ufunc, a: Any, b: Any) -> list[Any]:
     ta, tb = type_of(a), type_of(b)
-    da, db, *_ = resolve(ufunc, (kind_of(ta), kind_of(tb)))
     if ta.weak and tb.weak:
-        return [weakly(a, da), weakly(b, db)]
+        dtype = common_dtype((a, b))
+        return [weakly(a, dtype), weakly(b, dtype)]
+    da, db, *_ = resolve(ufunc, (kind_of(ta), kind_of(tb)))
     shape = common_shape(ufunc.__name__, (a, b))
     if da == db:
         return [fit(a, da, shape), fit(b, db, shape)]
@@ -191,13 +216,16 @@ def _rank(signed: Any, unsigned: Any) -> Any:
     return ops.WHERE(less, np.int8(-1), ops.WHERE(ops.EQ(a, u), np.int8(0), np.int8(1)))
 
 
+def _side(n: int) -> np.int8:
+    return np.int8(1 if n > 0 else -1)
+
+
 def _sides(a: Any, b: Any) -> tuple[Any, Any]:
     """An integer array and a Python int outside its dtype, as two numbers that compare as they do."""
-    side = lambda n: np.int8(1 if n > 0 else -1)  # noqa: E731
     if type(a) is int and type_of(b).dtype in INTEGERS:
-        return side(a), ConvertElementType(np.dtype(np.int8))(ops.NE(b, b))
+        return _side(a), ConvertElementType(np.dtype(np.int8))(ops.NE(b, b))
     if type(b) is int and type_of(a).dtype in INTEGERS:
-        return ConvertElementType(np.dtype(np.int8))(ops.NE(a, a)), side(b)
+        return ConvertElementType(np.dtype(np.int8))(ops.NE(a, a)), _side(b)
     raise OverflowError("Python integer too large to convert to float")
 
 
@@ -208,15 +236,18 @@ def _power(a: Any, b: Any, dtype: Any = None) -> Any:
         a = lift(a)
         t = type_of(a)
         if t.weak and kind is int and b < 0 and t.dtype == INT64:
-            a, t = weakly(a, FLOAT64), type_of(weakly(a, FLOAT64))
+            a = weakly(a, FLOAT64)
+            t = type_of(a)
         if t.dtype in INEXACT and resolve(np.power, (t.dtype, kind))[-1] == t.dtype:
             found = _fixed_power(a, b)
             if found is not None:
                 return found
         elif t.dtype in INTEGERS and kind is int and 0 <= b < 3:
             return _fixed_power(a, b)
-    if kind is int and b < 0 and dtype is None and type_of(lift(a)).dtype in INTEGERS:
-        raise TypeRuleError("Integers to negative integer powers are not allowed.", where=here(), fix="x.astype(float) ** n")
+    if kind is int and b < 0 and dtype is None and type_of(lift(a)).dtype not in INEXACT:
+        raise ArgumentError(
+            "Integers to negative integer powers are not allowed.", where=here(), fix="x.astype(float) ** n"
+        )
     return elementwise(np.power, ops.POW, (a, b), dtype)
 
 
@@ -274,7 +305,9 @@ def frexp(x: Any, /, out: Any = None, *, where: Any = True, **more: Any) -> Any:
 
 def isnat(x: Any, /, out: Any = None, *, where: Any = True, **more: Any) -> Any:
     """Always an error, as for every array that is not of datetimes."""
-    raise TypeRuleError("ufunc 'isnat' is only defined for np.datetime64 and np.timedelta64.", where=here(), fix="np.isnan")
+    raise TypeRuleError(
+        "ufunc 'isnat' is only defined for np.datetime64 and np.timedelta64.", where=here(), fix="np.isnan"
+    )
 
 
 UFUNCS[np.divmod], INNER[np.divmod] = divmod, _divmod
@@ -411,6 +444,9 @@ _OTHER = {
 }  # fmt: skip
 operators: dict[str, Function] = {
     **{name: _of_numbers(name, INNER[f]) for name, f in _ARITHMETIC.items()},
-    **{name: _of_number(INNER[f]) for name, f in (("neg", np.negative), ("pos", np.positive), ("abs", np.absolute))},
+    **{
+        name: _of_number(INNER[f])
+        for name, f in (("neg", np.negative), ("pos", np.positive), ("abs", np.absolute))
+    },
     **{name: INNER[f] for name, f in _OTHER.items()},
 }

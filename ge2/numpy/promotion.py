@@ -15,7 +15,6 @@ import numpy as np
 
 from ge2.base.dtypes import (
     BOOL,
-    EXTENDED,
     FLOAT16,
     FLOAT32,
     HALF,
@@ -53,9 +52,11 @@ def lift(x: Any) -> Any:
     if isinstance(x, list | tuple):
         return _stacked(x)
     if isinstance(x, np.ma.MaskedArray):
-        raise InputError("a masked array is not supported", where=here(), fix="x.filled(value), or np.where(mask, ...)")
+        raise InputError(
+            "a masked array is not supported", where=here(), fix="x.filled(value), or np.where(mask, ...)"
+        )
     if isinstance(x, NUMBERS):
-        return next(t for t in NUMBERS if isinstance(x, t))(x)
+        return next(t(x) for t in NUMBERS if isinstance(x, t))  # type: ignore[arg-type]
     if not isinstance(x, np.ndarray) and hasattr(x, "shape") and hasattr(x, "dtype"):
         return x
     if hasattr(x, "__array__") or isinstance(x, range):
@@ -70,7 +71,9 @@ def _stacked(items: Sequence[Any]) -> Any:
     values = [strong(x) for x in values]
     shapes = {type_of(x).shape for x in values}
     if len(shapes) > 1:
-        raise ShapeError(f"a list of arrays of different shapes: {listed(values)}", where=here(), fix="np.concatenate")
+        raise ShapeError(
+            f"a list of arrays of different shapes: {listed(values)}", where=here(), fix="np.concatenate"
+        )
     dtype = common_dtype(values)
     (shape,) = shapes
     return Concatenate(0)(*(reshape(cast(x, dtype), (1, *shape)) for x in values))
@@ -163,9 +166,11 @@ def resolve(ufunc: np.ufunc, kinds: tuple[Kind, ...], dtype: np.dtype | None = N
 
 
 def _resolve(ufunc: np.ufunc, kinds: tuple[Kind, ...], dtype: np.dtype | None) -> tuple[np.dtype, ...]:
-    asked = {} if dtype is None else {"signature": (*(None,) * ufunc.nin, *(dtype,) * ufunc.nout)}
+    asked: dict[str, Any] = (
+        {} if dtype is None else {"signature": (*(None,) * ufunc.nin, *(dtype,) * ufunc.nout)}
+    )
     try:
-        return ufunc.resolve_dtypes((*kinds, *(None,) * ufunc.nout), **asked)  # type: ignore[no-any-return,attr-defined]
+        return ufunc.resolve_dtypes((*kinds, *(None,) * ufunc.nout), **asked)
     except TypeError as error:
         names = ", ".join(k.name if isinstance(k, np.dtype) else f"Python {k.__name__}" for k in kinds)
         raise TypeRuleError(f"{ufunc.__name__} of {names}: {error}", fix="x.astype") from None
@@ -174,13 +179,11 @@ def _resolve(ufunc: np.ufunc, kinds: tuple[Kind, ...], dtype: np.dtype | None) -
 @lru_cache(maxsize=None)
 def result_of(kinds: tuple[Kind, ...]) -> np.dtype:
     """The dtype that holds operands of those kinds, as `np.result_type`."""
-    halves = {k for k in kinds if k in HALF}
-    if halves <= {FLOAT16}:
-        return np.result_type(*(k(0) if isinstance(k, type) else k for k in kinds))
-    half = next(iter(halves)) if len(halves) == 1 else FLOAT32
+    halves = {k for k in kinds if isinstance(k, np.dtype) and k in HALF}
     stand_in = FLOAT16 if len(halves) == 1 else FLOAT32
-    found = np.result_type(*(stand_in if k in halves else k(0) if isinstance(k, type) else k for k in kinds))
-    return half if found == FLOAT16 else found
+    operands: list[Any] = [stand_in if k in halves else k(0) if isinstance(k, type) else k for k in kinds]
+    found = np.dtype(np.result_type(*operands))
+    return next(iter(halves)) if found == FLOAT16 else found
 
 
 def common_dtype(xs: Iterable[Any]) -> np.dtype:
@@ -194,7 +197,7 @@ def as_dtype(dtype: Any) -> np.dtype:
     >>> as_dtype(float)
     dtype('float64')
     """
-    found = np.dtype(dtype)
+    found: np.dtype = np.dtype(dtype)
     if not known(found):
         raise InputError(f"dtype {found} is not supported", where=here(), fix=" or ".join(map(short, SHORT)))
     return found
@@ -244,7 +247,9 @@ def one_axis(axis: Any, ndim: int, what: Any = None) -> int:
         raise InputError(f"an axis is an integer; got {axis!r}", where=here()) from None
     if not -ndim <= found < ndim:
         of = f" of {type_of(what)}" if what is not None else ""
-        raise OutOfBoundsError(f"axis {found} is out of bounds for array of dimension {ndim}{of}", where=here())
+        raise OutOfBoundsError(
+            f"axis {found} is out of bounds for array of dimension {ndim}{of}", where=here()
+        )
     return int(found % ndim)
 
 
@@ -280,7 +285,9 @@ def weakly(x: Any, dtype: np.dtype) -> Any:
     return x if x.type.dtype == dtype else ConvertElementType(dtype, weak=True)(x)
 
 
-def elementwise(ufunc: np.ufunc, op: Callable[..., Any], xs: Sequence[Any], dtype: np.dtype | None = None) -> Any:
+def elementwise(
+    ufunc: np.ufunc, op: Callable[..., Any], xs: Sequence[Any], dtype: np.dtype | None = None
+) -> Any:
     """The operation on operands promoted as the ufunc does; weak if all of them are."""
     xs = [lift(x) for x in xs]
     types = [type_of(x) for x in xs]

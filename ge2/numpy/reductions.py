@@ -15,12 +15,23 @@ from ge2.base.source import here
 from ge2.ir import Dims, type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.composite import choose_by, no_out, real
-from ge2.numpy.promotion import Axes, all_axes, array, as_dtype, broadcast, cast, fresh, one_axis, reshape
+from ge2.numpy.promotion import (
+    Axes,
+    all_axes,
+    array,
+    as_dtype,
+    broadcast,
+    cast,
+    fresh,
+    one_axis,
+    reshape,
+    resolve,
+)
 from ge2.ops import elementwise as ops
 from ge2.ops.reduce import ArgMax, ArgMin, ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceSum
 from ge2.ops.shape import StopGradient
 
-UNSET: Any = np._NoValue  # type: ignore[attr-defined]
+UNSET: Any = np._NoValue
 UINT64, INT64 = np.dtype(np.uint64), np.dtype(np.int64)
 
 
@@ -81,7 +92,12 @@ def accumulate(name: str, op: Callable[..., Any], merge: Any, unit: int) -> Call
 
 def extreme(name: str, op: Callable[..., Any], merge: Any) -> Callable[..., Any]:
     def function(
-        a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, initial: Any = UNSET, where: Any = True
+        a: Any,
+        axis: Axes = None,
+        out: Any = None,
+        keepdims: Any = False,
+        initial: Any = UNSET,
+        where: Any = True,
     ) -> Any:
         no_out(name, out)
         x = array(a)
@@ -100,14 +116,16 @@ def extreme(name: str, op: Callable[..., Any], merge: Any) -> Callable[..., Any]
         return finish(y, t.shape, axes, keepdims)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"The {name[-3:]}imum over the given axes, NaN where one is among them, as `numpy.{name}`."
+    function.__doc__ = (
+        f"The {name[-3:]}imum over the given axes, NaN where one is among them, as `numpy.{name}`."
+    )
     return function
 
 
 def _extreme_of_nothing(name: str, x: Any, axes: Dims, first: Any, keepdims: Any) -> Any:
     shape = type_of(x).shape
     left = tuple([n for i, n in enumerate(shape) if i not in axes])
-    if first is None and math.prod(left):
+    if first is None and 0 not in left:
         what = f"zero-size array to reduction operation {name}imum which has no identity: {type_of(x)} over axes {axes}"
         raise ShapeError(what, where=here(), fix="initial=")
     y = broadcast(first if first is not None else type_of(x).dtype.type(0), left)
@@ -115,7 +133,9 @@ def _extreme_of_nothing(name: str, x: Any, axes: Dims, first: Any, keepdims: Any
 
 
 def truth_of(name: str, op: Callable[..., Any], unit: bool) -> Callable[..., Any]:
-    def function(a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, *, where: Any = True) -> Any:
+    def function(
+        a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, *, where: Any = True
+    ) -> Any:
         no_out(name, out)
         x = e.truth(array(a))
         shape = type_of(x).shape
@@ -159,7 +179,11 @@ def arg_extreme(name: str, op: Callable[..., Any]) -> Callable[..., Any]:
         x = reshape(x, (math.prod(shape),)) if axis is None else x
         at = 0 if axis is None else axes[0]
         if type_of(x).shape[at] == 0:
-            raise ShapeError(f"attempt to get {name} of an empty sequence: {type_of(x)}", where=here(), fix="a test of x.size")
+            raise ShapeError(
+                f"attempt to get {name} of an empty sequence: {type_of(x)}",
+                where=here(),
+                fix="a test of x.size",
+            )
         return finish(op(at)(x), shape, axes, keepdims)
 
     function.__name__ = function.__qualname__ = name
@@ -192,7 +216,9 @@ def moment_dtypes(dtype: np.dtype, asked: Any) -> tuple[np.dtype, np.dtype]:
     return (FLOAT32 if dtype in HALF else dtype), dtype
 
 
-def mean(a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True) -> Any:
+def mean(
+    a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True
+) -> Any:
     """The arithmetic mean, as `numpy.mean`: float64 for integers, half types computed in float32.
 
     >>> mean([[1, 2], [3, 4]], axis=0)
@@ -226,14 +252,20 @@ def var(
     axes = all_axes(axis, len(shape), x)
     ddof = correction if correction is not UNSET else ddof
     x = cast(x, work)
-    centre = array(mean) if is_set(mean) else divided(sum(x, axes, keepdims=True, where=where), count(x, axes, where, True))
+    centre = (
+        array(mean)
+        if is_set(mean)
+        else divided(sum(x, axes, keepdims=True, where=where), count(x, axes, where, True))
+    )
     apart = e.subtract(x, centre)
     squares = ops.SQUARE(apart)
     if type_of(apart).dtype in COMPLEX:
         squares = e.add(ops.SQUARE(ops.REAL_PART(apart)), ops.SQUARE(ops.IMAG(apart)))
     total = sum(squares, axes, keepdims=keepdims, where=where)
     number = count(x, axes, where, is_set(keepdims) and bool(keepdims))
-    left = builtins.max(number - ddof, 0) if isinstance(number, int) else e.maximum(e.subtract(number, ddof), 0)
+    left = (
+        builtins.max(number - ddof, 0) if isinstance(number, int) else e.maximum(e.subtract(number, ddof), 0)
+    )
     y = divided(total, left) if not isinstance(left, float) else e.divide(total, left)
     return cast(y, own) if own not in COMPLEX else y
 
@@ -246,11 +278,15 @@ def std(
     no_out("std", out)
     x = array(a)
     work, own = moment_dtypes(type_of(x).dtype, dtype)
-    y = e.sqrt(var(cast(x, work), axis, work, None, ddof, keepdims, where=where, mean=mean, correction=correction))
+    y = e.sqrt(
+        var(cast(x, work), axis, work, None, ddof, keepdims, where=where, mean=mean, correction=correction)
+    )
     return cast(y, own) if own not in COMPLEX else y
 
 
-def average(a: Any, axis: Axes = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False) -> Any:
+def average(
+    a: Any, axis: Axes = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False
+) -> Any:
     """The weighted mean, as `numpy.average`; with `returned` also the sum of the weights."""
     x = array(a)
     if weights is None:
@@ -258,7 +294,7 @@ def average(a: Any, axis: Axes = None, weights: Any = None, returned: bool = Fal
         number = count(x, all_axes(axis, type_of(x).ndim, x), True)
         return (y, broadcast(type_of(y).dtype.type(number), type_of(y).shape)) if returned else y
     w = weights_like(x, array(weights), axis)
-    dtype = e.resolve(np.multiply, (type_of(x).dtype, type_of(w).dtype))[-1]
+    dtype = resolve(np.multiply, (type_of(x).dtype, type_of(w).dtype))[-1]
     dtype = dtype if dtype in INEXACT else FLOAT64
     total = sum(w, axis, dtype, keepdims=keepdims)
     y = e.divide(sum(e.multiply(x, cast(w, dtype)), axis, dtype, keepdims=keepdims), total)
@@ -296,7 +332,9 @@ def logsumexp(a: Any, axis: Axes = None, b: Any = None, keepdims: bool = False) 
     empty = e.equal(total, 0)
     safe = choose_by(empty, type_of(total).dtype.type(1), total)
     y = choose_by(empty, type_of(total).dtype.type(-np.inf), e.add(e.log(safe), high))
-    left = with_ones(t.shape, axes) if keepdims else tuple([n for i, n in enumerate(t.shape) if i not in axes])
+    left = (
+        with_ones(t.shape, axes) if keepdims else tuple([n for i, n in enumerate(t.shape) if i not in axes])
+    )
     return reshape(y, left)
 
 
@@ -311,7 +349,9 @@ def without_nan(function: Callable[..., Any], unit: float) -> Callable[..., Any]
         return function(x, axis, *args, **more)
 
     nan_function.__name__ = nan_function.__qualname__ = f"nan{function.__name__}"
-    nan_function.__doc__ = f"`{function.__name__}` of the elements that are not NaN, as `numpy.nan{function.__name__}`."
+    nan_function.__doc__ = (
+        f"`{function.__name__}` of the elements that are not NaN, as `numpy.nan{function.__name__}`."
+    )
     return nan_function
 
 
@@ -335,19 +375,37 @@ def nan_extreme(function: Callable[..., Any], name: str, unit: float) -> Callabl
 nanmax, nanmin = nan_extreme(max, "nanmax", -np.inf), nan_extreme(min, "nanmin", np.inf)
 
 
-def nanmean(a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True) -> Any:
+def nanmean(
+    a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True
+) -> Any:
     """The mean of the elements that are not NaN; NaN, without a warning, where all are, as `numpy.nanmean`."""
     x = array(a)
     return mean(x, axis, dtype, out, keepdims, where=_numbers(x, where))
 
 
-def nanvar(a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, **more: Any) -> Any:
+def nanvar(
+    a: Any,
+    axis: Axes = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: Any = 0,
+    keepdims: Any = False,
+    **more: Any,
+) -> Any:
     """The variance of the elements that are not NaN, as `numpy.nanvar`."""
     x = array(a)
     return var(x, axis, dtype, out, ddof, keepdims, where=_numbers(x, more.pop("where", True)), **more)
 
 
-def nanstd(a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, **more: Any) -> Any:
+def nanstd(
+    a: Any,
+    axis: Axes = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: Any = 0,
+    keepdims: Any = False,
+    **more: Any,
+) -> Any:
     """The standard deviation of the elements that are not NaN, as `numpy.nanstd`."""
     x = array(a)
     return std(x, axis, dtype, out, ddof, keepdims, where=_numbers(x, more.pop("where", True)), **more)
@@ -357,4 +415,3 @@ def _numbers(x: Any, where: Any) -> Any:
     if type_of(x).dtype not in INEXACT:
         return where
     return e.logical_and(e.logical_not(e.isnan(x)), True if where is UNSET else where)
-

@@ -6,9 +6,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-
 from ge2.base.dtypes import BOOL, INEXACT
-from ge2.base.errors import InputError, ShapeError
+from ge2.base.errors import ArgumentError, InputError, ShapeError
 from ge2.base.source import here
 from ge2.ir import type_of
 from ge2.numpy import elementwise as e
@@ -16,7 +15,7 @@ from ge2.numpy.composite import choose_by, no_out
 from ge2.numpy.promotion import array, as_dtype, broadcast, cast, one_axis, reshape
 from ge2.numpy.reductions import UNSET, wide
 from ge2.numpy.reductions import sum as total
-from ge2.numpy.shape import concatenate, part, ravel
+from ge2.numpy.shapes import concatenate, part, ravel
 from ge2.ops import elementwise as ops
 from ge2.ops.scan import CumMax, CumMin, CumProd, CumSum
 
@@ -61,22 +60,30 @@ def _extreme(op: Function, a: Any, axis: int | None, dtype: Any) -> Any:
 
 
 def accumulating(f: Function) -> Function:
-    """`ufunc.accumulate`: along the first axis unless told otherwise, in the dtype of the array."""
+    """`ufunc.accumulate`: along the first axis unless told otherwise."""
 
     def accumulate(a: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
-        x = array(a)
-        own = type_of(x).dtype
-        return f(x, axis, (wide(own) if own == BOOL else own) if dtype is None else dtype, out)
+        return f(array(a), axis, dtype, out)
 
     return accumulate
 
 
 def cumulative(name: str, f: Function, unit: int) -> Function:
-    def function(x: Any, /, *, axis: int | None = None, dtype: Any = None, out: Any = None, include_initial: bool = False) -> Any:
+    def function(
+        x: Any,
+        /,
+        *,
+        axis: int | None = None,
+        dtype: Any = None,
+        out: Any = None,
+        include_initial: bool = False,
+    ) -> Any:
         x = array(x)
         ndim = type_of(x).ndim
         if axis is None and ndim > 1:
-            what = f"For arrays which have more than one dimension ``axis`` argument is required: {type_of(x)}"
+            what = (
+                f"For arrays which have more than one dimension ``axis`` argument is required: {type_of(x)}"
+            )
             raise ShapeError(what, where=here(), fix="axis=0")
         axis = one_axis(0 if axis is None else axis, ndim or 1, x)
         y = f(x, axis, dtype, out)
@@ -122,7 +129,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = UNSET, append: Any =
     x = array(a)
     n = operator.index(n)
     if n < 0:
-        raise InputError(f"order must be non-negative but got {n}", where=here())
+        raise ArgumentError(f"order must be non-negative but got {n}", where=here())
     if n == 0:
         return x
     axis = one_axis(axis, type_of(x).ndim, x)
@@ -188,5 +195,3 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 6.28318
     first = part(x, axis, 0, min(1, type_of(x).shape[axis]))
     rest = part(x, axis, min(1, type_of(x).shape[axis]), type_of(x).shape[axis])
     return concatenate([cast(first, dtype), e.add(rest, cumsum(correction, axis))], axis)
-
-

@@ -9,14 +9,12 @@ import numpy as np
 
 from ge2.base.errors import NoRuleError
 from ge2.base.source import here
+from ge2.ir import type_of
 from ge2.numpy import linalg, reductions, scans
 from ge2.numpy.elementwise import UFUNCS
-from ge2.numpy.promotion import Axes, array, reshape, type_of
+from ge2.numpy.promotion import Axes, array, reshape
 
 Function = Callable[..., Any]
-
-# Names under which NumPy keeps a function of its own beside the one that it is another name of.
-ALIASES = {"amax": "max", "amin": "min", "around": "round", "concat": "concatenate", "permute_dims": "transpose"}
 
 
 def functions(namespace: Mapping[str, Any], names: Iterable[str]) -> dict[Function, Function]:
@@ -79,6 +77,12 @@ def ufunc_method(ufunc: np.ufunc, method: str) -> Function:
     found = METHODS.get((ufunc, method))
     if found is not None:
         return found
-    fixes = {"at": "x[i] += y for distinct i", "reduceat": "a reduction of each slice", "reduce": "np.add.reduce and its like"}
+    fixes = {
+        "at": "x[i] += y for distinct i",
+        "reduceat": "a reduction of each slice",
+        "reduce": "np.add.reduce and its like",
+    }
     name = f"numpy.{ufunc.__name__}.{method}"
-    raise NoRuleError(f"{name} is not among the functions that ge2 traces", where=here(), fix=fixes.get(method, "np.cumsum"))
+    raise NoRuleError(
+        f"{name} is not among the functions that ge2 traces", where=here(), fix=fixes.get(method, "np.cumsum")
+    )

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from ge2.ir import Op
+from ge2.ops.control import CONTROL as CONTROL
 from ge2.ops.control import Call as Call
 from ge2.ops.control import CallSaving as CallSaving
 from ge2.ops.control import Checkpoint as Checkpoint
@@ -67,10 +68,6 @@ CLASSES: tuple[type[Op], ...] = (
     BroadcastInDim, Transpose, Reshape, Slice, Rev, Pad, Concatenate, Iota, StopGradient, Barrier,
     DotGeneral, Gather, ScatterAdd, Scatter, UpdateSlice,
     CumSum, CumProd, CumMax, CumMin, Sort, ArgSort, SearchSorted, RandomBits, RandomFold,
-)
-CONTROL: tuple[type[Op], ...] = (
-    Call, CallSaving, Checkpoint, CheckpointSaving, Cond, CondSaving,
-    CustomVjp, CustomVjpSaving, CustomJvp, CustomJvpSaving,
 )
 # fmt: on
 

@@ -8,9 +8,11 @@ from typing import Any, final
 
 
 from ge2.base.dtypes import BOOL, INEXACT, INTEGERS
-from ge2.base.errors import NoRuleError, TypeRuleError
+from ge2.base.errors import GradientError, NoRuleError, TypeRuleError
 from ge2.ir import ArrayType, Atom, Axis, Batched, Cotangents, Derive, Eqn, Flags, Graph, GraphOp, Literal, Op, Value, Var
-from ge2.ops.elementwise import WHERE
+from ge2.ir import rename, without_dead_code
+from ge2.ops.elementwise import WHERE, ConvertElementType
+from ge2.ops.reduce import ReduceSum
 from ge2.ops.shape import Barrier, BroadcastInDim
 
 Types = tuple[ArrayType, ...]
@@ -170,15 +172,11 @@ def whole(forward: Graph, backward: Graph, residuals: int) -> Graph:
     """Forward and backward as one graph of (inputs, cotangents) to cotangents."""
     kept = forward.outputs[len(forward.outputs) - residuals :]
     renamed = dict(zip(backward.inputs, kept, strict=False))
-    eqns = [Eqn(e.op, tuple(_at(renamed, a) for a in e.inputs), e.outs, e.source) for e in backward.eqns]
+    eqns = [Eqn(e.op, rename(renamed, e.inputs), e.outs, e.source) for e in backward.eqns]
     made = {v for e in forward.eqns for v in e.outs}
     eqns = [e for e in eqns if made.isdisjoint(e.outs)]  # constants that both halves make
-    outputs = tuple(_at(renamed, a) for a in backward.outputs)
+    outputs = rename(renamed, backward.outputs)
     return Graph((*forward.inputs, *backward.inputs[residuals:]), (*forward.eqns, *eqns), outputs)
-
-
-def _at(names: dict[Var, Atom], atom: Atom) -> Atom:
-    return names.get(atom, atom) if isinstance(atom, Var) else atom
 
 
 @final
@@ -229,11 +227,11 @@ class Cond(GraphOp):
             raise TypeRuleError(f"cond is decided by a bool or integer scalar; got {types[0]}")
         for branch in self.branches:
             matches(self, branch, types[1:])
-        outputs = {tuple(t.with_shape(t.shape) for t in types_of(b.outputs)) for b in self.branches}
-        if len(outputs) != 1:
+        outputs = [types_of(b.outputs) for b in self.branches]
+        if any(o != outputs[0] for o in outputs):
             listed = " and ".join(f"({', '.join(map(str, o))})" for o in outputs)
             raise TypeRuleError(f"the branches of a cond return different types: {listed}")
-        return outputs.pop()
+        return outputs[0]
 
     def reference(self, *arrays: Any) -> Any:
         index = min(max(int(arrays[0]), 0), len(self.branches) - 1)
@@ -252,9 +250,12 @@ class Cond(GraphOp):
 
     def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
         batched, operands = tuple(a is not None for a in axes[1:]), to_front(xs, axes)
-        found = [derive.batch(b, batched, size)[1] for b in self.branches]
-        some = tuple(any(flags) or axes[0] is not None for flags in zip(*found, strict=True))
-        branches = tuple(derive.batch(b, batched, size, some)[0] for b in self.branches)
+        found = [derive.batch(b, batched, size) for b in self.branches]
+        some = tuple(any(f) or axes[0] is not None for f in zip(*(flags for _, flags in found), strict=True))
+        branches = tuple(
+            g if flags == some else derive.batch(b, batched, size, some)[0]
+            for b, (g, flags) in zip(self.branches, found, strict=True)
+        )
         if axes[0] is None:
             return Cond(branches)(*operands), axes_of(some)
         return chosen(operands[0], [Call(b, "branch")(*operands[1:]) for b in branches]), axes_of(some)
@@ -270,7 +271,9 @@ def chosen(index: Value, results: Sequence[Sequence[Value]]) -> list[Value]:
     return ys
 
 
-def joined_halves(halves: Sequence[tuple[Graph, Graph, int]], outputs: int) -> tuple[tuple[Graph, ...], tuple[Graph, ...], int]:
+def joined_halves(
+    halves: Sequence[tuple[Graph, Graph, int]], outputs: int
+) -> tuple[tuple[Graph, ...], tuple[Graph, ...], int]:
     """The branches' forward graphs, each yielding the residuals of all (zeros for the others'), and their backward graphs."""
     kinds = [types_of(b.inputs[:n]) for _, b, n in halves]
     forward, backward = [], []
@@ -285,10 +288,9 @@ def joined_halves(halves: Sequence[tuple[Graph, Graph, int]], outputs: int) -> t
 
 
 def zero_equation(type: ArrayType) -> Eqn:
-
-
-    plain = type.with_shape(type.shape)
-    return Eqn(BroadcastInDim(type.shape, ()), (Literal.of(type.dtype.type(0)),), (Var(plain),))
+    zero = (Literal.of(type.dtype.type(0)),)
+    op: Op = ConvertElementType(type.dtype, weak=True) if type.weak else BroadcastInDim(type.shape, ())
+    return Eqn(op, zero, (Var(type),))
 
 
 @final
@@ -328,7 +330,10 @@ class CondSaving(GraphOp):
 @final
 @dataclass(frozen=True, slots=True)
 class CustomVjp(GraphOp):
-    """A call with a reverse derivative of its own: `forward` also yields residuals, which `backward` reads."""
+    """A call with a reverse derivative of its own: `forward` also yields residuals, which `backward` reads.
+
+    The `consts` of `jaxpr` are values that the function read from around it; the rule is silent of them.
+    """
 
     jaxpr: Graph
     forward: Graph
@@ -347,27 +352,42 @@ class CustomVjp(GraphOp):
         return tuple(self.jaxpr(*arrays))
 
     def saving(self, wanted: Flags, derive: Derive) -> Op:
+        refuse_captured(self, wanted)
         return CustomVjpSaving(self.forward, self.backward, self.residuals)
 
     def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
         raise NoRuleError("a function with a custom_vjp has no forward derivative", fix="ge2.custom_jvp, which gives both modes")
 
     def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
-        """Residuals and cotangents of inputs that are shared get the axis too; a sum takes it off again."""
-        batched = tuple(a is not None for a in axes)
-        flags = derive.batch(self.jaxpr, batched, size)[1]
-        graph, _ = derive.batch(self.jaxpr, batched, size, (True,) * len(flags))
-        forward, _ = derive.batch(self.forward, batched, size, (True,) * len(self.forward.outputs))
-        every = (True,) * len(self.backward.inputs)
-        backward, _ = derive.batch(self.backward, every, size, (True,) * len(self.backward.outputs))
-        over = CustomVjp(graph, forward, summed(backward, batched, self.jaxpr), self.residuals)
-        return over(*to_front(xs, axes)), [0] * len(flags)
+        """Cotangents of inputs that are shared get the axis too; a sum takes it off again."""
+        batched, results = tuple(a is not None for a in axes), len(self.jaxpr.outputs)
+        every = (True,) * results
+        graph, _ = derive.batch(self.jaxpr, batched, size, every)
+        forward, flags = derive.batch(self.forward, batched, size, every + (False,) * self.residuals)
+        given = len(self.backward.inputs) - self.residuals
+        moved = flags[results:] + (True,) * given
+        backward, _ = derive.batch(self.backward, moved, size, (True,) * len(self.backward.outputs))
+        backward = summed(backward, batched, self.jaxpr)
+        over = CustomVjp(with_consts(graph, self.jaxpr.consts), forward, backward, self.residuals)
+        return over(*to_front(xs, axes)), [0] * results
+
+
+def with_consts(graph: Graph, consts: int) -> Graph:
+    """The graph, its first inputs marked as captured."""
+    return Graph(graph.inputs, graph.eqns, graph.outputs, consts)
+
+
+def refuse_captured(op: CustomVjp | CustomJvp, wanted: Flags) -> None:
+    """The rule of a function says nothing of what the function captured, so a derivative by that is unknown."""
+    if any(wanted[: op.jaxpr.consts]):
+        at = next(i for i, w in enumerate(wanted) if w)
+        rule = op.name.removesuffix("_call")
+        what = f"a derivative flows through a value ({op.jaxpr.inputs[at].type}) that a function with a {rule} reads from around it"
+        raise GradientError(what, fix="pass it as an argument of the function, or use ge2.stop_gradient of it")
 
 
 def summed(backward: Graph, batched: Flags, graph: Graph) -> Graph:
     """The batched backward graph, its cotangents of shared inputs summed over the batch."""
-    from ge2.ops.reduce import ReduceSum
-
     eqns, outputs = list(backward.eqns), []
     inexact = [(b, v) for b, v in zip(batched, graph.inputs, strict=True) if v.type.dtype in INEXACT]
     for (has_axis, v), ct in zip(inexact, backward.outputs, strict=True):
@@ -433,11 +453,13 @@ class CustomJvp(GraphOp):
         return tuple(self.jaxpr(*arrays))
 
     def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
+        refuse_captured(self, tuple(t is not None for t in ts))
         tangents = [x.zeros() if t is None else t for t, x in zip(ts, xs, strict=True) if x.type.dtype in INEXACT]
         return with_tangents(Call(self.rule, "custom_jvp")(*xs, *tangents), self.jaxpr.outputs)
 
     def saving(self, wanted: Flags, derive: Derive) -> Op:
         """The rule is linear in its tangents: its transpose is the reverse derivative."""
+        refuse_captured(self, wanted)
         n, outputs = len(self.jaxpr.inputs), len(self.jaxpr.outputs)
         flags = iter(self.rule.inputs[n:])
         seeds = [next(flags) if v.type.dtype in INEXACT else None for v in self.jaxpr.inputs]
@@ -448,19 +470,18 @@ class CustomJvp(GraphOp):
         joint = whole(forward, backward, count)
         zeros = [zero_equation(v.type) for v in self.rule.inputs[n:]]
         names: dict[Var, Atom] = dict(zip(joint.inputs[n:], (e.outs[0] for e in zeros), strict=False))
-        eqns = [Eqn(e.op, tuple(_at(names, a) for a in e.inputs), e.outs, e.source) for e in joint.eqns]
+        eqns = [Eqn(e.op, rename(names, e.inputs), e.outs, e.source) for e in joint.eqns]
         inputs = (*joint.inputs[:n], *joint.inputs[len(self.rule.inputs) :])
-        reverse = Graph(inputs, (*zeros, *eqns), tuple(_at(names, a) for a in joint.outputs))
-        return CustomJvpSaving(self.jaxpr, self.rule, reverse, chosen)
+        reverse = Graph(inputs, (*zeros, *eqns), rename(names, joint.outputs))
+        return CustomJvpSaving(self.jaxpr, self.rule, without_dead_code(reverse), chosen)
 
     def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
         batched = tuple(a is not None for a in axes)
-        flags = derive.batch(self.jaxpr, batched, size)[1]
-        every = (True,) * len(flags)
+        every = (True,) * len(self.jaxpr.outputs)
         graph, _ = derive.batch(self.jaxpr, batched, size, every)
         moved = tuple(b for b, v in zip(batched, self.jaxpr.inputs, strict=True) if v.type.dtype in INEXACT)
         rule, _ = derive.batch(self.rule, (*batched, *moved), size, (True,) * len(self.rule.outputs))
-        return CustomJvp(graph, rule)(*to_front(xs, axes)), [0] * len(flags)
+        return CustomJvp(with_consts(graph, self.jaxpr.consts), rule)(*to_front(xs, axes)), [0] * len(every)
 
 
 @final

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from string import ascii_letters
 from typing import Any, final
@@ -42,15 +42,15 @@ class DotGeneral(Op):
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         a, b = types
         if a.dtype != b.dtype:
-            raise TypeRuleError(f"dot_general takes arrays of one dtype; got {a}, {b}", fix="np.matmul, which promotes")
+            what = f"dot_general takes arrays of one dtype; got {a}, {b}"
+            raise TypeRuleError(what, fix="np.matmul, which promotes")
         if self.precision not in PRECISIONS:
             raise TypeRuleError(f"precision is one of {PRECISIONS}; got {self.precision!r}")
         for role, (of_a, of_b) in (("contract", self.contract), ("beside", self.beside)):
             left, right = [a.shape[i] for i in of_a], [b.shape[i] for i in of_b]
             if left != right:
-                raise ShapeError(
-                    f"dot_general: {role} axes {of_a} of {a} have sizes {left}, but axes {of_b} of {b} have {right}"
-                )
+                what = f"dot_general: {role} axes {of_a} of {a} have sizes {left}"
+                raise ShapeError(f"{what}, but axes {of_b} of {b} have {right}")
         free_a, free_b = self.free(a, b)
         batch = (a.shape[i] for i in self.beside[0])
         shape = (*batch, *(a.shape[i] for i in free_a), *(b.shape[i] for i in free_b))
@@ -67,23 +67,20 @@ class DotGeneral(Op):
     def matrices(self, a: Any, b: Any) -> tuple[Any, Any, Dims]:
         """As [batch, m, k] and [batch, k, n], and the shape of their product."""
         free_a, free_b = self.free(a, b)
-        size = lambda x, axes: math.prod(x.shape[i] for i in axes)  # noqa: E731
-        m, n, k = size(a, free_a), size(b, free_b), size(a, self.contract[0])
-        batch = (size(a, self.beside[0]),) if self.beside[0] else ()
+        beside, rows, columns = sizes(a, self.beside[0]), sizes(a, free_a), sizes(b, free_b)
+        m, n, k = math.prod(rows), math.prod(columns), math.prod(sizes(a, self.contract[0]))
+        batch = (math.prod(beside),) if beside else ()
         left = np.transpose(a, (*self.beside[0], *free_a, *self.contract[0])).reshape((*batch, m, k))
         right = np.transpose(b, (*self.beside[1], *self.contract[1], *free_b)).reshape((*batch, k, n))
-        shape = (*(a.shape[i] for i in self.beside[0]), *(a.shape[i] for i in free_a), *(b.shape[i] for i in free_b))
-        return left, right, shape
+        return left, right, (*beside, *rows, *columns)
 
     def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
         (ct,), (a, b) = cts, xs
         assert ct is not None
         names_a, names_b, names_y = self.spell(a, b)
-        product = lambda n1, n2, ny, x, y, like: self.einsum(  # noqa: E731
-            n1, n2, ny, x, y.cast(x.dtype), like.dtype
-        )
-        ct_a = product(names_y, names_b, names_a, ct, b, a) if wanted[0] else None
-        return [ct_a, product(names_y, names_a, names_b, ct, a, b) if wanted[1] else None]
+        ct_a = self.einsum(names_y, names_b, names_a, ct, b.cast(ct.dtype), a.dtype) if wanted[0] else None
+        ct_b = self.einsum(names_y, names_a, names_b, ct, a.cast(ct.dtype), b.dtype) if wanted[1] else None
+        return [ct_a, ct_b]
 
     def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
         (ta, tb), (a, b) = ts, xs
@@ -101,9 +98,8 @@ class DotGeneral(Op):
         return (y,), (0,)
 
     def free(self, a: Any, b: Any) -> tuple[Dims, Dims]:
-        taken = [set(c) | set(n) for c, n in zip(self.contract, self.beside, strict=True)]
-        free_a, free_b = (tuple(i for i in range(x.ndim) if i not in t) for x, t in zip((a, b), taken, strict=True))
-        return free_a, free_b
+        free_a = tuple(i for i in range(a.ndim) if i not in self.contract[0] + self.beside[0])
+        return free_a, tuple(i for i in range(b.ndim) if i not in self.contract[1] + self.beside[1])
 
     def spell(self, a: Any, b: Any, axes: Sequence[Axis] = (None, None)) -> tuple[str, str, str]:
         """The operation in the letters of einsum, its own batch axis left out."""
@@ -117,13 +113,22 @@ class DotGeneral(Op):
         own = [n for n in (*names_a, *names_b) if n not in gone and n not in shared]
         return "".join(names_a), "".join(names_b), "".join((*shared, *own))
 
-    def einsum(self, names_a: str, names_b: str, names_y: str, a: Value, b: Value, out: np.dtype | None) -> Value:
+    def einsum(
+        self, names_a: str, names_b: str, names_y: str, a: Value, b: Value, out: np.dtype | None
+    ) -> Value:
         """The product in which letters shared by both inputs are batched if kept, else summed over."""
         shared = [n for n in names_a if n in names_b]
         batch = [n for n in shared if n in names_y]
         contract = [n for n in shared if n not in names_y]
-        at = lambda names, letters: tuple(names.index(n) for n in letters)  # noqa: E731
-        pairs = (at(names_a, contract), at(names_b, contract)), (at(names_a, batch), at(names_b, batch))
+        pairs = [(places(names_a, letters), places(names_b, letters)) for letters in (contract, batch)]
         y = a.dot(b, *pairs, precision=self.precision, out=None if out == a.dtype else out)
         got = [*batch, *(n for n in (*names_a, *names_b) if n not in shared)]
-        return y.reorder(tuple(got.index(n) for n in names_y))
+        return y.reorder(places(got, names_y))
+
+
+def sizes(x: Any, axes: Dims) -> Dims:
+    return tuple(x.shape[i] for i in axes)
+
+
+def places(names: Sequence[str], letters: Iterable[str]) -> Dims:
+    return tuple(names.index(n) for n in letters)

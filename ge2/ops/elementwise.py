@@ -20,7 +20,7 @@ KINDS = {"b": "bool", "i": "integer", "f": "float", "c": "complex"}
 
 @dataclass(frozen=True, slots=True)
 class Pointwise(Lowering):
-    """One expression per element in the typed functions of `templates/*/include`; `{0}`, `{1}`, ... are the inputs."""
+    """One expression per element, in functions of `templates/*/include`; `{0}`, ... are the inputs."""
 
     expression: str
 
@@ -60,11 +60,9 @@ class Pointlike(Op):
         return shape
 
     def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
-        shape = max((x.shape if a is None else x.shape[:a] + x.shape[a + 1 :] for x, a in zip(xs, axes, strict=True)), key=len)
-        if all(a is None or (a == 0 and x.ndim == len(shape) + 1) for x, a in zip(xs, axes, strict=True)):
-            if all(a == 0 or not x.ndim for x, a in zip(xs, axes, strict=True)):
-                return (self(*xs),), (0,)  # nothing to move: the common case
-        return (self(*(stretch(x, a, (size, *shape)) for x, a in zip(xs, axes, strict=True))),), (0,)
+        pairs = list(zip(xs, axes, strict=True))
+        shape = max((x.shape if a is None else x.shape[:a] + x.shape[a + 1 :] for x, a in pairs), key=len)
+        return (self(*(stretch(x, a, (size, *shape)) for x, a in pairs)),), (0,)
 
 
 def stretch(x: Value, axis: Axis, shape: Dims) -> Value:
@@ -110,6 +108,7 @@ class Elementwise(Pointlike):
     result: Callable[[np.dtype], np.dtype] = field(compare=False, repr=False, default=same)
     push: Callable[..., Value] | None = field(compare=False, repr=False, default=None)
     pull: Callable[..., Cotangents] | None = field(compare=False, repr=False, default=None)
+    through_float32: bool = field(compare=False, repr=False, default=True)  # for `dtypes.EXTENDED`
 
     def params(self) -> dict[str, Any]:
         return {}
@@ -127,10 +126,11 @@ class Elementwise(Pointlike):
 
     def refuse(self, wanted: str, types: Sequence[ArrayType]) -> TypeRuleError:
         listed = ", ".join(map(str, types))
-        return TypeRuleError(f"{self.name} takes {wanted}; got {listed}", fix="the function of ge2.numpy, which promotes, or x.astype")
+        what = f"{self.name} takes {wanted}; got {listed}"
+        return TypeRuleError(what, fix="the function of ge2.numpy, which promotes, or x.astype")
 
     def reference(self, *arrays: Any) -> Any:
-        return in_float32(self.ufunc)(*arrays)
+        return (in_float32(self.ufunc) if self.through_float32 else self.ufunc)(*arrays)
 
     def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
         (ct,), (y,) = cts, ys
@@ -162,7 +162,6 @@ def scaled(ct: Value | None, by: Value | Number) -> Value:
     return ct * by
 
 
-# fmt: off
 Numpy = Callable[..., Any]
 
 
@@ -170,7 +169,9 @@ def unary(name: str, f: Numpy, takes: str, c: str, d: Partial | None, **more: An
     return Elementwise(name, f, takes, Pointwise(c), (d,), **more)
 
 
-def binary(name: str, f: Numpy, takes: str, c: str, da: Partial | None, db: Partial | None, **more: Any) -> Elementwise:
+def binary(
+    name: str, f: Numpy, takes: str, c: str, da: Partial | None, db: Partial | None, **more: Any
+) -> Elementwise:
     return Elementwise(name, f, takes, Pointwise(c), (da, db), **more)
 
 
@@ -182,47 +183,92 @@ def relation(name: str, f: Numpy, takes: str, c: str) -> Elementwise:
     return Elementwise(name, f, takes, Pointwise(c), (None, None), boolean)
 
 
+def first_wins(y: Value, a: Value, b: Value) -> Value:
+    """The derivative of max or min by the first operand: 1 where it wins, 1/2 where both do."""
+    won = a.same(y).select(y.ones(), y.zeros())
+    return a.same(b).select(y.ones() * 0.5, won)
+
+
+def second_wins(y: Value, a: Value, b: Value) -> Value:
+    return first_wins(y, b, a)
+
+
+def below(x: Value, y: Value) -> Value:
+    """x - y for x <= y, and 0 where both are the same infinity."""
+    return x.same(y).select(y.zeros(), x - y)
+
+
+def turned(y: Value, t: Value, x: Value) -> Value:
+    """i y Im(t) / |x|: how the sign of a complex number turns; that of a real number does not change."""
+    if x.dtype not in COMPLEX:
+        return t.zeros()
+    size: Value = ABS(x)
+    by: Value = IMAG(t) / size.same(0.0).select(size.ones(), size)
+    around: Value = COMPLEX_OF(by.zeros(), by)
+    return y * around
+
+
+# named by derivatives above their own line
+SQUARE: Elementwise
+COS: Elementwise
+COSH: Elementwise
+EXPONENT: Elementwise
+POW: Elementwise
+ABS: Elementwise
+REAL_PART: Elementwise
+IMAG: Elementwise
+CONJ: Elementwise
+COMPLEX_OF: Complex
+LDEXP: Ldexp
+
+# fmt: off
 LN2, LN10 = math.log(2.0), math.log(10.0)
 ALL_KINDS, NUMERIC, REAL = "bifc", "ifc", "bif"
 
-NEG        = unary("neg",        np.negative,   NUMERIC, "ge2_neg({0})",        lambda y, x: -1.0)
-POSITIVE   = unary("positive",   np.positive,   NUMERIC, "{0}",                 lambda y, x: 1.0)
-SIGN       = unary("sign",       np.sign,       NUMERIC, "ge2_sign({0})",       None)
-EXP        = unary("exp",        np.exp,        "fc", "ge2_exp({0})",           lambda y, x: y)
-EXP2       = unary("exp2",       np.exp2,       "fc", "ge2_exp2({0})",          lambda y, x: y * LN2)
-EXPM1      = unary("expm1",      np.expm1,      "fc", "ge2_expm1({0})",         lambda y, x: y + 1.0)
-LOG        = unary("log",        np.log,        "fc", "ge2_log({0})",           lambda y, x: 1.0 / x)
-LOG2       = unary("log2",       np.log2,       "fc", "ge2_log2({0})",          lambda y, x: 1.0 / (x * LN2))
-LOG10      = unary("log10",      np.log10,      "fc", "ge2_log10({0})",         lambda y, x: 1.0 / (x * LN10))
-LOG1P      = unary("log1p",      np.log1p,      "fc", "ge2_log1p({0})",         lambda y, x: 1.0 / (x + 1.0))
-SQRT       = unary("sqrt",       np.sqrt,       "fc", "ge2_sqrt({0})",          lambda y, x: 0.5 / y)
-RSQRT      = unary("rsqrt",      lambda x: (1 / np.sqrt(x)).astype(x.dtype), "fc", "ge2_rsqrt({0})", lambda y, x: y / x * -0.5)
-CBRT       = unary("cbrt",       np.cbrt,       "f",  "ge2_cbrt({0})",          lambda y, x: 1.0 / (SQUARE(y) * 3.0))
-SQUARE     = unary("square",     np.square,     NUMERIC, "ge2_square({0})",     lambda y, x: x * 2)
+NEG        = unary("neg",        np.negative,   NUMERIC, "ge2_neg({0})", lambda y, x: -1.0)
+POSITIVE   = unary("positive",   np.positive,   NUMERIC, "{0}",         lambda y, x: 1.0)
+SIGN       = unary("sign",       np.sign,       NUMERIC, "ge2_sign({0})", None,
+                   push=lambda t, y, x: turned(y, conj(y) * t, x),
+                   pull=lambda ct, y, x: [turned(conj(y), y * ct, x)])
+EXP        = unary("exp",        np.exp,        "fc", "ge2_exp({0})",   lambda y, x: y)
+EXP2       = unary("exp2",       np.exp2,       "fc", "ge2_exp2({0})",  lambda y, x: y * LN2)
+EXPM1      = unary("expm1",      np.expm1,      "fc", "ge2_expm1({0})", lambda y, x: y + 1.0)
+LOG        = unary("log",        np.log,        "fc", "ge2_log({0})",   lambda y, x: 1.0 / x)
+LOG2       = unary("log2",       np.log2,       "fc", "ge2_log2({0})",  lambda y, x: 1.0 / (x * LN2))
+LOG10      = unary("log10",      np.log10,      "fc", "ge2_log10({0})", lambda y, x: 1.0 / (x * LN10))
+LOG1P      = unary("log1p",      np.log1p,      "fc", "ge2_log1p({0})", lambda y, x: 1.0 / (x + 1.0))
+SQRT       = unary("sqrt",       np.sqrt,       "fc", "ge2_sqrt({0})",  lambda y, x: 0.5 / y)
+RSQRT      = unary("rsqrt",      lambda x: 1 / np.sqrt(x), "fc", "ge2_rsqrt({0})", lambda y, x: y / x * -0.5)
+CBRT       = unary("cbrt",       np.cbrt,       "f",  "ge2_cbrt({0})",  lambda y, x: 1.0 / (SQUARE(y) * 3.0))
+SQUARE     = unary("square",     np.square,     NUMERIC, "ge2_square({0})", lambda y, x: x * 2)
 RECIPROCAL = unary("reciprocal", np.reciprocal, NUMERIC, "ge2_reciprocal({0})", lambda y, x: -SQUARE(y))
-SIN        = unary("sin",        np.sin,        "fc", "ge2_sin({0})",           lambda y, x: COS(x))
-COS        = unary("cos",        np.cos,        "fc", "ge2_cos({0})",           lambda y, x: -SIN(x))
-TAN        = unary("tan",        np.tan,        "fc", "ge2_tan({0})",           lambda y, x: SQUARE(y) + 1.0)
-ASIN       = unary("asin",       np.arcsin,     "fc", "ge2_asin({0})",          lambda y, x: 1.0 / SQRT(1.0 - SQUARE(x)))
-ACOS       = unary("acos",       np.arccos,     "fc", "ge2_acos({0})",          lambda y, x: -1.0 / SQRT(1.0 - SQUARE(x)))
-ATAN       = unary("atan",       np.arctan,     "fc", "ge2_atan({0})",          lambda y, x: 1.0 / (SQUARE(x) + 1.0))
-SINH       = unary("sinh",       np.sinh,       "fc", "ge2_sinh({0})",          lambda y, x: COSH(x))
-COSH       = unary("cosh",       np.cosh,       "fc", "ge2_cosh({0})",          lambda y, x: SINH(x))
-TANH       = unary("tanh",       np.tanh,       "fc", "ge2_tanh({0})",          lambda y, x: 1.0 - SQUARE(y))
-ASINH      = unary("asinh",      np.arcsinh,    "fc", "ge2_asinh({0})",         lambda y, x: 1.0 / SQRT(SQUARE(x) + 1.0))
-ACOSH      = unary("acosh",      np.arccosh,    "fc", "ge2_acosh({0})",         lambda y, x: 1.0 / (SQRT(x - 1.0) * SQRT(x + 1.0)))
-ATANH      = unary("atanh",      np.arctanh,    "fc", "ge2_atanh({0})",         lambda y, x: 1.0 / (1.0 - SQUARE(x)))
-DEGREES    = unary("degrees",    np.degrees,    "f",  "ge2_degrees({0})",       lambda y, x: 180.0 / math.pi)
-RADIANS    = unary("radians",    np.radians,    "f",  "ge2_radians({0})",       lambda y, x: math.pi / 180.0)
-FLOOR      = unary("floor",      np.floor,      REAL, "ge2_floor({0})",         None)
-CEIL       = unary("ceil",       np.ceil,       REAL, "ge2_ceil({0})",          None)
-TRUNC      = unary("trunc",      np.trunc,      REAL, "ge2_trunc({0})",         None)
-RINT       = unary("rint",       np.rint,       "fc", "ge2_rint({0})",          None)
-SPACING    = unary("spacing",    np.spacing,    "f",  "ge2_spacing({0})",       None)
-NOT        = unary("not",        np.invert,     "bi", "ge2_not({0})",           None)
-MANTISSA   = unary("frexp_mantissa", lambda x: np.frexp(x)[0], "f", "ge2_frexp_mantissa({0})", lambda y, x: LDEXP(x.ones(), -EXPONENT(x)))
-EXPONENT   = unary("frexp_exponent", lambda x: np.frexp(x)[1], "f", "ge2_frexp_exponent({0})", None, result=lambda d: np.dtype(np.int32))
-BIT_COUNT  = unary("population_count", np.bitwise_count, "i", "ge2_popcount({0})", None, result=lambda d: np.dtype(np.uint8))
+SIN        = unary("sin",        np.sin,        "fc", "ge2_sin({0})",   lambda y, x: COS(x))
+COS        = unary("cos",        np.cos,        "fc", "ge2_cos({0})",   lambda y, x: -SIN(x))
+TAN        = unary("tan",        np.tan,        "fc", "ge2_tan({0})",   lambda y, x: SQUARE(y) + 1.0)
+ASIN       = unary("asin",       np.arcsin,     "fc", "ge2_asin({0})",  lambda y, x: RSQRT(1.0 - SQUARE(x)))
+ACOS       = unary("acos",       np.arccos,     "fc", "ge2_acos({0})",  lambda y, x: -RSQRT(1.0 - SQUARE(x)))
+ATAN       = unary("atan",       np.arctan,     "fc", "ge2_atan({0})",  lambda y, x: 1.0 / (SQUARE(x) + 1.0))
+SINH       = unary("sinh",       np.sinh,       "fc", "ge2_sinh({0})",  lambda y, x: COSH(x))
+COSH       = unary("cosh",       np.cosh,       "fc", "ge2_cosh({0})",  lambda y, x: SINH(x))
+TANH       = unary("tanh",       np.tanh,       "fc", "ge2_tanh({0})",  lambda y, x: 1.0 - SQUARE(y))
+ASINH      = unary("asinh",      np.arcsinh,    "fc", "ge2_asinh({0})", lambda y, x: RSQRT(SQUARE(x) + 1.0))
+ACOSH      = unary("acosh",      np.arccosh,    "fc", "ge2_acosh({0})",
+                   lambda y, x: RSQRT(x - 1.0) * RSQRT(x + 1.0))
+ATANH      = unary("atanh",      np.arctanh,    "fc", "ge2_atanh({0})", lambda y, x: 1.0 / (1.0 - SQUARE(x)))
+DEGREES    = unary("degrees",    np.degrees,    "f",  "ge2_degrees({0})", lambda y, x: 180.0 / math.pi)
+RADIANS    = unary("radians",    np.radians,    "f",  "ge2_radians({0})", lambda y, x: math.pi / 180.0)
+FLOOR      = unary("floor",      np.floor,      REAL, "ge2_floor({0})", None)
+CEIL       = unary("ceil",       np.ceil,       REAL, "ge2_ceil({0})",  None)
+TRUNC      = unary("trunc",      np.trunc,      REAL, "ge2_trunc({0})", None)
+RINT       = unary("rint",       np.rint,       "fc", "ge2_rint({0})",  None)
+SPACING    = unary("spacing",    np.spacing,    "f",  "ge2_spacing({0})", None, through_float32=False)
+NOT        = unary("not",        np.invert,     "bi", "ge2_not({0})",   None)
+MANTISSA   = unary("frexp_mantissa", lambda x: np.frexp(x)[0], "f", "ge2_frexp_mantissa({0})",
+                   lambda y, x: LDEXP(x.ones(), -EXPONENT(x)))
+EXPONENT   = unary("frexp_exponent", lambda x: np.frexp(x)[1], "f", "ge2_frexp_exponent({0})", None,
+                   result=lambda d: np.dtype(np.int32))
+BIT_COUNT  = unary("population_count", np.bitwise_count, "i", "ge2_popcount({0})", None,
+                   result=lambda d: np.dtype(np.uint8))
 
 IS_FINITE  = test("is_finite", np.isfinite,    ALL_KINDS, "ge2_isfinite({0})")
 IS_INF     = test("is_inf",    np.isinf,       ALL_KINDS, "ge2_isinf({0})")
@@ -237,30 +283,34 @@ LE = relation("le", np.less_equal,    ALL_KINDS, "ge2_le({0}, {1})")
 GT = relation("gt", np.greater,       ALL_KINDS, "ge2_lt({1}, {0})")
 GE = relation("ge", np.greater_equal, ALL_KINDS, "ge2_le({1}, {0})")
 
-ADD  = binary("add",  np.add,          ALL_KINDS, "ge2_add({0}, {1})",  lambda y, a, b: 1.0, lambda y, a, b: 1.0)
-SUB  = binary("sub",  np.subtract,     NUMERIC,   "ge2_sub({0}, {1})",  lambda y, a, b: 1.0, lambda y, a, b: -1.0)
-MUL  = binary("mul",  np.multiply,     ALL_KINDS, "ge2_mul({0}, {1})",  lambda y, a, b: b,   lambda y, a, b: a)
-DIV  = binary("div",  np.divide,       "fc",      "ge2_div({0}, {1})",  lambda y, a, b: 1.0 / b, lambda y, a, b: -y / b)
+ADD  = binary("add",  np.add,       ALL_KINDS, "ge2_add({0}, {1})", lambda y, a, b: 1.0, lambda y, a, b: 1.0)
+SUB  = binary("sub",  np.subtract,  NUMERIC,   "ge2_sub({0}, {1})", lambda y, a, b: 1.0, lambda y, a, b: -1.0)
+MUL  = binary("mul",  np.multiply,  ALL_KINDS, "ge2_mul({0}, {1})", lambda y, a, b: b,   lambda y, a, b: a)
+DIV  = binary("div",  np.divide,    "fc",      "ge2_div({0}, {1})",
+              lambda y, a, b: 1.0 / b, lambda y, a, b: -y / b)
 FLOOR_DIV = binary("floor_div", np.floor_divide, "if", "ge2_floor_div({0}, {1})", None, None)
-REM  = binary("rem",  np.remainder,    "if",      "ge2_rem({0}, {1})",  lambda y, a, b: 1.0, lambda y, a, b: -FLOOR_DIV(a, b))
-FMOD = binary("fmod", np.fmod,         "if",      "ge2_fmod({0}, {1})", lambda y, a, b: 1.0, lambda y, a, b: -TRUNC(a / b))
-POW  = binary("pow",  np.power,        NUMERIC,   "ge2_pow({0}, {1})",
+REM  = binary("rem",  np.remainder, "if",      "ge2_rem({0}, {1})",
+              lambda y, a, b: 1.0, lambda y, a, b: -FLOOR_DIV(a, b))
+FMOD = binary("fmod", np.fmod,      "if",      "ge2_fmod({0}, {1})",
+              lambda y, a, b: 1.0, lambda y, a, b: -TRUNC(a / b))
+POW  = binary("pow",  np.power,     NUMERIC,   "ge2_pow({0}, {1})",
               lambda y, a, b: b.same(0).select(b.zeros(), b * POW(a, b.same(0).select(b.ones(), b - 1))),
               lambda y, a, b: a.same(0).select(b.zeros(), LOG(a.same(0).select(a.ones(), a))) * y)
-MAX  = binary("max",  np.maximum,      ALL_KINDS, "ge2_max({0}, {1})",  lambda y, a, b: share(y, a, b), lambda y, a, b: share(y, b, a))
-MIN  = binary("min",  np.minimum,      ALL_KINDS, "ge2_min({0}, {1})",  lambda y, a, b: share(y, a, b), lambda y, a, b: share(y, b, a))
-FMAX = binary("fmax", np.fmax,         ALL_KINDS, "ge2_fmax({0}, {1})", lambda y, a, b: share(y, a, b), lambda y, a, b: share(y, b, a))
-FMIN = binary("fmin", np.fmin,         ALL_KINDS, "ge2_fmin({0}, {1})", lambda y, a, b: share(y, a, b), lambda y, a, b: share(y, b, a))
-ATAN2 = binary("atan2", np.arctan2,    "f",       "ge2_atan2({0}, {1})",
+MAX  = binary("max",  np.maximum,   ALL_KINDS, "ge2_max({0}, {1})",  first_wins, second_wins)
+MIN  = binary("min",  np.minimum,   ALL_KINDS, "ge2_min({0}, {1})",  first_wins, second_wins)
+FMAX = binary("fmax", np.fmax,      ALL_KINDS, "ge2_fmax({0}, {1})", first_wins, second_wins)
+FMIN = binary("fmin", np.fmin,      ALL_KINDS, "ge2_fmin({0}, {1})", first_wins, second_wins)
+ATAN2 = binary("atan2", np.arctan2, "f",       "ge2_atan2({0}, {1})",
                lambda y, a, b: b / (SQUARE(a) + SQUARE(b)), lambda y, a, b: -a / (SQUARE(a) + SQUARE(b)))
-HYPOT = binary("hypot", np.hypot,      "f",       "ge2_hypot({0}, {1})", lambda y, a, b: a / y, lambda y, a, b: b / y)
+HYPOT = binary("hypot", np.hypot,   "f",  "ge2_hypot({0}, {1})", lambda y, a, b: a / y, lambda y, a, b: b / y)
 LOGADDEXP  = binary("logaddexp",  np.logaddexp,  "f", "ge2_logaddexp({0}, {1})",
                     lambda y, a, b: EXP(below(a, y)), lambda y, a, b: EXP(below(b, y)))
 LOGADDEXP2 = binary("logaddexp2", np.logaddexp2, "f", "ge2_logaddexp2({0}, {1})",
                     lambda y, a, b: EXP2(below(a, y)), lambda y, a, b: EXP2(below(b, y)))
 COPYSIGN   = binary("copysign",   np.copysign,   "f", "ge2_copysign({0}, {1})",
                     lambda y, a, b: SIGN_BIT(a).same(SIGN_BIT(b)).select(y.ones(), -y.ones()), None)
-NEXTAFTER  = binary("nextafter",  np.nextafter,  "f", "ge2_nextafter({0}, {1})", lambda y, a, b: 1.0, None)
+NEXTAFTER  = binary("nextafter",  np.nextafter,  "f", "ge2_nextafter({0}, {1})", lambda y, a, b: 1.0, None,
+                    through_float32=False)
 HEAVISIDE  = binary("heaviside",  np.heaviside,  "f", "ge2_heaviside({0}, {1})",
                     None, lambda y, a, b: a.same(0.0).select(b.ones(), b.zeros()))
 GCD = binary("gcd", np.gcd,            "i",  "ge2_gcd({0}, {1})", None, None)
@@ -272,13 +322,14 @@ SHIFT_LEFT  = binary("shift_left",  np.left_shift,  "i", "ge2_shift_left({0}, {1
 SHIFT_RIGHT = binary("shift_right", np.right_shift, "i", "ge2_shift_right({0}, {1})", None, None)
 
 # Not holomorphic: JAX's convention, in which the cotangent of z = a + bi is da - i db.
-ABS  = unary("abs", np.absolute, ALL_KINDS, "ge2_abs({0})", lambda y, x: SIGN(x), result=real_part,
-             push=lambda t, y, x: real(t * conj(SIGN(x))), pull=lambda ct, y, x: [ct.cast(x.dtype) * conj(SIGN(x))])
-REAL_PART = unary("real", np.real, "c", "ge2_real({0})", None, result=real_part,
+ABS  = unary("abs", np.absolute, ALL_KINDS, "ge2_abs({0})",             lambda y, x: SIGN(x), result=real_part,
+            push=lambda t, y, x: real(t * conj(SIGN(x))),
+            pull=lambda ct, y, x: [ct.cast(x.dtype) * conj(SIGN(x))])
+REAL_PART = unary("real", np.real, "c", "ge2_real({0})",                None, result=real_part,
              push=lambda t, y, x: REAL_PART(t), pull=lambda ct, y, x: [ct.cast(x.dtype)])
-IMAG = unary("imag", np.imag, "c", "ge2_imag({0})", None, result=real_part,
+IMAG = unary("imag", np.imag, "c", "ge2_imag({0})",                     None, result=real_part,
              push=lambda t, y, x: IMAG(t), pull=lambda ct, y, x: [COMPLEX_OF(ct.zeros(), -ct)])
-CONJ = unary("conj", np.conjugate, "c", "ge2_conj({0})", None,
+CONJ = unary("conj", np.conjugate, "c", "ge2_conj({0})",                None,
              push=lambda t, y, x: CONJ(t), pull=lambda ct, y, x: [CONJ(ct)])
 # fmt: on
 
@@ -289,15 +340,6 @@ def _complex(a: Any, b: Any) -> Any:
     return y
 
 
-def _push_complex(ts: Cotangents) -> Value:
-    a, b = ts
-    if a is None or b is None:
-        some = a if a is not None else b
-        assert some is not None
-        a, b = (some.zeros() if a is None else a), (some.zeros() if b is None else b)
-    return COMPLEX_OF(a, b)  # type: ignore[no-any-return]
-
-
 @final
 @dataclass(frozen=True, slots=True)
 class Complex(Pointlike):
@@ -305,11 +347,12 @@ class Complex(Pointlike):
 
     name = "complex"
     lowering = Pointwise("ge2_complex({0}, {1})")
-    reference = staticmethod(_complex)  # type: ignore[assignment]
+    reference = staticmethod(_complex)
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
-        if len(types) != 2 or len({t.dtype for t in types}) != 1 or short(types[0].dtype) not in ("f32", "f64"):
-            raise TypeRuleError(f"complex takes two arrays of float32 or float64; got {', '.join(map(str, types))}")
+        if len(types) != 2 or types[0].dtype != types[1].dtype or short(types[0].dtype) not in ("f32", "f64"):
+            listed = ", ".join(map(str, types))
+            raise TypeRuleError(f"complex takes two arrays of float32 or float64; got {listed}")
         return (ArrayType(self.shape_of(types), complex_of(types[0].dtype), all(t.weak for t in types)),)
 
     def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
@@ -317,30 +360,21 @@ class Complex(Pointlike):
         return [sum_to(REAL_PART(ct), xs[0].shape), sum_to(-IMAG(ct), xs[1].shape)]
 
     def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
-        y = _push_complex([None if t is None or t.shape == ys[0].shape else t.spread(ys[0].shape, ()) for t in ts])
-        return [y]
+        y = ys[0]
+        zero = REAL_PART(y).zeros()
+        a, b = (zero if t is None else t.spread(y.shape, ()) if t.ndim < y.ndim else t for t in ts)
+        return [COMPLEX_OF(a, b)]
 
 
 COMPLEX_OF = Complex()
 
 
 def real(x: Value) -> Value:
-    return REAL_PART(x) if x.dtype in COMPLEX else x  # type: ignore[no-any-return]
+    return REAL_PART(x) if x.dtype in COMPLEX else x
 
 
 def conj(x: Value) -> Value:
-    return CONJ(x) if x.dtype in COMPLEX else x  # type: ignore[no-any-return]
-
-
-def share(y: Value, winner: Value, other: Value) -> Value:
-    """The derivative of max or min by one operand: 1 where it wins, 1/2 where both do."""
-    won = winner.same(y).select(y.ones(), y.zeros())
-    return winner.same(other).select(y.ones() * 0.5, won)
-
-
-def below(x: Value, y: Value) -> Value:
-    """x - y for x <= y, and 0 where both are the same infinity."""
-    return x.same(y).select(y.zeros(), x - y)
+    return CONJ(x) if x.dtype in COMPLEX else x
 
 
 @final
@@ -353,8 +387,8 @@ class Where(Pointlike):
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         if len(types) != 3 or types[0].dtype != BOOL or types[1].dtype != types[2].dtype:
-            listed = ", ".join(map(str, types))
-            raise TypeRuleError(f"where takes a bool mask and two arrays of one dtype; got {listed}", fix="np.where, which promotes")
+            what = f"where takes a bool mask and two arrays of one dtype; got {', '.join(map(str, types))}"
+            raise TypeRuleError(what, fix="np.where, which promotes")
         return (ArrayType(self.shape_of(types), types[1].dtype, all(t.weak for t in types)),)
 
     def reference(self, *arrays: Any) -> Any:
@@ -404,10 +438,13 @@ class ConvertElementType(Pointlike):
         assert ct is not None
         if x.dtype not in INEXACT or self.dtype not in INEXACT:
             return [None]
-        return [real(ct).cast(x.dtype, x.type.weak) if x.dtype not in COMPLEX else ct.cast(x.dtype, x.type.weak)]
+        return [(ct if x.dtype in COMPLEX else real(ct)).cast(x.dtype, x.type.weak)]
 
     def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
         return [None if self.dtype not in INEXACT or ts[0] is None else ts[0].cast(self.dtype, self.weak)]
+
+    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        return (xs[0].cast(self.dtype),), axes  # a batch of Python numbers is an array
 
 
 @final
@@ -468,6 +505,6 @@ class Ldexp(Pointlike):
 
 LDEXP = Ldexp()
 
-ELEMENTWISE: tuple[Elementwise, ...] = tuple(op for op in list(globals().values()) if isinstance(op, Elementwise))
+ELEMENTWISE = tuple(op for op in list(globals().values()) if isinstance(op, Elementwise))
 BY_NAME: dict[str, Op] = {op.name: op for op in (*ELEMENTWISE, COMPLEX_OF, WHERE, LDEXP)}
 _ = ml_dtypes  # registers the casts of half types with NumPy

@@ -70,8 +70,8 @@ def within(index: Any, n: int, axis: int) -> Any:
 
 def index_shape(indices: Sequence[Value], axes: Sequence[Axis]) -> Dims:
     """The shape of the indices without their batch axes."""
-    shapes = (i.shape if a is None else i.shape[:a] + i.shape[a + 1 :] for i, a in zip(indices, axes, strict=True))
-    return max(shapes, key=len)
+    pairs = zip(indices, axes, strict=True)
+    return max((i.shape if a is None else i.shape[:a] + i.shape[a + 1 :] for i, a in pairs), key=len)
 
 
 def leading(x: Value, axis: Axis, size: int, at: int = 0) -> Value:
@@ -141,7 +141,8 @@ class Writing(Indexed):
         y = np.array(turned, accumulator(x.dtype), order="C").reshape(-1, row) if x.size else turned.copy()
         places = self.places(x, indices)
         if y.size and updates.size:
-            self.write(y, np.broadcast_to(places, index_dims(updates, x, self.axes)).ravel(), updates.reshape(-1, row))
+            places = np.broadcast_to(places, index_dims(updates, x, self.axes)).ravel()
+            self.write(y, places, updates.reshape(-1, row))
         return np.transpose(y.reshape(turned.shape), inverse(order)).astype(x.dtype, copy=False)
 
     def write(self, y: Any, places: Any, updates: Any) -> None:
@@ -156,7 +157,8 @@ class Writing(Indexed):
             updates = leading(updates, of_updates, size, len(index_shape(indices, rest)))
             return (type(self)(over)(x, updates, *indices),), (0,)  # type: ignore[call-arg]
         count, *moved = self.batch_indices(indices, rest, size)
-        return (type(self)((0, *over))(x, leading(updates, of_updates, size), count, *moved),), (0,)  # type: ignore[call-arg]
+        updates = leading(updates, of_updates, size)
+        return (type(self)((0, *over))(x, updates, count, *moved),), (0,)  # type: ignore[call-arg]
 
 
 def index_dims(updates: Any, x: Any, axes: Dims) -> Dims:
@@ -192,7 +194,7 @@ class ScatterAdd(Writing):
 @final
 @dataclass(frozen=True, slots=True)
 class Scatter(Writing):
-    """`x` with the updates in place of the elements at the indices; of several for one place the last wins."""
+    """`x` with the updates in place of the elements at the indices; of several for a place the last wins."""
 
     axes: Dims
     name = "scatter"
@@ -203,7 +205,7 @@ class Scatter(Writing):
     def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
         (ct,), (_, updates, *indices) = cts, xs
         assert ct is not None
-        ct_x = self(ct, updates.zeros(), *indices) if wanted[0] else None
+        ct_x: Value | None = self(ct, updates.zeros(), *indices) if wanted[0] else None
         ct_updates = self.of_winners(ct, updates, indices) if wanted[1] else None
         return [ct_x, ct_updates, *(None for _ in indices)]
 
@@ -218,14 +220,15 @@ class Scatter(Writing):
         sizes = tuple(ct.shape[a] for a in self.axes)
         none = ct.count(sizes, 0, INT64).zeros()
         over = tuple(range(len(sizes)))
-        won = Scatter(over)(none, number, *indices).gathered(over, *indices).same(number)
+        last: Value = Scatter(over)(none, number, *indices)
+        won = last.gathered(over, *indices).same(number)
         return won.spread(updates.shape, tuple(range(len(shape)))).select(at, at.zeros())
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class UpdateSlice(Op):
-    """`x` with `u` in place of its elements `start, start + step, ...` along each axis; steps are positive."""
+    """`x` with `u` in place of the elements `start, start + step, ...` of each axis; steps are positive."""
 
     start: Dims
     step: Dims
@@ -245,7 +248,8 @@ class UpdateSlice(Op):
 
     def stop(self, shape: Dims) -> Dims:
         """Where an update of that shape ends."""
-        return tuple(a + (n - 1) * s + 1 if n else a for a, s, n in zip(self.start, self.step, shape, strict=True))
+        sides = zip(self.start, self.step, shape, strict=True)
+        return tuple(a + (n - 1) * s + 1 if n else a for a, s, n in sides)
 
     def reference(self, *arrays: Any) -> Any:
         x, u = arrays

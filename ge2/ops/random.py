@@ -25,7 +25,7 @@ STEPS = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 LOW, HALF_WORD = np.uint64(0xFFFFFFFF), np.uint64(32)
 ROUNDS = 10
 CHUNK = 1 << 14  # blocks made at a time, so that the words stay in cache
-BITS, FOLD, SPLIT = range(3)  # the last word of the counter: what a block is made for, so that no two uses meet
+BITS, FOLD, SPLIT = range(3)  # the last word of the counter: what for, so that no two uses meet
 
 
 def philox(counter: Sequence[Any], key: Sequence[Any]) -> tuple[Any, Any, Any, Any]:
@@ -49,7 +49,7 @@ def words(key: Any, first: int, count: int) -> Any:
     out = np.empty((*key.shape[:-1], count, 4), UINT32)
     for i, word in enumerate(block):
         out[..., i] = word
-    return out.reshape(*key.shape[:-1], count * 4)
+    return out.reshape((*key.shape[:-1], count * 4))
 
 
 class Keyed(Op):
@@ -68,7 +68,7 @@ class Keyed(Op):
 @final
 @dataclass(frozen=True, slots=True)
 class RandomBits(Keyed):
-    """Uniform unsigned integers of that shape for each key, in the order of Philox's words, low parts first."""
+    """Uniform unsigned integers of that shape for each key: Philox's words in order, low parts first."""
 
     shape: Dims
     dtype: np.dtype
@@ -91,7 +91,7 @@ class RandomBits(Keyed):
             count = min(step, blocks - first)
             bits[:, first * 4 : (first + count) * 4] = words(key.reshape(many, 2), first, count)
         flat = bits.view(self.dtype.newbyteorder("<"))[:, : math.prod(self.shape)]
-        return flat.astype(self.dtype, copy=False).reshape(*key.shape[:-1], *self.shape)
+        return flat.astype(self.dtype, copy=False).reshape((*key.shape[:-1], *self.shape))
 
     def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
         return (self(front(xs[0], axes[0])),), (0,)
@@ -100,7 +100,7 @@ class RandomBits(Keyed):
 @final
 @dataclass(frozen=True, slots=True)
 class RandomFold(Keyed):
-    """A new key for each number: (key[*k, 2], data[*k, *d]) -> keys[*k, *d, 2]; other keys for each `purpose`."""
+    """A new key for each number: (key[*k, 2], data[*k, *d]) -> keys[*k, *d, 2]; others for each `purpose`."""
 
     purpose: int = FOLD
     name = "random_fold"

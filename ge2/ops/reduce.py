@@ -9,7 +9,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from ge2.base.dtypes import BOOL, EXTENDED, FLOAT32, HALF, INT64
+from ge2.base.dtypes import BOOL, EXTENDED, FLOAT32, HALF, INT64, accumulator
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Lowering, Op, Value
 
@@ -45,7 +45,8 @@ class Reduce(Op):
         if tuple(sorted(set(self.axes))) != self.axes or not set(self.axes) <= set(range(x.ndim)):
             raise ShapeError(f"{self.name} over axes {self.axes} of {x}, which has axes 0 to {x.ndim - 1}")
         if self.takes is not None and x.dtype not in self.takes:
-            raise TypeRuleError(f"{self.name} does not take {x}", fix="the function of ge2.numpy, which converts")
+            fix = "the function of ge2.numpy, which converts"
+            raise TypeRuleError(f"{self.name} does not take {x}", fix=fix)
         return (x.with_shape(tuple(x.shape[i] for i in kept(self.axes, x.ndim))),)
 
     def reference(self, *arrays: Any) -> Any:
@@ -127,15 +128,18 @@ class Extreme(Reduce):
     __slots__ = ()
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
-        if any(types[0].shape[a] == 0 for a in self.axes if a < types[0].ndim):
-            raise ShapeError(f"{self.name} over axes {self.axes} of {types[0]}: an empty axis has no extreme", fix="initial=")
-        return super(Extreme, self).infer(*types)
+        found = super().infer(*types)
+        if any(types[0].shape[a] == 0 for a in self.axes):
+            what = f"{self.name} over axes {self.axes} of {types[0]}: an empty axis has no extreme"
+            raise ShapeError(what, fix="initial=")
+        return found
 
     def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
         (ct,), (y,), (x,) = cts, ys, xs
         assert ct is not None
-        winners = x.same(self.spread(y, x)).select(x.ones(), x.zeros())
-        return [winners * self.spread(ct / winners.fold_sum(self.axes), x)]
+        wide = accumulator(x.dtype)
+        winners = x.same(self.spread(y, x)).cast(wide)  # float16 cannot count beyond 65504
+        return [(winners * self.spread(ct.cast(wide) / winners.fold_sum(self.axes), x)).cast(x.dtype)]
 
 
 @final

@@ -20,7 +20,7 @@ from ge2.ir import ArrayType, Axis, Batched, Cotangents, Flags, Lowering, Op, Va
 
 @dataclass(frozen=True, slots=True)
 class Scan(Lowering):
-    """A running state begins at `start` and takes in each element `{1}` by `merge`; each state is a result."""
+    """A running state begins at `start` and takes in element `{1}` by `merge`; each state is a result."""
 
     start: str
     merge: str
@@ -52,7 +52,8 @@ class Running(Op):
     def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
         (x,), (axis,) = xs, axes
         assert axis is not None
-        return (type(self)(self.axis + (self.axis >= axis), self.reverse)(x),), (axis,)  # type: ignore[call-arg]
+        along = self.axis + (self.axis >= axis)
+        return (type(self)(along, self.reverse)(x),), (axis,)  # type: ignore[call-arg]
 
     def turned(self, x: Value) -> Value:
         """In the direction in which the results were made."""
@@ -64,8 +65,10 @@ class Running(Op):
 
 def part(x: Value, axis: int, start: int, stop: int, step: int = 1) -> Value:
     """x[start:stop:step] along one axis."""
-    pick = lambda other, own: tuple(own if i == axis else n for i, n in enumerate(other))  # noqa: E731
-    return x.sliced(pick((0,) * x.ndim, start), pick(x.shape, stop), pick((1,) * x.ndim, step))
+    before, after = (0,) * axis, (0,) * (x.ndim - axis - 1)
+    stops = (*x.shape[:axis], stop, *x.shape[axis + 1 :])
+    ones = (1,) * x.ndim
+    return x.sliced((*before, start, *after), stops, (*ones[:axis], step, *ones[axis + 1 :]))
 
 
 def interleaved(even: Value, odd: Value, axis: int) -> Value:
@@ -133,7 +136,8 @@ class CumProd(Running):
         if not x.shape[self.axis]:
             return [ct]
         wide, before = self.factors(x)
-        s = recurrence(part(wide, self.axis, 1, x.shape[self.axis]), self.turned(ct).cast(wide.dtype), self.axis)
+        factors = part(wide, self.axis, 1, x.shape[self.axis])
+        s = recurrence(factors, self.turned(ct).cast(wide.dtype), self.axis)
         return [self.turned(before * s).cast(x.dtype)]
 
     def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:

@@ -50,8 +50,8 @@ class BroadcastInDim(Unary):
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         (x,) = types
-        ordered = list(self.dims) == sorted(set(self.dims))
-        if not ordered or len(self.dims) != x.ndim or any(self.shape[d] != n for n, d in zip(x.shape, self.dims, strict=True)):
+        ordered = list(self.dims) == sorted(set(self.dims)) and set(self.dims) <= set(range(len(self.shape)))
+        if not ordered or tuple(self.shape[d] for d in self.dims) != x.shape:
             raise self.refuse(f"{x} does not broadcast to {self.shape} along axes {self.dims}")
         return (x.with_shape(self.shape),)
 
@@ -148,8 +148,8 @@ class Slice(Unary):
     def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
         (ct,), (x,) = cts, xs
         assert ct is not None
-        covered = [a + (n - 1) * s + 1 if n else a for a, s, n in zip(self.start, self.step, ct.shape, strict=True)]
-        high = tuple(n - end for n, end in zip(x.shape, covered, strict=True))
+        sides = zip(x.shape, self.start, self.step, ct.shape, strict=True)
+        high = tuple(n - (a + (m - 1) * s + 1 if m else a) for n, a, s, m in sides)
         return [ct.padded(self.start, high, tuple(s - 1 for s in self.step))]
 
     def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
@@ -208,11 +208,13 @@ class Pad(Unary):
 
     def reference(self, *arrays: Any) -> Any:
         (x,) = arrays
-        low, high = np.maximum(self.low, 0), np.maximum(self.high, 0)
+        low, high = ([max(n, 0) for n in side] for side in (self.low, self.high))
         spread = [max(n + (n - 1) * i, 0) for n, i in zip(x.shape, self.inner, strict=True)]
-        y = np.zeros(tuple(int(a + n + b) for a, n, b in zip(low, spread, high, strict=True)), x.dtype)
-        y[tuple(slice(int(a), int(a) + n, i + 1) for a, n, i in zip(low, spread, self.inner, strict=True))] = x
-        return y[tuple(slice(max(-a, 0), n - max(-b, 0)) for a, b, n in zip(self.low, self.high, y.shape, strict=True))]
+        y = np.zeros(tuple(a + n + b for a, n, b in zip(low, spread, high, strict=True)), x.dtype)
+        inside = zip(low, spread, self.inner, strict=True)
+        y[tuple(slice(a, a + n, i + 1) for a, n, i in inside)] = x
+        crop = zip(self.low, self.high, y.shape, strict=True)
+        return y[tuple(slice(max(-a, 0), n - max(-b, 0)) for a, b, n in crop)]
 
     def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
         (ct,), (x,) = cts, xs
@@ -220,7 +222,8 @@ class Pad(Unary):
         none = (0,) * x.ndim
         if 0 in x.shape:
             return [x.zeros()]
-        uncropped = ct.padded(*(tuple(max(-n, 0) for n in side) for side in (self.low, self.high)), none)
+        cropped = [tuple(max(-n, 0) for n in side) for side in (self.low, self.high)]
+        uncropped = ct.padded(cropped[0], cropped[1], none)
         start = tuple(max(n, 0) for n in self.low)
         stop = tuple(a + n + (n - 1) * i for a, n, i in zip(start, x.shape, self.inner, strict=True))
         return [uncropped.sliced(start, stop, tuple(i + 1 for i in self.inner))]
@@ -242,11 +245,13 @@ class Concatenate(Op):
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         first, axis = types[0], self.axis
-        rest = lambda t: (t.shape[:axis], t.shape[axis + 1 :], t.dtype)  # noqa: E731
-        if not 0 <= axis < first.ndim or any(t.ndim != first.ndim or rest(t) != rest(first) for t in types):
+        rest = {(t.ndim, t.shape[:axis], t.shape[axis + 1 :], t.dtype) for t in types}
+        if not 0 <= axis < first.ndim or len(rest) > 1:
             listed = ", ".join(map(str, types))
-            raise ShapeError(f"concatenate along axis {axis} takes arrays that agree in all other axes; got {listed}")
-        return (first.with_shape((*first.shape[:axis], sum(t.shape[axis] for t in types), *first.shape[axis + 1 :])),)
+            what = f"concatenate along axis {axis} takes arrays alike in all other axes"
+            raise ShapeError(f"{what}; got {listed}")
+        total = sum(t.shape[axis] for t in types)
+        return (first.with_shape((*first.shape[:axis], total, *first.shape[axis + 1 :])),)
 
     def reference(self, *arrays: Any) -> Any:
         return np.concatenate(arrays, self.axis)

@@ -112,13 +112,14 @@ class SearchSorted(Op):
 
     def reference(self, *arrays: Any) -> Any:
         line, values = map(comparable, arrays)
+        side: Any = self.side
         if not self.beside:
-            return np.asarray(np.searchsorted(line, values, self.side)).astype(INT64, copy=False)
+            return np.asarray(np.searchsorted(line, values, side)).astype(INT64, copy=False)
         many = math.prod(line.shape[:-1])
         found = np.empty(values.shape, INT64)
         each = found.reshape(many, math.prod(values.shape[self.beside :]))
         for y, a, v in zip(each, line.reshape(many, line.shape[-1]), values.reshape(each.shape), strict=True):
-            y[:] = np.searchsorted(a, v, self.side)  # type: ignore[call-overload]
+            y[:] = np.searchsorted(a, v, side)
         return found
 
     def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:

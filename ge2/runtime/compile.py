@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from ge2.base.config import config
 from ge2.ir import Graph
+from ge2.passes.pipeline import run_pipeline
 from ge2.runtime.executable import Executable
+from ge2.runtime.schedule import schedule
 
 
 def compile_graph(graph: Graph, *, donated: tuple[bool, ...] = (), name: str = "f") -> Executable:
-    """The graph, through every pass, as a program that runs on this machine."""
-    return Executable(name, graph)
+    """The graph, through every pass, as a program that runs on this machine.
+
+    `donated` says for each input whether its memory may be used for results. The executor, the number of
+    threads and the passes are those of `config` now.
+    """
+    program = schedule(run_pipeline(graph), donated)
+    return Executable(name, program, config.executor, config.thread_count())

@@ -2,21 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, final
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from threading import RLock
+from typing import Any, Protocol, final
 
 import numpy as np
 
+from ge2.backends.cpu.quiet import hush, restore
 from ge2.base.dtypes import python_type
 from ge2.ir import ArrayType, Evaluate, Graph, Var, read
 from ge2.passes.host import compute, on_host
+from ge2.runtime.driver import Driver, KernelRecord
+from ge2.runtime.program import Program
 
 EVALUATE = Evaluate()
+ALIGNMENT = 64
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes that a call needs, besides those of library functions."""
+
+    arena: int
+    arguments: int
+    outputs: int
+
+
+class Runner(Protocol):
+    """How a program is run."""
+
+    def __call__(self, *arrays: Any) -> list[Any]: ...
+
+
+@final
+class Reference:
+    """Op by op with the references: the oracle."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        return [owned(y, a.type) for y, a in zip(interpret(self.graph, arrays), self.graph.outputs, strict=True)]
 
 
 def interpret(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
-    """Op by op with the references; Python numbers stay Python numbers."""
+    """The results of a graph by its references; Python numbers stay Python numbers."""
     env: dict[Var, Any] = dict(zip(graph.inputs, arrays, strict=True))
     for eqn in graph.eqns:
         xs = read(env, eqn.inputs)
@@ -27,18 +60,114 @@ def interpret(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
     return read(env, graph.outputs)
 
 
-def owned(y: Any, type: ArrayType) -> Any:
-    """A fresh array that the caller may keep and change; a Python number where the type is weak."""
-    if type.weak:
-        return python_type(type.dtype)(y)
-    return np.array(y, type.dtype, order="C", copy=True)
+def owned(y: Any, type_: ArrayType) -> Any:
+    """A copy that the caller may keep and change; a Python number where the type is weak."""
+    if type_.weak:
+        return python_type(type_.dtype)(y)
+    return np.array(y, type_.dtype, order="C", copy=True)
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class Executable:
-    name: str
-    graph: Graph
+class Blocked:
+    """The text of a program, run. Each call has an arena of its own; those of past calls are used again."""
+
+    __slots__ = ("arenas", "bind", "nbytes", "run")
+
+    def __init__(self, driver: Driver) -> None:
+        assert driver.plan is not None
+        self.run: Callable[..., list[Any]] = driver.names["run"]
+        self.bind: Callable[[Any], tuple[Any, ...]] = driver.names["bind"]
+        self.nbytes = driver.plan.nbytes
+        self.arenas: list[tuple[Any, ...]] = []
 
     def __call__(self, *arrays: Any) -> list[Any]:
-        return [owned(y, a.type) for y, a in zip(interpret(self.graph, arrays), self.graph.outputs, strict=True)]
+        try:
+            bound = self.arenas.pop()
+        except IndexError:
+            bound = self.bind(aligned(self.nbytes))
+        loud = hush()
+        try:
+            return self.run(bound, *arrays)
+        finally:
+            restore(loud)
+            self.arenas.append(bound)
+
+
+def aligned(nbytes: int) -> Any:
+    """Bytes that begin at a cache line."""
+    whole = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -whole.ctypes.data % ALIGNMENT
+    return whole[start : start + nbytes]
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Executable:
+    """A compiled graph: a function of arrays in the order of its inputs, which returns a list of arrays.
+
+    The kernels are written and compiled when it is first called or asked for them.
+    """
+
+    name: str
+    program: Program
+    executor: str
+    threads: int
+    _run: Runner | None = None
+    _driver: Driver | None = None
+    _lock: RLock = field(default_factory=RLock, repr=False)
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        return (self._run or self.build())(*arrays)
+
+    def build(self) -> Runner:
+        """What runs it; the first thread to ask makes it."""
+        with self._lock:
+            if self._run is None:
+                self._run = Reference(self.graph) if self.executor == "reference" else Blocked(self.driver)
+            return self._run
+
+    @property
+    def driver(self) -> Driver:
+        with self._lock:
+            if self._driver is None:
+                self._driver = Driver(self.program, self.threads).build()
+            return self._driver
+
+    @property
+    def graph(self) -> Graph:
+        """The graph after all passes."""
+        return self.program.graph
+
+    @property
+    def kernels(self) -> list[KernelRecord]:
+        return self.driver.records
+
+    @property
+    def regions(self) -> int:
+        """How many fused regions it runs."""
+        return self.program.count("kernel")
+
+    @property
+    def op_by_op(self) -> int:
+        """How many steps are a single operation of a library."""
+        return self.program.count("matmul", "library", "copy")
+
+    def as_text(self) -> str:
+        return str(self.graph)
+
+    def source(self) -> str:
+        """The text of the program that each call runs."""
+        return self.driver.source
+
+    def memory_analysis(self) -> Memory:
+        plan = self.driver.plan
+        assert plan is not None
+        arguments = sum(v.type.nbytes for v in self.graph.inputs)
+        return Memory(plan.nbytes, arguments, sum(a.type.nbytes for a in self.graph.outputs))
+
+    def report(self) -> str:
+        """A line for each step: number, kind, name."""
+        lines = [f"{n:4} {step.kind:8} {step.name}" for n, step in enumerate(self.program.steps)]
+        counts = Counter(step.kind for step in self.program.steps)
+        total = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+        return "\n".join([*lines, total])

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
+from operator import index
 from typing import Any
 
 import numpy as np
 
 from ge2.base.dtypes import COMPLEX, INEXACT
-from ge2.base.errors import GradientError, InputError
+from ge2.base.errors import GradientError, InputError, PytreeError
 from ge2.base.pytree import broadcast_prefix, flatten, flatten_up_to, unflatten
 from ge2.base.source import here
 from ge2.ir import ArrayType, Graph, type_of, without_dead_code
-from ge2.trace import Closed, Input, run
-from ge2.transforms.arguments import Arguments, Results, owned
+from ge2.trace import Closed, Input, run, title_of
+from ge2.transforms.arguments import Arguments, Results, is_array, named_after, owned, parameters
 from ge2.transforms.derive import DERIVE
 from ge2.transforms.partition import split
 from ge2.transforms.vjp import vjp_graph
 from ge2.transforms.vmap import vmap_graph
+from ge2.transforms.zeros import FLOAT0 as FLOAT0
+from ge2.transforms.zeros import float0
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]
-FLOAT0 = np.dtype([("float0", np.void, 0)])  # the type of the derivative by an integer
 
 
 def value_and_grad(
@@ -80,8 +82,12 @@ def differentiable(call: Arguments, leaves: Sequence[int], holomorphic: bool, al
     return wanted
 
 
-def seed_of(call: Arguments, closed: Closed, returned: Results, holomorphic: bool) -> Any:
-    """The cotangent 1 of the scalar result."""
+def numbered(argnums: Argnums) -> tuple[int, ...]:
+    return tuple(map(index, argnums)) if isinstance(argnums, Sequence) else (index(argnums),)
+
+
+def check_scalar(call: Arguments, closed: Closed, returned: Results, holomorphic: bool) -> None:
+    """That there is one result, a scalar that has a derivative."""
     if returned.count != 1 or closed.graph.outputs[0].type.shape:
         got = ", ".join(str(a.type) for a in closed.graph.outputs[: returned.count]) or "nothing"
         fix = "np.sum or np.mean of the result, or ge2.jacrev; (result, aux) needs has_aux=True"
@@ -89,8 +95,8 @@ def seed_of(call: Arguments, closed: Closed, returned: Results, holomorphic: boo
     type = closed.graph.outputs[0].type
     if type.dtype not in INEXACT or (type.dtype in COMPLEX) != holomorphic:
         fix = "np.real or np.abs of the result, or holomorphic=True" if type.dtype in COMPLEX else "a floating result"
-        raise GradientError(f"grad takes a function with a {'complex' if holomorphic else 'real'} result; {call.title} returned {type}", where=here(), fix=fix)
-    return 1.0 if type.weak and type.dtype not in COMPLEX else type.dtype.type(1)
+        kind = "complex" if holomorphic else "real"
+        raise GradientError(f"grad takes a function with a {kind} result; {call.title} returned {type}", where=here(), fix=fix)
 
 
 def differentiate(
@@ -99,20 +105,20 @@ def differentiate(
     """The value (None if not asked for) and the gradient."""
     argnums, has_aux, holomorphic, allow_int = options
     call = Arguments.of(fun, args, kwargs)
-    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    numbers = numbered(argnums)
     wanted = differentiable(call, [i for n in numbers for i in call.of_argument(n)], holomorphic, allow_int)
     returned = Results(has_aux)
     closed = call.stage(call.inputs(wanted), returned, "grad")
-    seed = seed_of(call, closed, returned, holomorphic)
+    check_scalar(call, closed, returned, holomorphic)
     joint, count = joint_graph(closed, call, wanted), len(closed.graph.outputs)
     if not with_value:
         joint, count = without_dead_code(Graph(joint.inputs, joint.eqns, joint.outputs[count:], joint.consts)), 0
-    values = (*closed.captured, *call.values(), seed)
+    values = (*closed.captured, *call.values())
     results = owned(run(joint, values), values)
     grads = dict(zip(wanted, results[count:], strict=True))
     parts = [gradient_like(call, n, grads) for n in numbers]
     value = returned.build(results[:count]) if with_value else None
-    return value, parts[0] if isinstance(argnums, int) else tuple(parts)
+    return value, tuple(parts) if isinstance(argnums, Sequence) else parts[0]
 
 
 def joint_graph(closed: Closed, call: Arguments, wanted: Sequence[int]) -> Graph:
@@ -120,13 +126,15 @@ def joint_graph(closed: Closed, call: Arguments, wanted: Sequence[int]) -> Graph
     chosen = set(wanted)
     flags = (False,) * len(closed.captured) + tuple(i in chosen for i in call.arrays)
     given = (True,) + (False,) * (len(closed.graph.outputs) - 1)
-    return vjp_graph(closed.graph, flags, DERIVE, given)
+    return vjp_graph(closed.graph, flags, DERIVE, given, unit=True)
 
 
 def gradient_like(call: Arguments, argnum: int, grads: dict[int, Any]) -> Any:
-    leaves = call.of_argument(argnum)
-    none = lambda i: np.zeros(np.shape(call.leaves[i]), FLOAT0)  # noqa: E731
-    return unflatten(call.structure_of(argnum), [grads[i] if i in grads else none(i) for i in leaves])
+    """The cotangents of one argument, in its structure; integers and what is no array have one of no bytes."""
+    types = dict(zip(call.arrays, call.types(), strict=True))
+    none = lambda i: float0(types[i].shape if i in types else ())  # noqa: E731
+    found = [grads[i] if i in grads else none(i) for i in call.of_argument(argnum)]
+    return unflatten(call.structure_of(argnum), found)
 
 
 def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
@@ -151,8 +159,7 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     types = [a.type for a in outputs[: returned.count]]
 
     def pull(ct: Any) -> Any:
-        cts = cotangents(ct, returned.main, types)
-        seeds = [c for c, g in zip(cts, given, strict=False) if g]
+        seeds = cotangents(ct, returned, types)
         grads = dict(zip(wanted, owned(run(backward, [*residuals, *seeds]), [*residuals, *seeds]), strict=True))
         return tuple(gradient_like(call, n, grads) for n in range(len(primals)))
 
@@ -160,19 +167,29 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     return (value[0], pull, value[1]) if has_aux else (value, pull)
 
 
-def cotangents(ct: Any, structure: Any, types: Sequence[ArrayType]) -> list[Any]:
-    """The leaves of a cotangent, which has the structure and types of the result."""
-    leaves = flatten_up_to(structure, ct, ("the result", "the cotangent"))
-    return [like(c, t, "the cotangent") for c, t in zip(leaves, types, strict=True)]
+def cotangents(ct: Any, returned: Results, types: Sequence[ArrayType]) -> list[Any]:
+    """The cotangents of the inexact results; a cotangent has the structure and types of the result."""
+    leaves = returned.arrays_of(flatten_up_to(returned.main, ct, ("the result", "the cotangent")))
+    pairs = zip(leaves, types, returned.paths(), strict=True)
+    found = [like(c, t, f"the cotangent of the result{path}") for c, t, path in pairs]
+    return [c for c, t in zip(found, types, strict=True) if t.dtype in INEXACT]
 
 
 def like(x: Any, type: ArrayType, what: str) -> Any:
-    """`x` as an array of that type; GradientError if its shape or dtype is another."""
+    """`x` as an array of that type; GradientError if its shape or dtype is another.
+
+    What belongs to an integer is of dtype float0, or a zero of a type that has no derivative.
+    """
+    if not is_array(x):
+        raise GradientError(f"{what} ({type}) is a {x.__class__.__name__}", where=here(), fix=f"an array like {type}")
     t = type_of(x)
     if type.dtype not in INEXACT:
+        if t.dtype in INEXACT:
+            raise GradientError(f"{what} ({type}) is {t}, but integers have no derivative", where=here(), fix=f"np.zeros({type.shape}, ge2.float0)")
         return x
     if t.shape != type.shape or (t.dtype != type.dtype and not t.weak):
-        raise GradientError(f"{what} of {type} is {t}", where=here(), fix=f"an array of shape {type.shape} and dtype {type.dtype}")
+        fix = f"an array of shape {type.shape} and dtype {type.dtype}"
+        raise GradientError(f"{what} ({type}) is {t}, which is another shape or dtype", where=here(), fix=fix)
     if type.weak:
         return x if t.weak else x.cast(type.dtype, weak=True) if hasattr(x, "cast") else np.asarray(x).item()
     if t.weak:
@@ -204,8 +221,8 @@ def forward_arguments(fun: Function, primals: tuple[Any, ...], tangents: tuple[A
     structure = flatten(primals)[1]
     given = flatten_up_to(structure, tangents, ("the primals", "the tangents"))
     wanted = [i for i in call.arrays if type_of(call.leaves[i]).dtype in INEXACT]
-    types = dict(zip(call.arrays, call.types(), strict=True))
-    return call, wanted, [like(given[i], types[i], f"the tangent of {call.name(i)},") for i in wanted]
+    ts = {i: like(given[i], t, f"the tangent of {call.name(i)}") for i, t in zip(call.arrays, call.types(), strict=True)}
+    return call, wanted, [ts[i] for i in wanted]
 
 
 def tangent_graph(closed: Closed, call: Arguments, wanted: Sequence[int]) -> Graph:
@@ -217,8 +234,8 @@ def tangents_like(closed: Closed, returned: Results, ts: Sequence[Any]) -> Any:
     """The tangents in the structure of the result; integers have one of no bytes."""
     rest = iter(ts)
     outputs = closed.graph.outputs
-    leaves = [next(rest) if a.type.dtype in INEXACT else np.zeros(a.type.shape, FLOAT0) for a in outputs]
-    return unflatten(returned.main, leaves[: returned.count])
+    leaves = [next(rest) if a.type.dtype in INEXACT else float0(a.type.shape) for a in outputs]
+    return returned.build_main(leaves[: returned.count])
 
 
 def linearize(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
@@ -266,12 +283,12 @@ def vmap(fun: Function, in_axes: Any = 0, out_axes: Any = 0, axis_name: str | No
         inputs = [hidden(given, a) for given, a in zip(call.inputs(types=types), axes, strict=True)]
         returned = Results()
         closed = call.stage(inputs, returned, "vmap")
-        out = out_axes_of(returned, out_axes)
+        out = out_axes_of(call, returned, out_axes)
         force = tuple(a is not None for a in out)
         graph, has = vmap_graph(closed.graph, (*(None for _ in closed.captured), *axes), size, DERIVE, force)
         values = (*closed.captured, *call.values())
-        results = owned(moved(run(graph, values), has, out, call), values)
-        return returned.build(results)
+        results = owned(moved(run(graph, values), has, out, call, returned), values)
+        return returned.build(results, over=size)
 
     return wrapped
 
@@ -283,25 +300,36 @@ def leaf_axes(call: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any], in
     if isinstance(in_axes, tuple) and len(in_axes) != len(args):
         raise InputError(f"vmap: in_axes has {len(in_axes)} entries, but {call.title} was given {len(args)} arguments", where=here())
     spec = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
-    flat = broadcast_prefix((spec, 0), (args, kwargs), is_leaf=lambda x: x is None)
+    flat = spread_axes("in_axes", call, (spec, 0), (args, kwargs))
     return [normal_axis(call, i, flat[i]) for i in call.arrays]
+
+
+def spread_axes(what: str, call: Arguments, prefix: Any, tree: Any) -> list[Any]:
+    """One axis for each leaf of the tree."""
+    try:
+        return broadcast_prefix(prefix, tree, is_leaf=lambda x: x is None)
+    except PytreeError as error:
+        raise InputError(f"vmap: {what} of {call.title} does not fit: {error}", where=here(), fix="an int, None, or a tree of them") from None
 
 
 def normal_axis(call: Arguments, i: int, axis: Any) -> int | None:
     if axis is None:
         return None
-    ndim = type_of(call.leaves[i]).ndim
-    if not isinstance(axis, int) or not -ndim <= axis < ndim:
+    t = type_of(call.leaves[i])
+    if not hasattr(axis, "__index__") or not -t.ndim <= index(axis) < t.ndim:
         fix = "in_axes=None for an argument that all share"
-        raise InputError(f"vmap: {call.name(i)}, {type_of(call.leaves[i])}, has no axis {axis!r} to map over", where=here(), fix=fix)
-    return axis % ndim
+        raise InputError(f"vmap: {call.name(i)}, {t}, has no axis {axis!r} to map over", where=here(), fix=fix)
+    return index(axis) % t.ndim
 
 
 def common_size(call: Arguments, axes: Sequence[int | None], given: int | None) -> int:
-    sizes = {call.name(i): type_of(call.leaves[i]).shape[a] for i, a in zip(call.arrays, axes, strict=True) if a is not None}
+    """The size of the mapped axes, which all have the same."""
+    sizes = {i: type_of(call.leaves[i]).shape[a] for i, a in zip(call.arrays, axes, strict=True) if a is not None}
     found = set(sizes.values()) | ({given} if given is not None else set())
     if len(found) > 1:
-        raise InputError(f"vmap: the mapped axes differ in size: {', '.join(f'{n} has {s}' for n, s in sizes.items())}", where=here())
+        listed = ", ".join(f"{call.name(i)} has {size}" for i, size in sizes.items())
+        asked = "" if given is None else f", axis_size is {given}"
+        raise InputError(f"vmap: the mapped axes differ in size: {listed}{asked}", where=here(), fix="in_axes=")
     if not found:
         raise InputError("vmap: no argument is mapped", where=here(), fix="axis_size=n, or an in_axes that is not None")
     return found.pop()
@@ -318,16 +346,20 @@ def hidden(given: Input, axis: int | None) -> Input:
     return Input(given.type, name=given.name, reason=f"{given.name} is mapped by vmap: it has a value for each place of the axis")
 
 
-def out_axes_of(returned: Results, out_axes: Any) -> list[int | None]:
+def out_axes_of(call: Arguments, returned: Results, out_axes: Any) -> list[int | None]:
     tree = unflatten(returned.structure, [0] * returned.structure.num_leaves)
-    return broadcast_prefix(out_axes, tree, is_leaf=lambda x: x is None)
+    return returned.arrays_of(spread_axes("out_axes", call, out_axes, tree))
 
 
-def moved(results: Sequence[Any], has: Sequence[bool], out: Sequence[int | None], call: Arguments) -> list[Any]:
+def moved(results: Sequence[Any], has: Sequence[bool], out: Sequence[Any], call: Arguments, returned: Results) -> list[Any]:
+    """The results with their mapped axis where `out` says."""
     ys = []
-    for y, has_axis, axis in zip(results, has, out, strict=True):
+    for y, has_axis, axis, path in zip(results, has, out, returned.paths(), strict=True):
+        name = f"the result{path} of {call.title}"
         if axis is None and has_axis:
-            raise InputError(f"vmap: out_axes=None, but a result of {call.title} differs along the mapped axis", where=here(), fix="out_axes=0")
+            raise InputError(f"vmap: out_axes=None, but {name} differs along the mapped axis", where=here(), fix="out_axes=0")
+        if axis is not None and (not hasattr(axis, "__index__") or not -y.ndim <= index(axis) < y.ndim):
+            raise InputError(f"vmap: out_axes={axis!r}, but {name} has {y.ndim} axes, the mapped one included", where=here())
         ys.append(np.moveaxis(y, 0, axis) if axis else y)
     return ys
 
@@ -343,10 +375,10 @@ def jacfwd(fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorph
     @wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         chosen, partial = fixed_arguments(fun, argnums, args, kwargs)
-        check_holomorphic(chosen, holomorphic)
+        check_jacobian("jacfwd takes {0} arguments; one is", chosen, holomorphic)
         found = linearize(partial, *chosen, has_aux=has_aux)
         columns = vmap(lambda ts: found[1](*ts))(basis(chosen))
-        jacobian = by_argument(columns, chosen, single=isinstance(argnums, int))
+        jacobian = by_argument(columns, chosen, single=not isinstance(argnums, Sequence))
         return (jacobian, found[2]) if has_aux else jacobian
 
     return wrapped
@@ -363,10 +395,11 @@ def jacrev(fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorph
     @wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         chosen, partial = fixed_arguments(fun, argnums, args, kwargs)
-        check_holomorphic(chosen, holomorphic)
+        check_jacobian("jacrev takes {0} arguments; one is", chosen, holomorphic or None)
         y, pull, *aux = vjp(partial, *chosen, has_aux=has_aux)
+        check_jacobian("jacrev takes a function with {0} results; one is", y, holomorphic)
         rows = vmap(lambda ct: pull(ct))(basis(y))
-        jacobian = by_result(rows, y, single=isinstance(argnums, int))
+        jacobian = by_result(rows, y, single=not isinstance(argnums, Sequence))
         return (jacobian, aux[0]) if has_aux else jacobian
 
     return wrapped
@@ -387,9 +420,12 @@ def hessian(fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorp
 
 def fixed_arguments(fun: Function, argnums: Argnums, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], Function]:
     """The chosen arguments, and the function of them alone."""
-    numbers = tuple(n % len(args) for n in ((argnums,) if isinstance(argnums, int) else tuple(argnums)))
+    for n in numbered(argnums):
+        if not -len(args) <= n < len(args):
+            raise InputError(f"argnums names argument {n}, but {title_of(fun)} was given {len(args)}", where=here())
+    numbers = tuple(n % len(args) for n in numbered(argnums))
 
-    @wraps(fun)
+    @named_after(fun, [parameters(fun)[n] if n < len(parameters(fun)) else f"argument {n}" for n in numbers])
     def partial(*chosen: Any) -> Any:
         full = list(args)
         for n, x in zip(numbers, chosen, strict=True):
@@ -399,14 +435,16 @@ def fixed_arguments(fun: Function, argnums: Argnums, args: tuple[Any, ...], kwar
     return tuple(args[n] for n in numbers), partial
 
 
-def check_holomorphic(tree: Any, holomorphic: bool) -> None:
+def check_jacobian(what: str, tree: Any, holomorphic: bool | None) -> None:
+    """That all leaves are complex (holomorphic), real (not), or either (None)."""
+    wanted = "floating" if holomorphic is None else "complex" if holomorphic else "real floating"
     for leaf in flatten(tree)[0]:
-        t = type_of(leaf)
-        if t.dtype not in INEXACT:
-            raise GradientError(f"a Jacobian by {t} is not defined", where=here(), fix="x.astype(np.float64)")
-        if (t.dtype in COMPLEX) != holomorphic:
-            fix = "holomorphic=True" if t.dtype in COMPLEX else "complex arguments, or holomorphic=False"
-            raise GradientError(f"a Jacobian by {t} with holomorphic={holomorphic}", where=here(), fix=fix)
+        t = type_of(leaf) if is_array(leaf) else None
+        if t is None or t.dtype not in INEXACT:
+            raise GradientError(f"{what.format(wanted)} {t or leaf.__class__.__name__}", where=here(), fix="x.astype(np.float64)")
+        if holomorphic is not None and (t.dtype in COMPLEX) != holomorphic:
+            fix = "complex values, or holomorphic=False" if holomorphic else "holomorphic=True"
+            raise GradientError(f"{what.format(wanted)} {t}", where=here(), fix=fix)
 
 
 def basis(tree: Any) -> Any:

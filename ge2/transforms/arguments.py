@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from ge2.base.pytree import Structure, flatten, key_paths, keystr, unflatten, wh
 from ge2.base.source import here
 from ge2.ir import ArrayType, Evaluate, current, type_of
 from ge2.trace import Closed, Input, check_type, is_traced, stage, title_of
+from ge2.transforms.zeros import float0, is_float0
 
 OPAQUE = (str, bytes, type, np.dtype, type(Ellipsis), slice, range)
 
@@ -57,8 +60,7 @@ class Arguments:
         if path[0].idx == 1:  # type: ignore[union-attr] # among the keyword arguments
             return f"{path[1].key}{keystr(path[2:])}"  # type: ignore[union-attr]
         at = path[1].idx  # type: ignore[union-attr]
-        code = getattr(self.function, "__code__", None)
-        known = code.co_varnames[: code.co_argcount] if code else ()
+        known = parameters(self.function)
         return f"{known[at] if at < len(known) else f'argument {at}'}{keystr(path[2:])}"
 
     def values(self) -> list[Any]:
@@ -97,26 +99,108 @@ class Arguments:
         return [Input(t, self.leaves[i], self.name(i), i in chosen) for i, t in zip(self.arrays, given, strict=True)]
 
 
+@dataclass(frozen=True, slots=True)
+class Static:
+    """Which positional arguments are no arrays for a transform, but handed on as they are."""
+
+    argnums: tuple[int, ...]
+
+    @staticmethod
+    def of(argnums: int | Sequence[int] | None) -> Static:
+        numbers = () if argnums is None else argnums if isinstance(argnums, Sequence) else (argnums,)
+        return Static(tuple(map(index, numbers)))
+
+    def places(self, function: Any, args: Sequence[Any]) -> set[int]:
+        for n in self.argnums:
+            if not -len(args) <= n < len(args):
+                what = f"argument {n} of {title_of(function)} is named as one that is no array, but it was given {len(args)}"
+                raise InputError(what, where=here())
+        return {n % len(args) for n in self.argnums}
+
+    def split(self, function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...], Callable[..., Any]]:
+        """The static arguments, the others, and the function of those others (and of keyword arguments)."""
+        if not self.argnums:
+            return (), args, function
+        places = self.places(function, args)
+        names = parameters(function)
+
+        @named_after(function, [names[i] if i < len(names) else f"argument {i}" for i in range(len(args)) if i not in places])
+        def merged(*others: Any, **kwargs: Any) -> Any:
+            rest = iter(others)
+            return function(*(args[i] if i in places else next(rest) for i in range(len(args))), **kwargs)
+
+        return tuple(args[i] for i in sorted(places)), tuple(a for i, a in enumerate(args) if i not in places), merged
+
+
 @dataclass(slots=True)
 class Results:
-    """What a traced function returned, remembered while only its arrays travel."""
+    """What a traced function returned, remembered while only its arrays travel.
+
+    Derivatives by integers (float0) have no bytes and do not travel: they are put back afterwards.
+    """
 
     has_aux: bool = False
     structure: Any = None
-    count: int = 0  # of leaves that are the result proper; those after are auxiliary
+    count: int = 0  # of arrays that are the result proper; those after are auxiliary
     main: Any = None
-    leaves: list[Any] = field(default_factory=list)
+    empty: dict[int, Any] = field(default_factory=dict)  # the leaves that are float0, by their place
 
     def flat(self, result: Any) -> list[Any]:
         if self.has_aux and (type(result) is not tuple or len(result) != 2):
-            raise InputError(f"with has_aux=True the function returns (result, aux); it returned a {type(result).__name__}")
+            got = f"{len(result)} values" if type(result) is tuple else f"a {result.__class__.__name__}"
+            raise InputError(f"with has_aux=True the function returns a pair, (result, aux); it returned {got}", where=here())
         leaves, self.structure = flatten(result)
         self.main = self.structure.children[0] if self.has_aux else self.structure
-        self.count = self.main.num_leaves
-        return leaves
+        self.empty = {i: x for i, x in enumerate(leaves) if is_float0(x)}
+        self.count = self.main.num_leaves - sum(i < self.main.num_leaves for i in self.empty)
+        return self.arrays_of(leaves)
 
-    def build(self, leaves: Sequence[Any]) -> Any:
-        return unflatten(self.structure, leaves)
+    def arrays_of(self, leaves: Sequence[Any]) -> list[Any]:
+        """Those of the leaves that travel."""
+        return [x for i, x in enumerate(leaves) if i not in self.empty] if self.empty else list(leaves)
+
+    def build(self, arrays: Sequence[Any], over: int | None = None) -> Any:
+        """The result with other arrays in it; `over` is the size of one more axis that they have."""
+        return unflatten(self.structure, self._with_empty(arrays, self.structure.num_leaves, over))
+
+    def build_main(self, arrays: Sequence[Any]) -> Any:
+        """As `build`, without the auxiliary part."""
+        return unflatten(self.main, self._with_empty(arrays, self.main.num_leaves, None))
+
+    def _with_empty(self, arrays: Sequence[Any], count: int, over: int | None) -> list[Any]:
+        lead, rest = (() if over is None else (over,)), iter(arrays)
+        return [float0((*lead, *self.empty[i].shape)) if i in self.empty else next(rest) for i in range(count)]
+
+    def paths(self) -> list[str]:
+        """Where each array is in the result, as `['a'][0]`."""
+        return self.arrays_of([keystr(path) for path in key_paths(self.structure)])
+
+
+def parameters(function: Any) -> Sequence[str]:
+    """The names of a function's positional parameters; of a wrapped one those of the function inside."""
+    while True:
+        named = getattr(function, "parameters_of_ge2", None)
+        if named is not None:
+            return named  # type: ignore[no-any-return]
+        if not hasattr(function, "__wrapped__"):
+            break
+        function = function.__wrapped__
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return ()
+    names: Sequence[str] = code.co_varnames[: code.co_argcount]
+    return names[1:] if hasattr(function, "__self__") else names
+
+
+def named_after(function: Callable[..., Any], names: Sequence[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """As `functools.wraps`, for a function of some of the parameters."""
+
+    def decorate(inner: Callable[..., Any]) -> Callable[..., Any]:
+        inner = wraps(function)(inner)
+        inner.parameters_of_ge2 = tuple(names)  # type: ignore[attr-defined]
+        return inner
+
+    return decorate
 
 
 def checked_type(arguments: Arguments, i: int) -> ArrayType:

@@ -2,62 +2,87 @@
 
 from __future__ import annotations
 
+import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import update_wrapper, wraps
-from typing import Any
-
-import numpy as np
+from functools import partial, update_wrapper, wraps
+from typing import Any, final
 
 from ge2.base.dtypes import INEXACT
 from ge2.base.errors import GradientError, NoRuleError
-from ge2.base.pytree import flatten, flatten_up_to, unflatten
+from ge2.base.pytree import flatten_up_to, unflatten
 from ge2.base.source import here
-from ge2.ir import ArrayType, Graph, Op, type_of
-from ge2.ops.control import Checkpoint, CustomJvp, CustomVjp
-from ge2.trace import Closed, Input, stage, tidy
-from ge2.transforms.api import FLOAT0, like
-from ge2.transforms.arguments import Arguments, Results, at_top
+from ge2.ir import ArrayType, Graph, Op, Var, type_of
+from ge2.ops.control import Checkpoint, CustomJvp, CustomVjp, with_consts
+from ge2.trace import Closed, Input, stage, tidy, title_of
+from ge2.transforms.api import like
+from ge2.transforms.arguments import Arguments, Results, Static, at_top
+from ge2.transforms.several import common_types, conformed, retyped, widened
+from ge2.transforms.zeros import float0, zero
 
 Function = Callable[..., Any]
 
 
-class CustomRule:
-    """A function with a rule of its own; `nondiff_argnums` are handed on as they are, and take part in no derivative."""
+class CustomRule(ABC):
+    """A function with a rule of its own; `nondiff_argnums` are handed on as they are, and take part in no derivative.
 
-    def __init__(self, fun: Function, nondiff_argnums: Sequence[int] = ()) -> None:
-        self.fun, self.nondiff = fun, tuple(nondiff_argnums)
+    The rule says nothing of values that the function reads from around it: a derivative by one of those is a
+    GradientError, not a zero.
+    """
+
+    def __init__(self, fun: Function, nondiff_argnums: int | Sequence[int] = ()) -> None:
+        self.fun, self.static = fun, Static.of(nondiff_argnums)
         update_wrapper(self, fun)
 
-    def split(self, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """The arguments that take no part, and the others."""
-        static = {n % len(args) for n in self.nondiff} if args else set()
-        return tuple(args[i] for i in sorted(static)), tuple(a for i, a in enumerate(args) if i not in static)
-
-    def merged(self, args: tuple[Any, ...]) -> Function:
-        """The function of the other arguments alone."""
-        static = {n % len(args): args[n] for n in self.nondiff} if args else {}
-
-        @wraps(self.fun)
-        def fun(*others: Any) -> Any:
-            rest = iter(others)
-            return self.fun(*(static[i] if i in static else next(rest) for i in range(len(args))))
-
-        return fun
-
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        if instance is None:
-            return self
-        return lambda *args, **kwargs: self(instance, *args, **kwargs)
+        return self if instance is None else partial(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError
+        args = bound(self.fun, args, kwargs)
+        self.check()
+        return self.fun(*args) if at_top() else self.record(args)
+
+    @abstractmethod
+    def check(self) -> None:
+        """NoRuleError unless there is a rule."""
+
+    @abstractmethod
+    def record(self, args: tuple[Any, ...]) -> Any:
+        """One equation that holds the function and its rule."""
 
 
+def bound(fun: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """All arguments by position, defaults filled in."""
+    if not kwargs:
+        return args
+    given = inspect.signature(fun).bind(*args, **kwargs)
+    given.apply_defaults()
+    if given.kwargs:
+        what = f"{title_of(fun)} has a custom rule, whose arguments are positional; {', '.join(given.kwargs)} is keyword-only"
+        raise GradientError(what, where=here(), fix="positional arguments")
+    return given.args
+
+
+def checked_structure(call: Arguments, found: Any, what: str) -> list[Any]:
+    """A cotangent (or None) for each leaf, from a tuple with one for each argument."""
+    args = call.structure.children[0].children
+    if not isinstance(found, tuple | list) or len(found) != len(args):
+        got = f"{len(found)} values" if isinstance(found, tuple | list) else f"a {found.__class__.__name__}"
+        fix = "return (ct,) for one argument; None for a zero"
+        raise GradientError(f"{what} returns a tuple with a cotangent for each of {len(args)} arguments; got {got}", where=here(), fix=fix)
+    leaves: list[Any] = []
+    for n, (part, ct) in enumerate(zip(args, found, strict=True)):
+        leaves += [None] * part.num_leaves if ct is None else flatten_up_to(part, ct, (f"argument {n}", "its cotangent"))
+    return leaves
+
+
+@final
 class custom_vjp(CustomRule):  # noqa: N801 a decorator, named as in JAX
     """A function whose reverse derivative is given by `defvjp(fwd, bwd)`.
 
     `fwd(*args)` returns (result, residuals); `bwd(residuals, cotangent)` a tuple with a cotangent, like the
-    argument or None for zero, for each argument. Arguments in `nondiff_argnums` come first in `bwd`.
+    argument or None for zero, for each argument. Arguments in `nondiff_argnums` come first in `bwd`. A second
+    derivative is that of `fwd` and `bwd`; forward mode is a NoRuleError.
 
     >>> import numpy as np, ge2
     >>> f = custom_vjp(lambda x: np.sin(x))
@@ -69,127 +94,78 @@ class custom_vjp(CustomRule):  # noqa: N801 a decorator, named as in JAX
     def defvjp(self, fwd: Function, bwd: Function) -> None:
         self.fwd, self.bwd = fwd, bwd
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def check(self) -> None:
         if not hasattr(self, "bwd"):
-            raise NoRuleError(f"{self.fun.__name__} has a custom_vjp without rules", where=here(), fix="f.defvjp(fwd, bwd)")
-        if at_top():
-            return self.fun(*args, **kwargs)
-        args = bound(self.fun, args, kwargs)
-        static, others = self.split(args)
-        call = Arguments.of(self.merged(args), others, {})
-        returned, fwd_returned = Results(), Results(has_aux=True)
+            raise NoRuleError(f"{title_of(self.fun)} has a custom_vjp without rules", where=here(), fix="f.defvjp(fwd, bwd)")
+
+    def record(self, args: tuple[Any, ...]) -> Any:
+        static, others, fun = self.static.split(self.fun, args)
+        _, _, fwd = self.static.split(self.fwd, args)
+        call, returned = Arguments.of(fun, others, {}), Results()
+        forward_call, forward_returned = Arguments.of(fwd, others, {}), Results(has_aux=True)
         primal = call.stage(call.inputs(), returned, "custom_vjp")
-        forward_call = Arguments.of(self.fwd_of(args), others, {})
-        forward = forward_call.stage(forward_call.inputs(), fwd_returned, "custom_vjp")
-        check_same(primal, forward, returned.count, f"{self.fun.__name__} and its fwd")
-        backward = self.stage_backward(call, static, forward, fwd_returned)
-        op, captured = joined([primal, forward], backward, fwd_returned)
+        forward = forward_call.stage(forward_call.inputs(), forward_returned, "custom_vjp")
+        closeds = (primal, forward)
+        outputs = [[a.type for a in c.graph.outputs] for c in closeds]
+        names = (f"the function {title_of(self.fun)}", f"its fwd {title_of(self.fwd)}")
+        types = common_types(GradientError, "custom_vjp", names, (returned, forward_returned), outputs)
+        backward = self.stage_backward(call, static, types, outputs[1][len(types) :], forward_returned)
+        op, captured = joined_rule(closeds, backward, types)
         return returned.build(op(*captured, *call.values()))
 
-    def fwd_of(self, args: tuple[Any, ...]) -> Function:
-        rule = CustomRule(self.fwd, self.nondiff)
-        return rule.merged(args)
-
-    def stage_backward(self, call: Arguments, static: tuple[Any, ...], forward: Closed, returned: Results) -> Closed:
+    def stage_backward(
+        self, call: Arguments, static: tuple[Any, ...], main: Sequence[ArrayType], residuals: Sequence[ArrayType], returned: Results
+    ) -> Closed:
         """(residuals, cotangents of the inexact results) -> a cotangent for each inexact array."""
-        outputs = forward.graph.outputs
-        main, residuals = outputs[: returned.count], outputs[returned.count :]
-        given = [a.type for a in main if a.type.dtype in INEXACT]
-        aux = returned.structure.children[1]
+        given = [t for t in main if t.dtype in INEXACT]
 
         def rule(*arrays: Any) -> list[Any]:
             seeds = iter(arrays[len(residuals) :])
-            cts = [next(seeds) if a.type.dtype in INEXACT else np.zeros(a.type.shape, FLOAT0) for a in main]
-            found = self.bwd(*static, unflatten(aux, arrays[: len(residuals)]), unflatten(returned.main, cts))
-            return self.checked(call, found)
+            ct = returned.build_main([next(seeds) if t.dtype in INEXACT else float0(t.shape) for t in main])
+            kept = returned.build((*main, *arrays[: len(residuals)]))[1]
+            return self.checked(call, self.bwd(*static, kept, ct))
 
-        inputs = [Input(a.type) for a in residuals] + [Input(t) for t in given]
-        return stage(rule, inputs, f"the bwd of {self.fun.__name__}")
+        return stage(rule, [Input(t) for t in (*residuals, *given)], f"bwd {title_of(self.bwd)}")
 
     def checked(self, call: Arguments, found: Any) -> list[Any]:
         """What `bwd` returned, as one cotangent for each inexact array."""
-        args = call.structure.children[0].children
-        if not isinstance(found, tuple | list) or len(found) != len(args):
-            got = f"{len(found)} values" if isinstance(found, tuple | list) else f"a {type(found).__name__}"
-            what = f"the bwd of {self.fun.__name__} returns a tuple with a cotangent for each of its {len(args)} arguments; got {got}"
-            raise GradientError(what, where=here(), fix="return (ct,) for one argument; None for a zero")
-        leaves = []
-        for n, (part, ct) in enumerate(zip(args, found, strict=True)):
-            leaves += [None] * part.num_leaves if ct is None else flatten_up_to(part, ct, (f"argument {n}", "its cotangent"))
-        types = dict(zip(call.arrays, call.types(), strict=True))
+        what = f"bwd {title_of(self.bwd)}"
+        leaves = checked_structure(call, found, what)
         return [
-            zeros_of(t) if leaves[i] is None else like(leaves[i], t, f"the cotangent that bwd gives for {call.name(i)},")
-            for i, t in types.items()
+            zero(t) if leaves[i] is None else like(leaves[i], t, f"the cotangent that {what} returns for {call.name(i)}")
+            for i, t in zip(call.arrays, call.types(), strict=True)
             if t.dtype in INEXACT
         ]
 
 
-def joined(graphs: Sequence[Closed], backward: Closed, returned: Results) -> tuple[Op, list[Any]]:
-    """One operation from graphs that captured different values: all take the captures of all.
+def joined_rule(closeds: Sequence[Closed], backward: Closed, types: Sequence[ArrayType]) -> tuple[Op, list[Any]]:
+    """The operation, and the values from around the function that it reads.
 
-    What `backward` captured becomes residuals.
+    What `backward` captured becomes inputs that are residuals; the rule is silent of what the others captured.
     """
-    captured = [x for c in (*graphs, backward) for x in c.captured]
-    total, at, wide = len(captured), 0, []
-    for closed in graphs:
-        wide.append(widened(closed, captured, at))
-        at += len(closed.captured)
-    primal, forward = wide
-    own = forward.inputs[at:total]  # what backward captured, as forward's inputs
-    residuals = (*own, *forward.outputs[returned.count :])
-    forward = Graph(forward.inputs, forward.eqns, (*forward.outputs[: returned.count], *residuals))
-    back = backward.graph
-    zeros = [zero_closed(type_of(x)) for x in captured if type_of(x).dtype in INEXACT]
-    eqns = tuple(e for g in zeros for e in g.eqns)
-    back = Graph(back.inputs, (*eqns, *back.eqns), (*(g.outputs[0] for g in zeros), *back.outputs))
-    return CustomVjp(tidy(primal), tidy(forward), tidy(back), len(residuals)), captured
+    (primal, forward, _), captured = widened((*closeds, backward))
+    silent = sum(len(c.captured) for c in closeds)
+    own = forward.inputs[silent : len(captured)]
+    residuals = (*own, *forward.outputs[len(types) :])
+    forward = Graph(forward.inputs, forward.eqns, (*forward.outputs[: len(types)], *residuals))
+    back = with_zeros(backward.graph, [type_of(x) for x in captured if type_of(x).dtype in INEXACT])
+    op = CustomVjp(with_consts(retyped(primal, types), silent), retyped(forward, types), tidy(back), len(residuals))
+    return op, captured
 
 
-def widened(closed: Closed, captured: Sequence[Any], at: int) -> Graph:
-    """The graph with inputs for all of `captured`, its own beginning at `at`."""
-    graph, n = closed.graph, len(closed.captured)
-    fresh = stage(lambda *xs: xs, [Input(type_of(x)) for x in captured], "captures").graph.inputs
-    inputs = (*fresh[:at], *graph.inputs[:n], *fresh[at + n :], *graph.inputs[n:])
-    return Graph(inputs, graph.eqns, graph.outputs)
+def with_zeros(backward: Graph, types: Sequence[ArrayType]) -> Graph:
+    """The graph that returns zeros of those types first."""
+    zeros = stage(lambda: [zero(t) for t in types], [], "zeros").graph
+    return Graph(backward.inputs, (*zeros.eqns, *backward.eqns), (*zeros.outputs, *backward.outputs))
 
 
-def zero_closed(t: ArrayType) -> Graph:
-    return stage(lambda: [zeros_of(t)], [], "zeros").graph
-
-
-def zeros_of(t: ArrayType) -> Any:
-    from ge2.ops.elementwise import ConvertElementType
-    from ge2.ops.shape import BroadcastInDim
-
-    zero = t.dtype.type(0)
-    return ConvertElementType(t.dtype, weak=True)(zero) if t.weak else BroadcastInDim(t.shape, ())(zero)
-
-
-def check_same(a: Closed, b: Closed, count: int, what: str) -> None:
-    ours, theirs = ([x.type for x in c.graph.outputs[:count]] for c in (a, b))
-    if ours != theirs:
-        listed = [", ".join(map(str, ts)) or "nothing" for ts in (ours, theirs)]
-        raise GradientError(f"{what} return different types: {listed[0]} and {listed[1]}", where=here())
-
-
-def bound(fun: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """All arguments by position, defaults filled in."""
-    if not kwargs:
-        return args
-    import inspect
-
-    given = inspect.signature(fun).bind(*args, **kwargs)
-    given.apply_defaults()
-    if given.kwargs:
-        raise GradientError(f"{fun.__name__} has a custom rule and keyword-only arguments", where=here(), fix="positional arguments")
-    return given.args
-
-
+@final
 class custom_jvp(CustomRule):  # noqa: N801 a decorator, named as in JAX
     """A function whose derivative is given by `defjvp(rule)`: `rule(primals, tangents)` returns (result, tangent).
 
     Both modes follow from it: the rule is linear in the tangents, and reverse mode is its transpose. `defjvps`
-    takes a function `(tangent, result, *args)` for each argument instead, or None for zero.
+    takes a function `(tangent, result, *args)` for each argument instead, or None for zero. Arguments in
+    `nondiff_argnums` come first in the rule.
 
     >>> import numpy as np, ge2
     >>> f = custom_jvp(lambda x: np.sin(x))
@@ -207,67 +183,68 @@ class custom_jvp(CustomRule):  # noqa: N801 a decorator, named as in JAX
             *static, primals, tangents = given
             y = self(*static, *primals)
             terms = [r(t, y, *primals) for r, t in zip(rules, tangents, strict=True) if r is not None]
-            return y, sum(terms[1:], terms[0]) if terms else zeros_of(type_of(y))
+            return y, sum(terms[1:], terms[0]) if terms else zero(type_of(y))
 
         self.rule = rule
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def check(self) -> None:
         if not hasattr(self, "rule"):
-            raise NoRuleError(f"{self.fun.__name__} has a custom_jvp without a rule", where=here(), fix="f.defjvp(rule)")
-        if at_top():
-            return self.fun(*args, **kwargs)
-        args = bound(self.fun, args, kwargs)
-        static, others = self.split(args)
-        call = Arguments.of(self.merged(args), others, {})
-        returned, rule_returned = Results(), Results(has_aux=True)
-        primal = call.stage(call.inputs(), returned, "custom_jvp")
-        rule = self.stage_rule(call, static, rule_returned)
-        check_same(primal, rule, returned.count, f"{self.fun.__name__} and its rule")
-        captured = [*primal.captured, *rule.captured]
-        graph = widened(primal, captured, 0)
-        wide = widened(rule, captured, len(primal.captured))
-        wide = with_dead_tangents(wide, captured, len(call.arrays))
-        return returned.build(CustomJvp(tidy(graph), tidy(wide))(*captured, *call.values()))
+            raise NoRuleError(f"{title_of(self.fun)} has a custom_jvp without a rule", where=here(), fix="f.defjvp(rule)")
 
-    def stage_rule(self, call: Arguments, static: tuple[Any, ...], returned: Results) -> Closed:
+    def record(self, args: tuple[Any, ...]) -> Any:
+        static, others, fun = self.static.split(self.fun, args)
+        call, returned, rule_returned = Arguments.of(fun, others, {}), Results(), Results(has_aux=True)
+        primal = call.stage(call.inputs(), returned, "custom_jvp")
+        outputs = [a.type for a in primal.graph.outputs]
+        rule = self.stage_rule(call, static, returned, rule_returned, outputs)
+        (graph, wide), captured = widened((primal, rule))
+        wide = with_unread(wide, [type_of(x) for x in captured if type_of(x).dtype in INEXACT], len(captured) + len(call.arrays))
+        op = CustomJvp(with_consts(tidy(graph), len(primal.captured)), tidy(wide))
+        return returned.build(op(*captured, *call.values()))
+
+    def stage_rule(
+        self, call: Arguments, static: tuple[Any, ...], primal: Results, returned: Results, outputs: Sequence[ArrayType]
+    ) -> Closed:
+        """(arrays, tangents of the inexact ones) -> (results, tangents of the inexact ones)."""
         types = call.types()
-        inexact = [i for i, t in enumerate(types) if t.dtype in INEXACT]
+        inexact = [k for k, t in enumerate(types) if t.dtype in INEXACT]
 
         def rule(*arrays: Any) -> list[Any]:
-            primals = unflatten(call.structure, placed(call, arrays[: len(types)]))[0]
             seeds = dict(zip(inexact, arrays[len(types) :], strict=True))
-            ts = [seeds.get(i, np.zeros(t.shape, FLOAT0)) for i, t in enumerate(types)]
-            tangents = unflatten(call.structure, placed(call, ts))[0]
-            leaves = returned.flat(self.rule(*static, primals, tangents))
-            return self.checked(leaves, returned)
+            ts = [seeds[k] if k in seeds else float0(t.shape) for k, t in enumerate(types)]
+            primals, tangents = (filled(call, xs) for xs in (arrays[: len(types)], ts))
+            return self.checked(self.rule(*static, primals, tangents), primal, returned, outputs)
 
-        inputs = [*call.inputs(), *(Input(types[i]) for i in inexact)]
-        return stage(rule, inputs, f"the rule of {self.fun.__name__}")
+        inputs = [*call.inputs(), *(Input(types[k]) for k in inexact)]
+        return stage(rule, inputs, f"rule {title_of(self.rule)}")
 
-    def checked(self, leaves: list[Any], returned: Results) -> list[Any]:
-        ys, ts = leaves[: returned.count], leaves[returned.count :]
-        if len(ys) != len(ts):
-            raise GradientError(f"the rule of {self.fun.__name__} returns (result, tangent) of one structure", where=here())
-        pairs = [(y, t) for y, t in zip(ys, ts, strict=True) if type_of(y).dtype in INEXACT]
-        return [*ys, *(like(t, type_of(y), "the tangent that the rule gives for") for y, t in pairs)]
+    def checked(self, found: Any, primal: Results, returned: Results, outputs: Sequence[ArrayType]) -> list[Any]:
+        """What the rule returned, in the types of the function's results."""
+        names = (f"the function {title_of(self.fun)}", f"its rule {title_of(self.rule)}")
+        if type(found) is not tuple or len(found) != 2:
+            raise GradientError(f"{names[1]} returns (result, tangent); got a {found.__class__.__name__}", where=here())
+        ys = returned.flat(found)[: returned.count]
+        common_types(GradientError, "custom_jvp", names, (primal, returned), (outputs, [type_of(y) for y in ys]))
+        leaves = flatten_up_to(primal.main, found[1], ("the result", "its tangent"))
+        pairs = [(t, x) for t, x in zip(outputs, primal.arrays_of(leaves), strict=True) if t.dtype in INEXACT]
+        ts = [like(x, t, f"the tangent that {names[1]} returns") for t, x in pairs]
+        return [*(conformed(y, t) for y, t in zip(ys, outputs, strict=True)), *ts]
 
 
-def placed(call: Arguments, arrays: Sequence[Any]) -> list[Any]:
+def filled(call: Arguments, arrays: Sequence[Any]) -> Any:
+    """The positional arguments, with these arrays in their places."""
     leaves = list(call.leaves)
     for i, x in zip(call.arrays, arrays, strict=True):
         leaves[i] = x
-    return leaves
+    return unflatten(call.structure, leaves)[0]
 
 
-def with_dead_tangents(rule: Graph, captured: Sequence[Any], arrays: int) -> Graph:
-    """The rule with tangent inputs for captured values too, which it does not read."""
-    unread = [Input(type_of(x)) for x in captured if type_of(x).dtype in INEXACT]
-    fresh = stage(lambda *xs: xs, unread, "captures").graph.inputs
-    n = len(captured) + arrays
-    return Graph((*rule.inputs[:n], *fresh, *rule.inputs[n:]), rule.eqns, rule.outputs)
+def with_unread(rule: Graph, types: Sequence[ArrayType], at: int) -> Graph:
+    """The rule with further inputs at that place, which it does not read: tangents of captured values."""
+    return Graph((*rule.inputs[:at], *map(Var, types), *rule.inputs[at:]), rule.eqns, rule.outputs)
 
 
-def checkpoint(fun: Function, *, policy: Any = None, static_argnums: Sequence[int] = ()) -> Function:
+def checkpoint(fun: Function, *, policy: Any = None, static_argnums: int | Sequence[int] = ()) -> Function:
     """`fun`, whose intermediate values are not kept for the backward pass but computed again there.
 
     >>> import numpy as np, ge2
@@ -276,16 +253,14 @@ def checkpoint(fun: Function, *, policy: Any = None, static_argnums: Sequence[in
     """
     if policy is not None:
         raise NoRuleError("checkpoint does not take policies yet", where=here(), fix="checkpoint smaller functions")
-    static = CustomRule(fun, static_argnums)
+    static = Static.of(static_argnums)
 
     @wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         if at_top():
             return fun(*args, **kwargs)
-        others = static.split(args)[1]
-        merged = static.merged(args)
-        call = Arguments.of(lambda *a, **k: merged(*a) if not k else fun(*args, **k), others, {} if static.nondiff else kwargs)
-        returned = Results()
+        _, others, merged = static.split(fun, args)
+        call, returned = Arguments.of(merged, others, kwargs), Results()
         closed = call.stage(call.inputs(), returned, "checkpoint")
         return returned.build(Checkpoint(tidy(closed.graph))(*closed.captured, *call.values()))
 

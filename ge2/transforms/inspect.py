@@ -14,8 +14,7 @@ from ge2.ir import ArrayType, Graph
 from ge2.ir import parse as parse_text
 from ge2.ops import TABLE
 from ge2.trace import ABSTRACT, Input
-from ge2.transforms.arguments import Arguments, Results
-from ge2.transforms.custom import CustomRule
+from ge2.transforms.arguments import Arguments, Results, Static
 
 
 @register_leaf
@@ -43,11 +42,12 @@ def make_jaxpr(fun: Callable[..., Any], static_argnums: int | Sequence[int] = ()
         c:f32[3] = mul b 2.0:f32[]
       in (c,) }
     """
-    rule = CustomRule(fun, (static_argnums,) if isinstance(static_argnums, int) else static_argnums)
+    static = Static.of(static_argnums)
 
     @wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        call = Arguments.of(rule.merged(args) if rule.nondiff else fun, rule.split(args)[1], kwargs)
+        _, others, merged = static.split(fun, args)
+        call = Arguments.of(merged, others, kwargs)
         inputs = [Input(g.type, ABSTRACT, g.name) for g in call.inputs()]
         returned = Results()
         closed = call.stage(inputs, returned, "make_jaxpr")

@@ -12,7 +12,9 @@ from ge2.ir import Atom, Eqn, Flags, Graph, Literal, Var, rename
 from ge2.ir.op import Derive, GraphOp, Op
 from ge2.trace import Trace, Tracer, finish, run, stage, tidy
 from ge2.trace.stage import Input
+from ge2.transforms.blame import blamed
 from ge2.transforms.vjp import vjp_graph
+from ge2.transforms.zeros import zero
 
 
 @collector_paused
@@ -41,8 +43,7 @@ def jvp_graph(graph: Graph, active: Flags, derive: Derive) -> Graph:
 def tangent(trace: Trace, ts: dict[Any, Any], out: Atom) -> Any:
     t = None if isinstance(out, Literal) else ts.get(out)
     if t is None:
-        zero = trace.lift(out.type.dtype.type(0))
-        return zero.cast(out.type.dtype, weak=True) if out.type.weak else zero.spread(out.type.shape, ())
+        return trace.lift(zero(out.type))
     return t if t.type == out.type else t.cast(out.type.dtype, out.type.weak)
 
 
@@ -56,12 +57,13 @@ def push_forward(trace: Trace, eqn: Eqn, env: dict[Var, Atom], ts: dict[Any, Any
         return
     trace.source = eqn.source
     xs = [Tracer(trace, a) for a in inputs]
-    if isinstance(eqn.op, GraphOp):
-        ys, found = eqn.op.jvp_with(derive, incoming, xs)
-        env.update((v, y.atom) for v, y in zip(eqn.outs, ys, strict=True))  # type: ignore[attr-defined]
-    else:
-        trace.eqns.append(Eqn(eqn.op, inputs, eqn.outs, eqn.source))
-        found = pushed(eqn.op, incoming, [Tracer(trace, v) for v in eqn.outs], xs, derive)
+    with blamed(eqn):
+        if isinstance(eqn.op, GraphOp):
+            ys, found = eqn.op.jvp_with(derive, incoming, xs)
+            env.update((v, y.atom) for v, y in zip(eqn.outs, ys, strict=True))  # type: ignore[attr-defined]
+        else:
+            trace.eqns.append(Eqn(eqn.op, inputs, eqn.outs, eqn.source))
+            found = pushed(eqn.op, incoming, [Tracer(trace, v) for v in eqn.outs], xs, derive)
     for var, t, real in zip(eqn.outs, found, inexact, strict=True):
         if t is not None and real:
             ts[var] = t
@@ -72,10 +74,16 @@ def pushed(op: Op, ts: Sequence[Any], ys: Sequence[Any], xs: Sequence[Any], deri
     if type(op).jvp is not Op.jvp:
         return op.jvp(ts, ys, xs)
     if op.linear:
-        filled = [x if t is None and x.type.dtype not in INEXACT else x.zeros() if t is None else t for t, x in zip(ts, xs, strict=True)]
-        out = op(*filled)
+        out = op(*(tangent_or_zero(t, x) for t, x in zip(ts, xs, strict=True)))
         return out if op.several else (out,)
     return transposed(op, ts, ys, xs, derive)
+
+
+def tangent_or_zero(t: Any, x: Any) -> Any:
+    """What a linear operation is applied to; its integers (indices, masks) stay as they are."""
+    if t is not None:
+        return t
+    return zero(x.type) if x.type.dtype in INEXACT else x
 
 
 def transposed(op: Op, ts: Sequence[Any], ys: Sequence[Any], xs: Sequence[Any], derive: Derive) -> Sequence[Any]:
@@ -88,13 +96,13 @@ def transposed(op: Op, ts: Sequence[Any], ys: Sequence[Any], xs: Sequence[Any], 
         given = iter(args[n + m :])
         cts = [next(given) if real else None for real in inexact]
         found = op.vjp(cts, args[n : n + m], args[:n], wanted)
-        return [args[i].zeros() if ct is None else ct for i, (ct, w) in enumerate(zip(found, wanted, strict=True)) if w]
+        return [zero(args[i].type) if ct is None else ct for i, (ct, w) in enumerate(zip(found, wanted, strict=True)) if w]
 
     real_ys = [y for y, real in zip(ys, inexact, strict=True) if real]
     types = [v.type for v in (*xs, *ys, *real_ys)]
     graph = stage(reverse, [Input(t) for t in types], f"the derivative of {op.name}").graph
     linear_in = (False,) * (len(xs) + len(ys)) + (True,) * len(real_ys)
     joint = vjp_graph(graph, linear_in, derive)
-    results = run(joint, [*xs, *ys, *(y.zeros() for y in real_ys), *(t for t in ts if t is not None)])
+    results = run(joint, [*xs, *ys, *(zero(y.type) for y in real_ys), *(t for t in ts if t is not None)])
     found = iter(results[len(graph.outputs) :])
     return [next(found) if real else None for real in inexact]

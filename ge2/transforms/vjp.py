@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from ge2.base.dtypes import INEXACT
+from ge2.base.dtypes import INEXACT, python_type
 from ge2.base.errors import VerifyError
 from ge2.base.pause import collector_paused
-from ge2.ir import Atom, Eqn, Flags, Graph, Var
+from ge2.ir import Atom, Eqn, Flags, Graph, Literal, Var
 from ge2.ir.op import Derive, GraphOp, Op
 from ge2.trace import Trace, Tracer, finish, tidy
+from ge2.transforms.blame import blamed
+from ge2.transforms.zeros import zero
 
 
 @collector_paused
-def vjp_graph(graph: Graph, wanted: Flags, derive: Derive, given: Flags | None = None) -> Graph:
+def vjp_graph(graph: Graph, wanted: Flags, derive: Derive, given: Flags | None = None, unit: bool = False) -> Graph:
     """The graph of (inputs, cotangents of the given outputs) to (outputs, cotangents of the wanted inputs).
 
-    Unless `given` says otherwise, a cotangent is given for every inexact output.
+    Unless `given` says otherwise, a cotangent is given for every inexact output. With `unit` those given are 1,
+    known beforehand, and no inputs.
     """
     given = tuple(a.type.dtype in INEXACT for a in graph.outputs) if given is None else given
     trace = Trace("a derivative")
@@ -24,17 +27,15 @@ def vjp_graph(graph: Graph, wanted: Flags, derive: Derive, given: Flags | None =
         active = active_values(graph, wanted)
         saved = [with_residuals(e, active, derive) for e in graph.eqns]
         trace.eqns = list(saved)
-        cts, seeds = Cotangent(trace), []
-        for out, is_given in zip(graph.outputs, given, strict=True):
-            if is_given:
-                seeds.append(Var(out.type))
-                cts.add(out, Tracer(trace, seeds[-1]))
+        cts = Cotangents(trace)
+        seeds = [cts.seed(out, unit) for out, is_given in zip(graph.outputs, given, strict=True) if is_given]
         for eqn in reversed(saved):
             if any(v in cts.found for v in eqn.outs):
                 pull_back(trace, eqn, cts, active)
         trace.source = None
         grads = [cts.get(v).atom for v, w in zip(graph.inputs, wanted, strict=True) if w]
-    closed = finish(trace, (*graph.inputs, *seeds), (*graph.outputs, *grads))
+    inputs = (*graph.inputs, *(s for s in seeds if isinstance(s, Var)))
+    closed = finish(trace, inputs, (*graph.outputs, *grads))
     if closed.captured:
         raise VerifyError("a derivative rule used a value from outside its equation", where=closed.graph)
     return tidy(closed.graph)
@@ -53,37 +54,49 @@ def with_residuals(eqn: Eqn, active: set[Atom], derive: Derive) -> Eqn:
     """The equation, also yielding what its derivative reads."""
     if not isinstance(eqn.op, GraphOp) or active.isdisjoint(eqn.outs):
         return eqn
-    op: Op = eqn.op.saving(tuple(a in active for a in eqn.inputs), derive)
+    with blamed(eqn):
+        op: Op = eqn.op.saving(tuple(a in active for a in eqn.inputs), derive)
     if op is eqn.op:
         return eqn
     types = op.infer(*(a.type for a in eqn.inputs))
     return Eqn(op, eqn.inputs, (*eqn.outs, *(Var(t) for t in types[len(eqn.outs) :])), eqn.source)
 
 
-def pull_back(trace: Trace, eqn: Eqn, cts: Cotangent, active: set[Atom]) -> None:
+def pull_back(trace: Trace, eqn: Eqn, cts: Cotangents, active: set[Atom]) -> None:
+    """Adds to the cotangents of the inputs what those of the results give them."""
     wanted = tuple([a in active for a in eqn.inputs])
     if not any(wanted):
         return
     trace.source = eqn.source
     ys = [Tracer(trace, v) for v in eqn.outs]
     xs = [Tracer(trace, a) for a in eqn.inputs]
-    found = eqn.op.vjp([cts.found.pop(v, None) for v in eqn.outs], ys, xs, wanted)  # type: ignore[arg-type]
+    given = [cts.found.pop(v, None) for v in eqn.outs]
+    with blamed(eqn):
+        found = eqn.op.vjp(given, ys, xs, wanted)  # type: ignore[arg-type]
     for atom, ct, want in zip(eqn.inputs, found, wanted, strict=True):
         if want and ct is not None:
             cts.add(atom, ct, eqn)
 
 
-class Cotangent:
+class Cotangents:
     """The sums of the cotangents found so far."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.found: dict[Any, Any] = {}
 
+    def seed(self, out: Atom, unit: bool) -> Atom:
+        """The cotangent that the derivative begins with."""
+        t = out.type
+        atom: Atom = Literal(python_type(t.dtype)(1) if t.weak else t.dtype.type(1), t) if unit else Var(t)
+        self.add(out, Tracer(self.trace, atom))
+        return atom
+
     def add(self, atom: Atom, ct: Any, eqn: Eqn | None = None) -> None:
-        if ct.type != atom.type:
-            if ct.type.shape != atom.type.shape or ct.type.dtype != atom.type.dtype:
-                raise VerifyError(f"the derivative of {eqn and eqn.op} gives {ct.type} for {atom.type}", where=eqn and eqn.source)
+        t = ct.type
+        if t != atom.type:
+            if t.shape != atom.type.shape or t.dtype != atom.type.dtype:
+                raise VerifyError(f"the derivative of {eqn and eqn.op} gives {t} for {atom.type}", where=eqn and eqn.source)
             ct = ct.cast(atom.type.dtype, atom.type.weak)
         if isinstance(atom, Var):
             before = self.found.get(atom)
@@ -91,7 +104,4 @@ class Cotangent:
 
     def get(self, var: Var) -> Any:
         ct = self.found.get(var)
-        return Tracer(self.trace, var).zeros() if ct is None and not var.type.weak else self.weak_zero(var) if ct is None else ct
-
-    def weak_zero(self, var: Var) -> Tracer:
-        return self.trace.lift(var.type.dtype.type(0)).cast(var.type.dtype, weak=True)  # type: ignore[no-any-return]
+        return self.trace.lift(zero(var.type)) if ct is None else ct

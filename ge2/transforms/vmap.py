@@ -10,6 +10,7 @@ from ge2.base.pause import collector_paused
 from ge2.ir import Atom, Axis, Eqn, Flags, Graph, Var, rename
 from ge2.ir.op import Derive, GraphOp
 from ge2.trace import Trace, Tracer, finish, tidy
+from ge2.transforms.blame import blamed
 
 
 @collector_paused
@@ -55,7 +56,8 @@ def batch_equation(
     xs = [env[a][0] if a in env else Tracer(trace, n) for a, n in zip(eqn.inputs, rename(names, eqn.inputs), strict=True)]  # type: ignore[index]
     axes = [env[a][1] if a in env else None for a in eqn.inputs]  # type: ignore[index]
     op = eqn.op
-    ys, found = op.batch_with(derive, xs, axes, size) if isinstance(op, GraphOp) else op.batch(xs, axes, size)
+    with blamed(eqn):
+        ys, found = op.batch_with(derive, xs, axes, size) if isinstance(op, GraphOp) else op.batch(xs, axes, size)
     for var, y, axis in zip(eqn.outs, ys, found, strict=True):
         if axis is None:
             names[var] = y.atom  # type: ignore[attr-defined]

@@ -5,17 +5,16 @@ from __future__ import annotations
 import builtins
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import BOOL, can_cast
-from ge2.base.errors import ConcretizationTypeError, InputError, ShapeError
+from ge2.base.dtypes import can_cast
+from ge2.base.errors import ArgumentError, ConcretizationTypeError, InputError, ShapeError
 from ge2.base.source import here
 from ge2.ir import Dims, type_of
-from ge2.numpy.composite import choose_by
-from ge2.numpy.creation import as_shape, below_diagonal, iota, owned, zeros
+from ge2.numpy.creation import as_shape, below_diagonal, iota, owned
 from ge2.numpy.promotion import (
     Axes,
     all_axes,
@@ -31,19 +30,22 @@ from ge2.numpy.promotion import (
 from ge2.numpy.promotion import broadcast as spread
 from ge2.numpy.promotion import reshape as reshaped
 from ge2.ops import elementwise as ops
-from ge2.ops.reduce import ReduceSum
 from ge2.ops.shape import Concatenate, Pad, Rev, Slice, Transpose
 
 
 def row_major(order: Any) -> None:
     if order not in ("C", "K", "A", None):
-        raise InputError(f"order={order!r} is not supported", where=here(), fix="x.T.reshape(shape[::-1]).T for column-major order")
+        raise ArgumentError(
+            f"order={order!r} is not supported",
+            where=here(),
+            fix="x.T.reshape(shape[::-1]).T for column-major order",
+        )
 
 
 # ------------------------------------------------------------------------------------------------- shapes
 
 
-def reshape(a: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = None, copy: bool | None = None) -> Any:
+def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Any:
     """The same elements under another shape, one size of which may be -1, as `numpy.reshape`; order="C" only.
 
     >>> reshape(np.arange(6), (2, -1))
@@ -52,7 +54,7 @@ def reshape(a: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = N
     """
     row_major(order)
     x = array(a)
-    y = reshaped(x, complete(x, newshape if shape is None else shape))
+    y = reshaped(x, complete(x, shape))
     return fresh(y) if copy and y is x else y
 
 
@@ -63,7 +65,11 @@ def complete(x: Any, shape: Any) -> Dims:
     rest = math.prod([n for n in sizes if n != -1])
     known = sizes.count(-1) == 0
     if sizes.count(-1) > 1 or (known and rest != t.size) or (not known and (rest == 0 or t.size % rest)):
-        raise ShapeError(f"cannot reshape {t}, which has {t.size} elements, into shape {sizes}", where=here(), fix="one size of -1")
+        raise ShapeError(
+            f"cannot reshape {t}, which has {t.size} elements, into shape {sizes}",
+            where=here(),
+            fix="one size of -1",
+        )
     return tuple([t.size // rest if n == -1 else n for n in sizes])
 
 
@@ -86,7 +92,7 @@ def squeeze(a: Any, axis: Axes = None) -> Any:
 def expand_dims(a: Any, axis: int | Sequence[int]) -> Any:
     """With new axes of size 1 at those places of the result, as `numpy.expand_dims`."""
     x = array(a)
-    new = list(axis) if isinstance(axis, tuple | list) else [axis]
+    new: list[Any] = list(axis) if isinstance(axis, tuple | list) else [axis]
     rest = iter(type_of(x).shape)
     ndim = type_of(x).ndim + len(new)
     axes = all_axes(tuple(new), ndim)
@@ -99,7 +105,11 @@ def broadcast_to(array_: Any, shape: Any, subok: bool = False) -> Any:
     own = type_of(x).shape
     new = len(target) - len(own)
     if new < 0 or builtins.any(n not in (1, m) for n, m in zip(own, target[new:], strict=True)):
-        raise ShapeError(f"{type_of(x)} does not broadcast to shape {target}", where=here(), fix="x[..., None] for a new axis of size 1")
+        raise ShapeError(
+            f"{type_of(x)} does not broadcast to shape {target}",
+            where=here(),
+            fix="x[..., None] for a new axis of size 1",
+        )
     return spread(x, target)
 
 
@@ -122,7 +132,9 @@ def at_least(ndim: int, arys: tuple[Any, ...], before: Sequence[int]) -> Any:
         shape = type_of(x := array(x)).shape
         new = builtins.max(ndim - len(shape), 0)
         first = builtins.min(before[builtins.min(len(shape), len(before) - 1)], new)
-        return reshaped(np.asarray(x) if isinstance(x, np.generic) else x, (1,) * first + shape + (1,) * (new - first))
+        return reshaped(
+            np.asarray(x) if isinstance(x, np.generic) else x, (1,) * first + shape + (1,) * (new - first)
+        )
 
     return one(arys[0]) if len(arys) == 1 else tuple([one(x) for x in arys])
 
@@ -153,7 +165,9 @@ def transpose(a: Any, axes: Any = None) -> Any:
         return ordered(x, tuple(range(ndim))[::-1])
     axes = axes if isinstance(axes, tuple | list) else (axes,)
     if len(axes) != ndim:
-        raise ShapeError(f"axes don't match array: {tuple(axes)} and {type_of(x)}", where=here(), fix=f"{ndim} axes")
+        raise ShapeError(
+            f"axes don't match array: {tuple(axes)} and {type_of(x)}", where=here(), fix=f"{ndim} axes"
+        )
     order = tuple([one_axis(i, ndim, x) for i in axes])
     if len(set(order)) != ndim:
         raise ShapeError(f"repeated axis in transpose: {tuple(axes)}", where=here())
@@ -191,7 +205,8 @@ def moveaxis(a: Any, source: int | Sequence[int], destination: int | Sequence[in
     x = array(a)
     ndim = type_of(x).ndim
     sources, targets = (
-        [one_axis(i, ndim, x) for i in (axis if isinstance(axis, tuple | list) else (axis,))] for axis in (source, destination)
+        [one_axis(i, ndim, x) for i in (axis if isinstance(axis, tuple | list) else (axis,))]
+        for axis in (source, destination)
     )
     if len(set(sources)) != len(sources) or len(set(targets)) != len(targets) or len(sources) != len(targets):
         what = "`source` and `destination` arguments must have the same number of elements, none twice"
@@ -270,7 +285,9 @@ def part(x: Any, axis: int, start: int, stop: int, step: int = 1) -> Any:
 # ------------------------------------------------------------------------------------ joining and splitting
 
 
-def concatenate(arrays: Any, /, axis: int | None = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+def concatenate(
+    arrays: Any, /, axis: int | None = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
+) -> Any:
     """Arrays one after another along an existing axis, as `numpy.concatenate`."""
     if out is not None:
         raise InputError("concatenate: out= is not supported", where=here(), fix="y = np.concatenate(xs)")
@@ -283,8 +300,8 @@ def concatenate(arrays: Any, /, axis: int | None = 0, out: Any = None, *, dtype:
     if types[0].ndim == 0:
         raise ShapeError("zero-dimensional arrays cannot be concatenated", where=here(), fix="np.stack")
     at = one_axis(axis, types[0].ndim, xs[0])
-    other = lambda t: (*t.shape[:at], *t.shape[at + 1 :])  # noqa: E731
-    if builtins.any(t.ndim != types[0].ndim or other(t) != other(types[0]) for t in types):
+    others = {t.shape[:at] + t.shape[at + 1 :] for t in types}
+    if len(others) > 1 or len({t.ndim for t in types}) > 1:
         what = f"all the input array dimensions except for the concatenation axis {at} must match exactly; got {listed(xs)}"
         raise ShapeError(what, where=here(), fix="np.stack for a new axis, or x.reshape")
     return Concatenate(at)(*in_common(xs, dtype, casting))
@@ -306,16 +323,24 @@ def in_common(xs: Sequence[Any], dtype: Any, casting: str) -> list[Any]:
     return [cast(x, target) for x in xs]
 
 
-def stack(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+def stack(
+    arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
+) -> Any:
     """Arrays of one shape along a new axis, as `numpy.stack`."""
     xs = [array(x) for x in arrays]
     if not xs:
         raise ShapeError("need at least one array to stack", where=here())
     shape = type_of(xs[0]).shape
     if builtins.any(type_of(x).shape != shape for x in xs):
-        raise ShapeError(f"all input arrays must have the same shape; got {listed(xs)}", where=here(), fix="np.broadcast_arrays")
+        raise ShapeError(
+            f"all input arrays must have the same shape; got {listed(xs)}",
+            where=here(),
+            fix="np.broadcast_arrays",
+        )
     at = one_axis(axis, len(shape) + 1)
-    return concatenate([reshaped(x, (*shape[:at], 1, *shape[at:])) for x in xs], at, out, dtype=dtype, casting=casting)
+    return concatenate(
+        [reshaped(x, (*shape[:at], 1, *shape[at:])) for x in xs], at, out, dtype=dtype, casting=casting
+    )
 
 
 def vstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
@@ -446,10 +471,16 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
     axis = one_axis(0 if axis is None else axis, type_of(x).ndim, x)
     shape, times = type_of(x).shape, np.asarray(repeats)
     if times.size == 1:
-        wide = spread(reshaped(x, (*shape[: axis + 1], 1, *shape[axis + 1 :])), (*shape[: axis + 1], int(times.item()), *shape[axis + 1 :]))
+        wide = spread(
+            reshaped(x, (*shape[: axis + 1], 1, *shape[axis + 1 :])),
+            (*shape[: axis + 1], int(times.item()), *shape[axis + 1 :]),
+        )
         return owned(reshaped(wide, (*shape[:axis], shape[axis] * int(times.item()), *shape[axis + 1 :])))
     if times.shape != (shape[axis],):
-        raise ShapeError(f"operands could not be broadcast together: repeats of shape {times.shape}, axis {axis} of {type_of(x)}", where=here())
+        raise ShapeError(
+            f"operands could not be broadcast together: repeats of shape {times.shape}, axis {axis} of {type_of(x)}",
+            where=here(),
+        )
     from ge2.numpy.indexing import take
 
     return take(x, np.repeat(np.arange(shape[axis]), times), axis)
@@ -458,11 +489,16 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Any, ...]:
     """A grid from its axes, as `numpy.meshgrid`."""
     if indexing not in ("xy", "ij"):
-        raise InputError(f"Valid values for `indexing` are 'xy' and 'ij'; got {indexing!r}", where=here())
+        raise ArgumentError(f"Valid values for `indexing` are 'xy' and 'ij'; got {indexing!r}", where=here())
     ndim = len(xi)
-    place = lambda i: 1 - i if indexing == "xy" and ndim > 1 and i < 2 else i  # noqa: E731
-    one = lambda i, x: reshaped(x, tuple([type_of(x).size if j == place(i) else 1 for j in range(ndim)]))  # noqa: E731
-    grids = tuple([one(i, ravel(x)) for i, x in enumerate(xi)])
+    places = [1, 0, *range(2, ndim)] if indexing == "xy" and ndim > 1 else list(range(ndim))
+    lines = [ravel(x) for x in xi]
+    grids = tuple(
+        [
+            reshaped(x, tuple([type_of(x).size if j == i else 1 for j in range(ndim)]))
+            for i, x in zip(places, lines, strict=True)
+        ]
+    )
     if not sparse:
         grids = broadcast_arrays(*grids)
     return tuple([fresh(g) for g in grids]) if copy else grids
@@ -496,7 +532,11 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     x = array(a)
     ndim = type_of(x).ndim
     if ndim < 2:
-        raise ShapeError(f"diag requires an array of at least two dimensions; got {type_of(x)}", where=here(), fix="np.diag")
+        raise ShapeError(
+            f"diag requires an array of at least two dimensions; got {type_of(x)}",
+            where=here(),
+            fix="np.diag",
+        )
     i, j = one_axis(axis1, ndim, x), one_axis(axis2, ndim, x)
     if i == j:
         raise ShapeError("axis1 and axis2 cannot be the same", where=here())
@@ -523,7 +563,10 @@ def diag(v: Any, k: int = 0) -> Any:
     if t.ndim != 1:
         raise ShapeError(f"Input must be 1- or 2-d; got {t}", where=here())
     size = t.size + builtins.abs(k)
-    on = ops.EQ(ops.ADD(iota((size, size), 0, np.dtype(np.int32)), np.int32(k)), iota((size, size), 1, np.dtype(np.int32)))
+    on = ops.EQ(
+        ops.ADD(iota((size, size), 0, np.dtype(np.int32)), np.int32(k)),
+        iota((size, size), 1, np.dtype(np.int32)),
+    )
     rows = Pad((builtins.max(-k, 0),), (builtins.max(k, 0),), (0,))(x)  # an element a row
     return ops.WHERE(on, spread(reshaped(rows, (size, 1)), (size, size)), t.dtype.type(0))
 
@@ -538,5 +581,3 @@ def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
     from ge2.numpy.reductions import sum as total
 
     return total(diagonal(a, offset, axis1, axis2), -1, dtype, out)
-
-

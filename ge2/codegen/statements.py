@@ -1,0 +1,141 @@
+"""Each elementwise operation as NumPy calls that write to an array already there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+
+from ge2.base.dtypes import BOOL, COMPLEX
+from ge2.codegen.values import held
+from ge2.ir import Eqn, Op
+from ge2.ops.elementwise import Elementwise
+
+
+@final
+@dataclass(slots=True)
+class Vocabulary:
+    """What a kernel takes from NumPy, and its constants, named as they are first used."""
+
+    imports: dict[str, None] = field(default_factory=dict)
+    constants: dict[str, str] = field(default_factory=dict)  # by their text
+    extended: dict[str, None] = field(default_factory=dict)
+
+    def use(self, name: str) -> str:
+        self.imports[name] = None
+        return name
+
+    def constant(self, text: str) -> str:
+        return self.constants.setdefault(text, f"c{len(self.constants)}")
+
+    def dtype(self, name: str) -> str:
+        """A dtype as text; those that NumPy does not know come from ml_dtypes."""
+        if hasattr(np, name):
+            return repr(name)
+        self.extended[name] = None
+        return name
+
+    def number(self, value: Any, dtype: np.dtype) -> str:
+        """A number as an array of no axes, which ufuncs take faster than a Python number."""
+        shown = repr(np.asarray(value, held(dtype)).item())
+        for word in ("inf", "nan"):
+            if word in shown:
+                self.use(word)
+        return self.constant(f"{self.use('array')}({shown}, {dtype_text(held(dtype))!r})")
+
+
+def dtype_text(dtype: np.dtype) -> str:
+    """
+    >>> dtype_text(np.dtype("float32"))
+    'float32'
+    """
+    return dtype.name
+
+
+Render = Callable[[Eqn, str, Sequence[str], Vocabulary], list[str]]
+
+
+def simple(text: str) -> Render:
+    """Statements with {y} for the result and {0}, {1}, ... for the operands, one after another by `;`."""
+    names = [word for word in ("copyto", "sqrt", "divide", "frexp") if word in text]
+
+    def render(eqn: Eqn, y: str, xs: Sequence[str], words: Vocabulary) -> list[str]:
+        one = words.number(1, eqn.outs[0].type.dtype) if "{one}" in text else ""
+        for name in names:
+            words.use(name)
+        return text.format(*xs, y=y, one=one).split("; ")
+
+    return render
+
+
+def cast(eqn: Eqn, y: str, xs: Sequence[str], words: Vocabulary) -> list[str]:
+    drops = eqn.inputs[0].type.dtype in COMPLEX and eqn.outs[0].type.dtype not in COMPLEX | {BOOL}
+    return [f"{words.use('copyto')}({y}, {xs[0]}{'.real' if drops else ''}, casting='unsafe')"]
+
+
+def integer_pow(eqn: Eqn, y: str, xs: Sequence[str], words: Vocabulary) -> list[str]:
+    (x,), op = xs, eqn.op
+    power: int = op.y  # type: ignore[attr-defined]
+    if power in (2, 3, 4, -2):
+        first = f"{words.use('square')}({x}, out={y})"
+        again = {
+            2: [],
+            3: [f"{words.use('multiply')}({y}, {x}, out={y})"] if power == 3 else [],
+            4: [f"square({y}, out={y})"],
+            -2: [f"{words.use('reciprocal')}({y}, out={y})"] if power == -2 else [],
+        }
+        return [first, *again[power]]
+    if power == -1:
+        return [f"{words.use('reciprocal')}({x}, out={y})"]
+    return [f"{words.use('power')}({x}, {words.number(power, eqn.outs[0].type.dtype)}, out={y})"]
+
+
+def choose(eqn: Eqn, y: str, xs: Sequence[str], words: Vocabulary) -> list[str]:
+    mask, a, b = xs
+    copy = words.use("copyto")
+    return [*([] if y == b else [f"{copy}({y}, {b})"]), f"{copy}({y}, {a}, where={mask})"]
+
+
+# fmt: off
+SPECIAL: dict[str, Render] = {
+    "rsqrt":          simple("sqrt({0}, out={y}); divide({one}, {y}, out={y})"),
+    "real":           simple("copyto({y}, {0}.real)"),
+    "imag":           simple("copyto({y}, {0}.imag)"),
+    "frexp_mantissa": simple("copyto({y}, frexp({0})[0])"),
+    "frexp_exponent": simple("copyto({y}, frexp({0})[1])"),
+    "complex":        simple("{y}.real = {0}; {y}.imag = {1}"),
+    "where":          choose,
+    "integer_pow":    integer_pow,
+    "convert_element_type": cast,
+}
+# fmt: on
+ONLY_THIRD = frozenset(("where",))  # the first two operands are read after the result is begun
+NEVER = frozenset(("complex", "real", "imag", "frexp_mantissa", "frexp_exponent", "convert_element_type"))
+
+
+def may_overwrite(op: Op, operand: int) -> bool:
+    """Whether the result may be written over that operand."""
+    if op.name in ONLY_THIRD:
+        return operand == 2
+    return op.name not in NEVER and not (op.name == "integer_pow" and getattr(op, "y", 0) == 3)
+
+
+def has_text(op: Op) -> bool:
+    """Whether the operation can be written as NumPy calls."""
+    return op.name in SPECIAL or op.name == "ldexp" or isinstance(op, Elementwise) and known_ufunc(op)
+
+
+def known_ufunc(op: Elementwise) -> bool:
+    name = getattr(op.ufunc, "__name__", "")
+    return isinstance(op.ufunc, np.ufunc) and getattr(np, name, None) is op.ufunc
+
+
+def statements(eqn: Eqn, y: str, xs: Sequence[str], words: Vocabulary) -> list[str]:
+    """The equation, its result written to `y`."""
+    special = SPECIAL.get(eqn.op.name)
+    if special is not None:
+        return special(eqn, y, xs, words)
+    ufunc = "ldexp" if eqn.op.name == "ldexp" else eqn.op.ufunc.__name__  # type: ignore[attr-defined]
+    return [f"{words.use(ufunc)}({', '.join(xs)}, out={y})"]

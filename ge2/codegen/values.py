@@ -1,0 +1,225 @@
+"""What a kernel computes, in its own terms: views gone, half types widened, each value with its true axes.
+
+A value depends on some axes of the space. Its array has those; along the others it has size 1, and leading
+ones are left out, so that NumPy's broadcasting does the rest. Its own axes come in the order of the space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+
+from ge2.base.dtypes import FLOAT32, HALF
+from ge2.codegen.blocks import Tiling
+from ge2.ir import Atom, Dims, Eqn, Literal, Names, Op, Var
+from ge2.ops.reduce import ArgReduce, Reduce, kept
+from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
+from ge2.passes.region import Region
+
+NONE = -1
+VIEWS = (BroadcastInDim, Transpose, Reshape)
+
+
+def held(dtype: np.dtype) -> np.dtype:
+    """The dtype in which a region computes: half types are float32 until they are stored or cast."""
+    return FLOAT32 if dtype in HALF else dtype
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Held:
+    """A value in a kernel: `LEAF` arrays and numbers are there already, others are made by a Step."""
+
+    name: str
+    axes: Dims
+    dtype: np.dtype
+    leaf: Any = None  # a Param, a Literal or an Iota
+    last: int = -1  # the last step that reads it
+    var: Var | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Param:
+    """An array that a kernel reads or writes whole: a value of the graph, its axes in the order of the space.
+
+    `order` transposes it and `shape` then drops or adds axes of size 1; None where nothing is to be done.
+    """
+
+    name: str
+    var: Var
+    axes: Dims
+    order: Dims | None
+    shape: Dims | None
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Step:
+    """An equation of a kernel; without `eqn`, its only input is widened to float32."""
+
+    y: Held
+    xs: list[Held]
+    eqn: Eqn | None
+    over: Dims = ()  # the axes it reduces, of those its input has
+    repeated: Dims = ()  # axes along which its input only repeats, and that count all the same
+
+
+@final
+@dataclass(slots=True)
+class Values:
+    """The steps of a region, the arrays it reads, and its results."""
+
+    region: Region
+    tiling: Tiling
+    names: Names
+    steps: list[Step] = field(default_factory=list)
+    params: dict[tuple[Var, Dims], Param] = field(default_factory=dict)
+    env: dict[Var, tuple[Held, Dims]] = field(default_factory=dict)  # with the axis of each axis
+    loads: dict[tuple[object, Dims], Held] = field(default_factory=dict)
+    where: dict[Var, Dims] = field(default_factory=dict)
+
+    @property
+    def rank(self) -> int:
+        return len(self.region.space)
+
+    def run(self) -> Values:
+        for eqn, at in zip(self.region.graph.eqns, self.region.axes, strict=True):
+            (y,) = eqn.outs
+            self.where[y] = tuple(at[i] for i in kept(folded_axes(eqn.op), len(at)))
+            if isinstance(eqn.op, Iota):
+                self.env[y] = self.count(eqn.op, at), at
+            elif isinstance(eqn.op, VIEWS):
+                self.env[y] = self.read(eqn.inputs[0], view_axes(eqn, at)), at
+            elif isinstance(eqn.op, Reduce | ArgReduce):
+                self.fold(eqn, at)
+            else:
+                self.pointwise(eqn, at)
+        for n, step in enumerate(self.steps):
+            for x in step.xs:
+                x.last = n
+        return self
+
+    def pointwise(self, eqn: Eqn, at: Dims) -> None:
+        (y,) = eqn.outs
+        xs = [self.wide(self.read(a, at if a.type.shape else ())) for a in eqn.inputs]
+        axes = tuple(sorted({a for x in xs for a in x.axes}))
+        self.make(y, Step(self.new(y, axes), xs, eqn))
+
+    def fold(self, eqn: Eqn, at: Dims) -> None:
+        (y,) = eqn.outs
+        x = self.wide(self.read(eqn.inputs[0], at))
+        over = {at[i] for i in folded_axes(eqn.op)} - {NONE}
+        counts = eqn.op.name in ("reduce_sum", "reduce_prod")  # others take no notice of repetition
+        repeated = tuple(sorted(over - set(x.axes))) if counts else ()
+        axes = tuple(a for a in x.axes if a not in over)
+        self.make(y, Step(self.new(y, axes), [x], eqn, tuple(sorted(over & {*x.axes, *repeated})), repeated))
+
+    def new(self, y: Var, axes: Dims) -> Held:
+        return Held(safe(self.names[y]), axes, held(y.type.dtype), var=y)
+
+    def make(self, y: Var, step: Step) -> None:
+        self.steps.append(step)
+        self.env[y] = step.y, self.where[y]
+
+    def read(self, atom: Atom, at: Dims) -> Held:
+        """A value, seen with these axes."""
+        if isinstance(atom, Literal):
+            return self.load((atom.key, ()), lambda: Held("", (), held(atom.type.dtype), atom))
+        found = self.env.get(atom)
+        if found is not None:
+            assert found[1] == at or isinstance(found[0].leaf, Param), "a value made in a region has one orientation"
+            if found[1] == at:
+                return found[0]
+            atom = found[0].leaf.var
+        return self.load((atom, at), lambda: self.array(atom, at))
+
+    def load(self, key: tuple[object, Dims], make: Any) -> Held:
+        if key not in self.loads:
+            self.loads[key] = make()
+        return self.loads[key]
+
+    def array(self, var: Var, at: Dims) -> Held:
+        seen = sum(v is var for v, _ in self.params)
+        name = safe(self.names[var]) + (str(seen + 1) if seen else "")
+        param = self.params[var, at] = aligned(name, var, at, self.region.space)
+        return Held(name, param.axes, var.type.dtype, param)
+
+    def wide(self, x: Held) -> Held:
+        """The value, half types as float32."""
+        if x.dtype not in HALF:
+            return x
+        key = ("wide", id(x)), ()
+        if key not in self.loads:
+            self.loads[key] = Held(f"{x.name}_f32", x.axes, FLOAT32)
+            self.steps.append(Step(self.loads[key], [x], None))
+        return self.loads[key]
+
+    def count(self, op: Iota, at: Dims) -> Held:
+        axis = at[op.axis]
+        axes = () if axis == NONE else (axis,)
+        return self.load((op, axes), lambda: Held("", axes, held(op.dtype), op))
+
+
+def folded_axes(op: Op) -> Dims:
+    """The axes of its input that an operation folds away."""
+    if isinstance(op, ArgReduce):
+        return (op.axis,)
+    return op.axes if isinstance(op, Reduce) else ()
+
+
+def view_axes(eqn: Eqn, at: Dims) -> Dims:
+    """The axes of the input of a view, given those of its result."""
+    (x,), op = eqn.inputs, eqn.op
+    shape = x.type.shape
+    if isinstance(op, BroadcastInDim):
+        return tuple(NONE if n == 1 else at[d] for n, d in zip(shape, op.dims, strict=True))
+    if isinstance(op, Transpose):
+        return tuple(at[op.order.index(i)] for i in range(len(shape)))
+    places = iter([a for a, n in zip(at, eqn.outs[0].type.shape, strict=True) if n != 1])
+    return tuple(NONE if n == 1 else next(places) for n in shape)
+
+
+def aligned(name: str, var: Var, at: Dims, space: Dims) -> Param:
+    """How an array comes to have its axes in the order of the space."""
+    shape, rank = var.type.shape, len(space)
+    real = [d for d, a in enumerate(at) if a != NONE]
+    order = tuple(sorted(real, key=lambda d: at[d]))
+    axes = tuple(at[d] for d in order)
+    wanted = form(axes, space)
+    if list(order) == real:
+        return Param(name, var, axes, None, None if shape == wanted else wanted)
+    full = (*(d for d in range(len(shape)) if d not in real), *order)
+    return Param(name, var, axes, full, None if len(full) == rank and tuple(shape[d] for d in full) == wanted else wanted)
+
+
+def form(axes: Dims, space: Sequence[int]) -> Dims:
+    """The shape of an array that has these axes of the space."""
+    return tuple(space[a] if a in axes else 1 for a in range(min(axes, default=len(space)), len(space)))
+
+
+def whole_axes(region: Region) -> frozenset[int]:
+    """The axes over which a reduction is complete within each block."""
+    read = {a for eqn in region.graph.eqns for a in eqn.inputs}
+    found: set[int] = set()
+    for eqn, at in zip(region.graph.eqns, region.axes, strict=True):
+        if isinstance(eqn.op, ArgReduce) or (isinstance(eqn.op, Reduce) and eqn.outs[0] in read):
+            found.update(at[i] for i in folded_axes(eqn.op))
+    return frozenset(found - {NONE})
+
+
+def widest(region: Region) -> int:
+    """The bytes of the widest number that a region computes."""
+    sizes = [held(v.type.dtype).itemsize for e in region.graph.eqns for v in e.outs]
+    return max([4, *sizes])
+
+
+def safe(name: str) -> str:
+    """A name that Python does not keep for itself."""
+    import keyword
+
+    return f"{name}_" if keyword.iskeyword(name) else name
+

@@ -1,0 +1,51 @@
+"""Regions on the CPU: NumPy's own SIMD loops, over blocks that stay in cache."""
+
+from __future__ import annotations
+
+from typing import ClassVar, final
+
+from ge2.codegen.region import kernel_view, source
+from ge2.codegen.statements import has_text
+from ge2.kernels.kernel import Family, Launch, Problem
+from ge2.ops.elementwise import Pointlike
+from ge2.passes.region import Region
+
+
+class Blocked(Family):
+    """One template for the three kinds of region."""
+
+    kind: ClassVar[str]
+
+    def refuses(self, problem: Problem) -> str:
+        op = problem.op
+        if problem.target != "cpu":
+            return f"it runs on a cpu, not on {problem.target}"
+        if not isinstance(op, Region):
+            return f"{op.name} is not a region"
+        if op.kind != self.kind:
+            return f"the region is {op.kind}"
+        lacking = [e.op.name for e in op.graph.eqns if isinstance(e.op, Pointlike) and not has_text(e.op)]
+        return f"{lacking[0]} cannot write to an array that is there already" if lacking else ""
+
+    def launch(self, problem: Problem) -> Launch:
+        assert isinstance(problem.op, Region)
+        view = kernel_view(problem.op, problem.op.kind, problem.shared)
+        return Launch(self.name, source(view), view)
+
+
+@final
+class BlockedPointwise(Blocked):
+    name = "blocked pointwise"
+    kind = "pointwise"
+
+
+@final
+class BlockedRowwise(Blocked):
+    name = "blocked rowwise"
+    kind = "rowwise"
+
+
+@final
+class BlockedReduce(Blocked):
+    name = "blocked reduce"
+    kind = "reduce"

@@ -1,0 +1,40 @@
+"""Every kernel family in the order of preference. Adding one is a line here and a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from ge2.base.errors import NoRuleError
+from ge2.kernels.blocked import BlockedPointwise, BlockedReduce, BlockedRowwise
+from ge2.kernels.kernel import Family, Launch, Problem
+from ge2.kernels.library import Library, Product
+
+CATALOG: tuple[Family, ...] = (BlockedPointwise(), BlockedRowwise(), BlockedReduce(), Product(), Library())
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The kernel, and why the families before it do not serve."""
+
+    family: Family
+    refused: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        return "\n".join([*(f"not {name}: {why}" for name, why in self.refused), f"{self.family.name}"])
+
+
+def select(problem: Problem, catalog: tuple[Family, ...] = CATALOG) -> Choice:
+    """The first family of the catalog that serves the problem."""
+    refused: list[tuple[str, str]] = []
+    for family in catalog:
+        why = family.refuses(problem)
+        if not why:
+            return Choice(family, tuple(refused))
+        refused.append((family.name, why))
+    raise NoRuleError(f"no kernel for {problem.op} on {problem.target}", where=refused)
+
+
+def launch(problem: Problem) -> Launch:
+    return select(problem).family.launch(problem)

@@ -1,0 +1,194 @@
+"""Sorting, searching what is sorted, and what is made of it: medians, quantiles, interpolation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ge2.base.dtypes import FLOAT64, INEXACT, INT64
+from ge2.base.errors import ArgumentError, InputError, ShapeError
+from ge2.base.source import here
+from ge2.ir import type_of
+from ge2.numpy import elementwise as e
+from ge2.numpy.composite import choose_by, no_out
+from ge2.numpy.indexing import take
+from ge2.numpy.promotion import Axes, all_axes, array, broadcast, cast, common_dtype, lift, one_axis, reshape
+from ge2.numpy.reductions import all as all_along
+from ge2.numpy.reductions import mean, moment_dtypes, with_ones
+from ge2.numpy.shapes import flip, moveaxis, part, ravel
+from ge2.ops.sort import ArgSort, SearchSorted, Sort
+
+
+def in_order(a: Any, axis: int | None, order: Any) -> tuple[Any, int]:
+    """The array, flattened if no axis is given, and its axis."""
+    if order is not None:
+        raise InputError("order= is for structured arrays", where=here(), fix="leave it out")
+    x = array(a)
+    x, axis = (ravel(x), 0) if axis is None else (x, axis)
+    return x, one_axis(axis, type_of(x).ndim, x)
+
+
+def sort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+    """Sorted along an axis, NaN last, as `numpy.sort`."""
+    x, axis = in_order(a, axis, order)
+    return Sort(axis)(x)
+
+
+def argsort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+    """The indices that sort along an axis, always stably, as `numpy.argsort(..., stable=True)`."""
+    x, axis = in_order(a, axis, order)
+    return ArgSort(axis)(x)
+
+
+def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
+    """Where each `v` belongs in the sorted `a`, as `numpy.searchsorted`."""
+    if side not in ("left", "right"):
+        raise ArgumentError(f"search side must be 'left' or 'right' (got {side!r})", where=here())
+    line, values = array(a), lift(v)
+    if type_of(line).ndim != 1:
+        raise ShapeError(
+            f"searchsorted takes a sorted array of one axis; got {type_of(line)}",
+            where=here(),
+            fix="a.ravel()",
+        )
+    line = line if sorter is None else take(line, sorter)
+    dtype = common_dtype((line, values))
+    return SearchSorted(side)(cast(line, dtype), cast(values, dtype))
+
+
+def digitize(x: Any, bins: Any, right: bool = False) -> Any:
+    """The bin of each element, as `numpy.digitize`; the bins must rise, or fall where they are known."""
+    edges = array(bins)
+    if not hasattr(edges, "type") and len(edges) > 1 and edges[0] > edges[-1]:
+        return e.subtract(len(edges), searchsorted(flip(edges), x, "left" if not right else "right"))
+    return searchsorted(edges, x, "left" if right else "right")
+
+
+# ------------------------------------------------------------------------------------------------ quantiles
+
+
+def sorted_last(a: Any, axis: Axes) -> tuple[Any, tuple[int, ...]]:
+    """Sorted along a last axis that holds the elements of all the given ones; and those."""
+    x = array(a)
+    shape = type_of(x).shape
+    axes = all_axes(axis, len(shape), x)
+    rest = tuple([i for i in range(len(shape)) if i not in axes])
+    x = moveaxis(x, axes, tuple(range(len(rest), len(shape))))
+    count = type_of(x).size // max(1, int(np.prod([shape[i] for i in rest]))) if type_of(x).size else 0
+    x = reshape(x, (*(shape[i] for i in rest), count))
+    if not count:
+        raise ShapeError(
+            f"a quantile of no elements: axes {axes} of {type_of(array(a))}",
+            where=here(),
+            fix="a test of x.size",
+        )
+    return Sort(len(rest))(x), axes
+
+
+def with_nan(y: Any, line: Any) -> Any:
+    """NaN where the sorted line ends in one."""
+    if type_of(line).dtype not in INEXACT:
+        return y
+    axis = type_of(line).ndim - 1
+    last = part(line, axis, type_of(line).shape[-1] - 1, type_of(line).shape[-1])
+    return choose_by(e.isnan(reshape(last, type_of(y).shape)), type_of(y).dtype.type(np.nan), y)
+
+
+def median(
+    a: Any, axis: Axes = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False
+) -> Any:
+    """The middle element, or the mean of the two in the middle, as `numpy.median`."""
+    no_out("median", out)
+    line, axes = sorted_last(a, axis)
+    n, last = type_of(line).shape[-1], type_of(line).ndim - 1
+    y = with_nan(mean(part(line, last, (n - 1) // 2, n // 2 + 1), last), line)
+    return reshape(y, with_ones(type_of(array(a)).shape, axes)) if keepdims else y
+
+
+def quantile(
+    a: Any, q: Any, axis: Axes = None, out: Any = None, overwrite_input: bool = False, method: str = "linear",
+    keepdims: bool = False, *, weights: Any = None,
+) -> Any:  # fmt: skip
+    """The q-quantile, linear between elements, as `numpy.quantile`; other methods and weights are errors."""
+    no_out("quantile", out)
+    if method != "linear" or weights is not None:
+        raise ArgumentError(
+            f"quantile: method={method!r} with weights={weights is not None} is not supported",
+            where=here(),
+            fix="method='linear'",
+        )
+    line, axes = sorted_last(a, axis)
+    line = cast(line, moment_dtypes(type_of(line).dtype, None)[1])
+    n, last, q = type_of(line).shape[-1], type_of(line).ndim - 1, array(q)
+    place = e.multiply(cast(q, type_of(q).dtype if type_of(q).dtype in INEXACT else FLOAT64), n - 1)
+    low = e.floor(place)
+    index = cast(low, INT64)
+    high = e.minimum(e.add(index, 1), n - 1)
+    between = cast(e.subtract(place, low), type_of(line).dtype)
+    a0, a1 = (
+        moveaxis(part_at(line, i, last), last, 0) if type_of(q).ndim else part_at(line, i, last)
+        for i in (index, high)
+    )
+    weight = reshape(between, type_of(q).shape + (1,) * last) if type_of(q).ndim else between
+    y = lerp(a0, a1, weight)
+    y = (
+        with_nan(y, line)
+        if not type_of(q).ndim
+        else choose_by(broadcast(nan_line(line), type_of(y).shape), type_of(y).dtype.type(np.nan), y)
+    )
+    if not keepdims:
+        return y
+    return reshape(y, type_of(q).shape + with_ones(type_of(array(a)).shape, axes))
+
+
+def nan_line(line: Any) -> Any:
+    last = type_of(line).ndim - 1
+    end = part(line, last, type_of(line).shape[-1] - 1, type_of(line).shape[-1])
+    return all_along(e.isnan(end), last)
+
+
+def part_at(line: Any, index: Any, axis: int) -> Any:
+    return take(line, index, axis)
+
+
+def lerp(a: Any, b: Any, t: Any) -> Any:
+    """From a to b, exact at both ends, as NumPy's."""
+    apart = e.subtract(b, a)
+    return choose_by(
+        e.greater_equal(t, 0.5),
+        e.subtract(b, e.multiply(apart, e.subtract(1, t))),
+        e.add(a, e.multiply(apart, t)),
+    )
+
+
+def percentile(a: Any, q: Any, axis: Axes = None, out: Any = None, overwrite_input: bool = False, method: str = "linear",
+               keepdims: bool = False, *, weights: Any = None) -> Any:  # fmt: skip
+    """`quantile` with q from 0 to 100, as `numpy.percentile`."""
+    return quantile(a, e.true_divide(q, 100), axis, out, overwrite_input, method, keepdims, weights=weights)
+
+
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
+    """Linear between the points (xp, fp), xp rising, as `numpy.interp`; `period` is not supported."""
+    if period is not None:
+        raise ArgumentError(
+            "interp: period= is not supported", where=here(), fix="np.mod(x, period), with the ends repeated"
+        )
+    x, xp, fp = (array(v) for v in (x, xp, fp))
+    x, xp = (cast(v, FLOAT64) for v in (x, xp))
+    fp = cast(fp, common_dtype((fp, np.float64(0))))
+    n = type_of(xp).size
+    if type_of(xp).shape != type_of(fp).shape or type_of(xp).ndim != 1 or not n:
+        raise ShapeError(
+            f"interp takes points of one axis, not none; got {type_of(xp)}, {type_of(fp)}", where=here()
+        )
+    at = e.minimum(e.maximum(searchsorted(xp, x, "right"), 1), max(n - 1, 1))
+    low, high = e.subtract(at, 1), e.minimum(at, n - 1)
+    x0, x1, y0, y1 = take(xp, low), take(xp, high), take(fp, low), take(fp, high)
+    wide = e.subtract(x1, x0)
+    slope = e.divide(e.subtract(y1, y0), choose_by(e.equal(wide, 0), 1.0, wide))
+    y = e.add(e.multiply(slope, e.subtract(x, x0)), y0)
+    y = choose_by(e.equal(x, x1), y1, y)
+    y = choose_by(e.less(x, xp[0]), fp[0] if left is None else lift(left), y)
+    y = choose_by(e.greater(x, xp[n - 1]), fp[n - 1] if right is None else lift(right), y)
+    return choose_by(e.isnan(x), np.float64(np.nan), y)

@@ -1,0 +1,90 @@
+"""Which outer names a code object reads, and through which attributes."""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import CodeType
+from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+WRITING: Final = frozenset(("append", "appendleft", "extend", "add", "update", "insert", "put", "info", "debug", "warning"))
+LOADS: Final = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF")
+ATTRIBUTES: Final = ("LOAD_ATTR", "LOAD_METHOD")
+SILENT: Final = ("CACHE", "PUSH_NULL", "EXTENDED_ARG", "NOP", "PRECALL", "RESUME", "NOT_TAKEN")
+COUNTING: Final = ("BINARY_OP", "SWAP", "SWAP", "STORE_SUBSCR")
+
+
+class Path(NamedTuple):
+    """`a.b.c` as code spells it."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What code reads: global names, free variables, and the paths that start at them."""
+
+    globals: tuple[str, ...]
+    free: frozenset[str]
+    paths: tuple[Path, ...]
+    written: frozenset[str]  # global names that it assigns
+
+
+_known: WeakKeyDictionary[CodeType, Reads] = WeakKeyDictionary()
+
+
+def reads_of(code: CodeType) -> Reads:
+    """Read off the byte code of a function and of those defined in it."""
+    found = _known.get(code)
+    if found is None:
+        found = _known[code] = _reads(code)
+    return found
+
+
+def _reads(code: CodeType) -> Reads:
+    names: dict[str, None] = {}
+    free: set[str] = set()
+    paths: dict[Path, None] = {}
+    written: set[str] = set()
+    for inner in nested(code):
+        steps = [i for i in dis.get_instructions(inner) if i.opname not in SILENT]
+        written.update(i.argval for i in steps if i.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"))
+        for at, step in enumerate(steps):
+            if step.opname in LOADS and not only_writes(steps, at):
+                if "DEREF" in step.opname:
+                    free.add(step.argval)
+                else:
+                    names[step.argval] = None
+                paths[path_from(steps, at)] = None
+    return Reads(tuple(names), frozenset(free & set(code.co_freevars)), tuple(paths), frozenset(written))
+
+
+def nested(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from nested(constant)
+
+
+def path_from(steps: Sequence[dis.Instruction], at: int) -> Path:
+    names = [steps[at].argval]
+    for step in steps[at + 1 :]:
+        if step.opname not in ATTRIBUTES:
+            break
+        names.append(step.argval)
+    return Path(tuple(names))
+
+
+def only_writes(steps: Sequence[dis.Instruction], at: int) -> bool:
+    """Whether a load is the start of `n += 1`, `xs.append(y)`, `d[k] = y` or `d[k] += 1`: nothing is learnt from it."""
+    load, after = steps[at], [*steps[at + 1 : at + 10]]
+    ops = [i.opname for i in after]
+    if len(ops) > 2 and ops[0].startswith("LOAD_") and ops[1] == "BINARY_OP" and ops[2].startswith("STORE_"):
+        return after[1].argrepr.endswith("=") and after[2].argval == load.argval
+    if ops and ops[0] in ATTRIBUTES:
+        return after[0].argval in WRITING
+    if len(ops) > 1 and ops[0].startswith("LOAD_") and ops[1] == "STORE_SUBSCR":
+        return True
+    return ops[:3] in (["LOAD_CONST", "COPY", "COPY"], ["LOAD_FAST", "COPY", "COPY"]) and tuple(ops[5:9]) == COUNTING

@@ -1,0 +1,355 @@
+"""The Python text of a program: `bind` lays out an arena once, `run` is what each call executes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, final
+
+import numpy as np
+
+from ge2.backends.cpu.load import execute, load
+from ge2.backends.cpu.pool import launch
+from ge2.base.dtypes import SHORT
+from ge2.codegen.environment import render
+from ge2.codegen.values import Param
+from ge2.codegen.view import KernelView, Line
+from ge2.ir import Atom, Dims, Eqn, Evaluate, Literal, Var
+from ge2.ir.text import op_text
+from ge2.kernels.catalog import launch as choose
+from ge2.kernels.kernel import Problem
+from ge2.ops.dot import DotGeneral
+from ge2.ops.shape import Barrier, BroadcastInDim, Iota, Reshape, Rev, Slice, StopGradient, Transpose
+from ge2.passes.host import compute
+from ge2.runtime.memory import Lifetime, Plan, plan
+from ge2.runtime.program import Buffer, Program, Step
+
+TEMPLATE = "numpy/program.py.jinja"
+EVALUATE = Evaluate()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class KernelRecord:
+    """What a kernel is, for people: `lines` are the user's, `nbytes` what it reads and writes."""
+
+    name: str
+    kind: str
+    source: str
+    equations: int
+    lines: tuple[str, ...]
+    nbytes: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Text:
+    """What the template of a program prints."""
+
+    name: str
+    parameters: str
+    arena: int
+    bind: tuple[Line, ...]
+    bound: tuple[str, ...]
+    run: tuple[Line, ...]
+    results: str
+
+
+@final
+@dataclass(slots=True)
+class Driver:
+    """Writes the text of a program, and collects what its names stand for."""
+
+    program: Program
+    threads: int
+    names: dict[str, Any] = field(default_factory=dict)
+    bind: list[Line] = field(default_factory=list)
+    bound: dict[str, None] = field(default_factory=dict)  # names that `bind` hands to `run`
+    body: list[Line] = field(default_factory=list)
+    records: list[KernelRecord] = field(default_factory=list)
+    needs: list[tuple[str, tuple[int, ...], np.dtype, int, int]] = field(default_factory=list)
+    views: list[Line] = field(default_factory=list)  # lines of `bind` that follow the arrays of the arena
+    early: set[str] = field(default_factory=set)  # names known once the arena is
+    plan: Plan | None = None
+    source: str = ""
+
+    def build(self) -> Driver:
+        self.names.update({dtype.name: dtype for dtype in SHORT})
+        self.names.update(
+            empty=np.empty, array=np.array, copyto=np.copyto, matmul=np.matmul, broadcast_to=np.broadcast_to,
+            launch=launch, owned=owned, ndarray=np.ndarray, reuse=reuse,
+        )  # fmt: skip
+        for buffer in self.program.buffers.values():
+            if buffer.storage == "arena":
+                self.needs.append((buffer.name, buffer.type.shape, buffer.type.dtype, buffer.first, buffer.last))
+                self.early.add(buffer.name)
+        for step in self.program.steps:
+            getattr(self, f"run_{step.kind}")(step)
+        results = [self.result(a, i) for i, a in enumerate(self.program.graph.outputs)]
+        self.plan = plan([Lifetime(int(np.prod(s, dtype=np.int64)) * d.itemsize, first, last) for _, s, d, first, last in self.needs])
+        for (name, shape, dtype, _, _), offset in zip(self.needs, self.plan.offsets, strict=True):
+            self.bind.append(Line(f"{name} = ndarray({shape}, {dtype.name}, arena, {offset})"))
+        inputs = ", ".join(self.name(v) for v in self.program.graph.inputs)
+        text = Text("program", inputs, self.plan.nbytes, (*self.bind, *self.views), tuple(self.bound), tuple(self.body), ", ".join(results))
+        self.source = render(TEMPLATE, text)
+        execute(self.source, self.names)
+        return self
+
+    # -- names
+
+    def buffer(self, var: Var) -> Buffer:
+        return self.program.buffers[var]
+
+    def name(self, var: Var) -> str:
+        """The name of a value, which `run` is to know."""
+        name = self.buffer(var).name
+        if name in self.early:
+            self.bound[name] = None
+        return name
+
+    def operand(self, atom: Atom) -> str:
+        if isinstance(atom, Var):
+            return self.name(atom)
+        value = atom.value if atom.type.weak else np.asarray(atom.value, atom.type.dtype)
+        return self.given(value, "k")
+
+    def given(self, value: Any, prefix: str) -> str:
+        """A name for something made beforehand."""
+        name = f"{prefix}{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def view(self, name: str, text: str, source: str, comment: str = "") -> str:
+        """Names a view: once and for all if what it views is in the arena, else at each call."""
+        line = Line(f"{name} = {text}", comment)
+        if source in self.early:
+            self.early.add(name)
+            self.views.append(line)
+        else:
+            self.body.append(line)
+        return name
+
+    def add(self, code: str, comment: str = "") -> None:
+        self.body.append(Line(code, comment))
+
+    def fresh(self, var: Var) -> None:
+        """Makes an array for the caller."""
+        buffer = self.buffer(var)
+        if buffer.storage == "output":
+            made = f"empty({buffer.type.shape}, {buffer.type.dtype.name})"
+            self.add(f"{buffer.name} = " + (f"reuse({buffer.donor}, {buffer.type.dtype.name})" if buffer.donor else made))
+
+    # -- steps
+
+    def run_host(self, step: Step) -> None:
+        (out,) = step.eqn.outs
+        f = self.given(partial(compute, step.eqn.op, out.type), "host_")
+        self.add(f"{self.name(out)} = {f}({', '.join(map(self.operand, step.eqn.inputs))})", note(step.eqn))
+
+    def run_library(self, step: Step) -> None:
+        eqn = step.eqn
+        if len(eqn.outs) == 1 and eqn.outs[0].type.weak:
+            self.run_host(step)
+            return
+        f = self.given(reference_of(eqn), f"{eqn.op.name}_")
+        outs = ", ".join(self.name(v) for v in eqn.outs) + ("," if eqn.op.several else "")
+        call = f"{f}({', '.join(map(self.operand, eqn.inputs))})"
+        self.add(f"{outs} = {call}" if eqn.outs else call, note(eqn))
+
+    def run_view(self, step: Step) -> None:
+        eqn = step.eqn
+        if isinstance(eqn.op, Iota):
+            constant = self.given(EVALUATE.apply(eqn.op, ())[0], "k")
+            self.view(self.buffer(eqn.outs[0]).name, constant, constant, note(eqn))
+            return
+        for x, out in zip(eqn.inputs, eqn.outs, strict=True):
+            assert isinstance(x, Var)
+            source = self.buffer(x).name
+            text = view_text(eqn, source)
+            if source not in self.early:
+                text = view_text(eqn, self.name(x))
+            self.view(self.buffer(out).name, text, source, note(eqn))
+
+    def run_copy(self, step: Step) -> None:
+        (x,), (out,) = step.eqn.inputs, step.eqn.outs
+        assert isinstance(x, Var)
+        self.fresh(out)
+        self.add(f"copyto({self.name(out)}.reshape({x.type.shape}), {self.name(x)})", note(step.eqn))
+
+    def run_matmul(self, step: Step) -> None:
+        eqn = step.eqn
+        assert isinstance(eqn.op, DotGeneral)
+        (out,) = eqn.outs
+        a, b, y = product(eqn)
+        self.fresh(out)
+        left, right = (self.matrix(x, *turned) for x, turned in zip(eqn.inputs, (a, b), strict=True))
+        self.add(f"matmul({left}, {right}, out={self.aligned(out, None, y)})", note(eqn))
+
+    def run_kernel(self, step: Step) -> None:
+        eqn = step.eqn
+        types = tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs)
+        chosen = choose(Problem(eqn.op, *types, shared=step.shared))
+        view = chosen.view
+        assert view is not None
+        name = f"{view.kind}_{len(self.records)}"
+        module = load(chosen.source)
+        self.names[name] = module[view.name]
+        outer: dict[Var, Atom] = dict(zip(eqn.op.graph.inputs, eqn.inputs, strict=True))  # type: ignore[attr-defined]
+        outer.update(zip(eqn.op.graph.outputs, eqn.outs, strict=True))  # type: ignore[attr-defined]
+        for var in eqn.outs:
+            self.fresh(var)
+        arrays = [self.param(outer, p) for p in (*view.inputs, *view.outputs)]
+        partials = [self.need(f"{name}_{s.name}", s.shape, s.dtype, step.number) for s in view.partials]
+        self.call(step, name, view, [*arrays, *partials])
+        if view.after:
+            self.names[f"{name}_finish"] = module["finish"]
+            self.add(f"{name}_finish({', '.join([*arrays[len(view.inputs) :], *partials])})")
+        self.records.append(record(eqn, name, chosen.source))
+
+    def call(self, step: Step, name: str, view: KernelView, arrays: Sequence[str]) -> None:
+        if not view.looped:
+            scratch = [self.need(f"{name}_{s.name}", s.shape, s.dtype, step.number) for s in view.scratch]
+            self.add(f"{name}({', '.join([*arrays, *scratch])})")
+            return
+        sets = []
+        for i in range(min(self.threads, view.tiling.parts)):
+            own = [self.need(f"{name}_{s.name}_{i}", s.shape, s.dtype, step.number, direct=False) for s in view.scratch]
+            sets.append(f"({', '.join(own)}{',' if own else ''})")
+        self.early.add(f"{name}_work")
+        self.bound[f"{name}_work"] = None
+        self.views.append(Line(f"{name}_work = ({', '.join(sets)},)"))
+        self.add(f"launch({name}, {view.tiling.parts}, ({', '.join(arrays)},), {name}_work)")
+
+    def need(self, name: str, shape: Dims, dtype: np.dtype, n: int, direct: bool = True) -> str:
+        """An array of the arena that lives for one step."""
+        self.needs.append((name, shape, dtype, n, n))
+        self.early.add(name)
+        if direct:
+            self.bound[name] = None
+        return name
+
+    def matrix(self, atom: Atom, order: Dims | None, shape: Dims | None) -> str:
+        """An operand of a product. Its axes may not merge without a copy, which is then made at each call."""
+        if shape is None or isinstance(atom, Literal) or (order is None and self.buffer(atom).storage == "arena"):
+            return self.aligned(atom, order, shape)
+        return f"{self.aligned(atom, order, None)}.reshape({shape})"
+
+    def param(self, outer: dict[Var, Atom], param: Param) -> str:
+        return self.aligned(outer[param.var], param.order, param.shape)
+
+    def aligned(self, atom: Atom, order: Dims | None, shape: Dims | None) -> str:
+        """An array with its axes in another order and of another shape: a view, never a copy."""
+        if isinstance(atom, Literal):
+            value = np.asarray(atom.value, atom.type.dtype)
+            value = value if order is None else value.transpose(order)
+            return self.given(value if shape is None else value.reshape(shape), "k")
+        source = self.buffer(atom).name
+        turned = ("" if order is None else f".transpose({order})") + ("" if shape is None else f".reshape({shape})")
+        if not turned:
+            return self.name(atom)
+        if source not in self.early:
+            return f"{self.name(atom)}{turned}"
+        name = source + "_" + "_".join(str(n) for n in (*(order or ()), "as", *(shape or ())))
+        if name not in self.early:
+            self.view(name, f"{source}{turned}", source)
+        self.bound[name] = None
+        return name
+
+    # -- results
+
+    def result(self, atom: Atom, i: int) -> str:
+        """What is returned: a Python number, or an array that nobody else holds."""
+        if isinstance(atom, Literal):
+            number = self.operand(atom)
+            return number if atom.type.weak else f"array({number})"
+        name, buffer = self.name(atom), self.buffer(atom)
+        if atom.type.weak:
+            return name
+        again = atom in self.program.graph.outputs[:i]
+        if buffer.storage == "output" and not again:
+            return name
+        return f"owned({name})" if buffer.storage == "library" and not again else f"array({name}, order='C')"
+
+
+def owned(y: Any) -> Any:
+    """A result that a library made, or a copy where somebody else may hold its memory."""
+    flags = y.flags
+    if type(y) is np.ndarray and flags.owndata and flags.c_contiguous and flags.writeable and y.base is None:
+        return y
+    return np.array(y, order="C")
+
+
+def note(eqn: Eqn) -> str:
+    return op_text(eqn.op) if not hasattr(eqn.op, "graphs") else eqn.op.name
+
+
+def reuse(x: Any, dtype: np.dtype) -> Any:
+    """A donated array if it can hold a result, else a new one like it."""
+    flags = x.flags
+    if flags.c_contiguous and flags.writeable and flags.owndata:
+        return x
+    return np.empty(x.shape, dtype)
+
+
+def reference_of(eqn: Eqn) -> Any:
+    """The reference, given arrays where it was given Python numbers."""
+    weak = [a.type.weak for a in eqn.inputs]
+    reference, dtypes = eqn.op.reference, [a.type.dtype for a in eqn.inputs]
+    if not any(weak):
+        return reference
+
+    def with_arrays(*xs: Any) -> Any:
+        return reference(*(np.asarray(x, d) if w else x for x, d, w in zip(xs, dtypes, weak, strict=True)))
+
+    return with_arrays
+
+
+def view_text(eqn: Eqn, x: str) -> str:
+    """The view as NumPy spells it."""
+    op = eqn.op
+    if isinstance(op, Transpose):
+        return f"{x}.transpose({op.order})"
+    if isinstance(op, Reshape):
+        return f"{x}.reshape({op.shape})"
+    if isinstance(op, Slice):
+        parts = [f"{a}:{b}" + (f":{s}" if s != 1 else "") for a, b, s in zip(op.start, op.stop, op.step, strict=True)]
+        return f"{x}[{', '.join(parts)}]" if parts else x
+    if isinstance(op, Rev):
+        rank = eqn.inputs[0].type.ndim
+        return f"{x}[{', '.join('::-1' if a in op.axes else ':' for a in range(rank))}]" if rank else x
+    if isinstance(op, BroadcastInDim):
+        spread = tuple(n if d in op.dims else 1 for d, n in enumerate(op.shape))
+        return f"broadcast_to({x}.reshape({spread}), {op.shape})"
+    assert isinstance(op, StopGradient | Barrier)
+    return x
+
+
+Turn = tuple[Dims | None, Dims | None]  # an order of the axes, then a shape
+
+
+def product(eqn: Eqn) -> tuple[Turn, Turn, Dims | None]:
+    """How the operands of a product become matrices, and the shape of their product as one."""
+    op, (a, b), (out,) = eqn.op, (x.type for x in eqn.inputs), eqn.outs
+    assert isinstance(op, DotGeneral)
+    free_a, free_b = op.free(a, b)
+    size = lambda t, axes: int(np.prod([t.shape[i] for i in axes], dtype=np.int64))  # noqa: E731
+    batch = (size(a, op.beside[0]),) if op.beside[0] else ()
+    m, n, k = size(a, free_a), size(b, free_b), size(a, op.contract[0])
+    left = turn(a.shape, (*op.beside[0], *free_a, *op.contract[0]), (*batch, m, k))
+    right = turn(b.shape, (*op.beside[1], *op.contract[1], *free_b), (*batch, k, n))
+    whole = (*batch, m, n)
+    return left, right, None if out.type.shape == whole else whole
+
+
+def turn(shape: Dims, order: Dims, wanted: Dims) -> Turn:
+    turned = tuple(shape[i] for i in order)
+    return None if order == tuple(range(len(order))) else order, None if turned == wanted else wanted
+
+
+def record(eqn: Eqn, name: str, source: str) -> KernelRecord:
+    op: Any = eqn.op
+    lines = tuple(dict.fromkeys(str(e.source) for e in op.graph.eqns if e.source is not None))
+    nbytes = sum(t.nbytes for t in (*(a.type for a in eqn.inputs), *(v.type for v in eqn.outs)))
+    return KernelRecord(name, op.kind, source, len(op.graph.eqns), lines, nbytes)
+

@@ -1,0 +1,68 @@
+"""Where each array lies in the arena: a pure function of sizes and lifetimes."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+ALIGNMENT = 64  # a cache line, and the widest vector
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """An array of `nbytes` that is needed from step `first` to step `last`, both included."""
+
+    nbytes: int
+    first: int
+    last: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The offset of each array, and the size of the arena that holds them all."""
+
+    offsets: tuple[int, ...]
+    nbytes: int
+
+
+def plan(lifetimes: Sequence[Lifetime]) -> Plan:
+    """The arrays in the order in which they are needed, each in the smallest gap that holds it.
+
+    >>> plan([Lifetime(100, 0, 1), Lifetime(50, 1, 2), Lifetime(100, 2, 3)])
+    Plan(offsets=(0, 128, 0), nbytes=192)
+    """
+    gaps: list[tuple[int, int]] = []  # (size, offset), by size
+    live: list[tuple[int, int, int]] = []  # (last, offset, size), by last
+    offsets, top = [0] * len(lifetimes), 0
+    for i in sorted(range(len(lifetimes)), key=lambda i: (lifetimes[i].first, -lifetimes[i].nbytes, i)):
+        need = lifetimes[i]
+        while live and live[0][0] < need.first:
+            _, offset, size = live.pop(0)
+            top = give_back(gaps, offset, size, top)
+        size = -(-max(need.nbytes, 1) // ALIGNMENT) * ALIGNMENT
+        at = next((g for g, (room, _) in enumerate(gaps) if room >= size), None)
+        if at is None:
+            offset, top = top, top + size
+        else:
+            room, offset = gaps.pop(at)
+            if room > size:
+                insort(gaps, (room - size, offset + size))
+        offsets[i] = offset
+        insort(live, (need.last, offset, size))
+    high = max((o + -(-max(n.nbytes, 1) // ALIGNMENT) * ALIGNMENT for o, n in zip(offsets, lifetimes, strict=True)), default=0)
+    return Plan(tuple(offsets), high)
+
+
+def give_back(gaps: list[tuple[int, int]], offset: int, size: int, top: int) -> int:
+    """Joins a freed place with its neighbours; the new top of what is in use."""
+    for gap in [g for g in gaps if g[1] + g[0] == offset or offset + size == g[1]]:
+        gaps.remove(gap)
+        offset, size = min(offset, gap[1]), size + gap[0]
+    if offset + size == top:
+        return offset
+    insort(gaps, (size, offset))
+    return top

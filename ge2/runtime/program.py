@@ -1,0 +1,54 @@
+"""What the runtime sees of a graph: steps in order, and for each array where it lies and how long it is needed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import final
+
+from ge2.ir import ArrayType, Eqn, Graph, Var
+
+# Where an array comes from: given by the caller, a Python number, the arena, made for the caller, made by the step
+# that computes it, the same memory as another.
+STORAGE = ("input", "host", "arena", "output", "library", "view")
+# host: Python numbers. view: no work. copy: a view that has to be a copy. kernel: a region.
+KINDS = ("host", "view", "copy", "kernel", "matmul", "library")
+
+
+@final
+@dataclass(slots=True)
+class Buffer:
+    """An array of the program; needed from step `first` to step `last`, views of it included."""
+
+    name: str
+    type: ArrayType
+    storage: str
+    first: int
+    last: int
+    base: Buffer | None = None  # of a view: what holds the memory
+    donor: str = ""  # of an output: the donated input whose memory it takes
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One equation, and how it is run."""
+
+    kind: str
+    name: str
+    eqn: Eqn
+    number: int
+    shared: frozenset[tuple[int, int]] = frozenset()  # results that lie in the memory of inputs
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Program:
+    graph: Graph
+    steps: tuple[Step, ...]
+    buffers: dict[Var, Buffer]
+
+    def count(self, *kinds: str) -> int:
+        """How many steps are of these kinds."""
+        found = Counter(step.kind for step in self.steps)
+        return sum(found[kind] for kind in kinds)

@@ -1,0 +1,157 @@
+"""From a graph of regions to a Program: how each equation runs, and where its results lie."""
+
+from __future__ import annotations
+
+from ge2.codegen.region import tile
+from ge2.codegen.values import safe
+from ge2.ir import Eqn, Graph, Names, Var
+from ge2.kernels.catalog import select
+from ge2.kernels.kernel import Problem
+from ge2.ops.shape import Barrier, BroadcastInDim, Iota, Reshape, Rev, Slice, StopGradient, Transpose
+from ge2.passes.host import on_host
+from ge2.passes.region import Region
+from ge2.runtime.program import Buffer, Program, Step
+
+VIEWS = (BroadcastInDim, Transpose, Reshape, Slice, Rev, StopGradient, Barrier)
+END = 1 << 60
+# Library operations whose results share no memory with their inputs; of others that is assumed.
+FRESH = frozenset((
+    "gather", "scatter", "scatter_add", "update_slice", "concatenate", "pad", "sort", "argsort", "searchsorted",
+    "cumsum", "cumprod", "cummax", "cummin", "dot_general", "random_bits", "random_fold", "argmax", "argmin",
+))  # fmt: skip
+
+
+def schedule(graph: Graph, donated: tuple[bool, ...] = ()) -> Program:
+    return Scheduler(graph, donated).run()
+
+
+class Scheduler:
+    def __init__(self, graph: Graph, donated: tuple[bool, ...]) -> None:
+        self.graph = graph
+        self.names = Names()
+        self.buffers: dict[Var, Buffer] = {}
+        self.returned = {a for a in graph.outputs if isinstance(a, Var)}
+        self.read = {a for e in graph.eqns for a in e.inputs} | self.returned
+        self.kinds = [kind_of(eqn) for eqn in graph.eqns]
+        for var in graph.inputs:
+            self.add(var, "host" if var.type.weak else "input", -1)
+        self.donated = [v for v, given in zip(graph.inputs, donated, strict=False) if given and not v.type.weak]
+
+    def add(self, var: Var, storage: str, first: int, base: Buffer | None = None) -> Buffer:
+        buffer = self.buffers[var] = Buffer(safe(self.names[var]), var.type, storage, first, first, base)
+        return buffer
+
+    def run(self) -> Program:
+        for n, (kind, eqn) in enumerate(zip(self.kinds, self.graph.eqns, strict=True)):
+            for i, var in enumerate(eqn.outs):
+                self.place(n, kind, eqn, i, var)
+        self.lifetimes()
+        steps = tuple(self.step(n, kind, eqn) for n, (kind, eqn) in enumerate(zip(self.kinds, self.graph.eqns, strict=True)))
+        return Program(self.graph, steps, self.buffers)
+
+    def place(self, n: int, kind: str, eqn: Eqn, i: int, var: Var) -> None:
+        """Where result `i` of an equation lies."""
+        if kind == "host":
+            self.add(var, "host", n)
+        elif kind == "view" and not isinstance(eqn.op, Iota):
+            source = self.buffers[eqn.inputs[i]]  # type: ignore[index]
+            if isinstance(eqn.op, Reshape) and not self.plain(source):
+                self.kinds[n] = "copy"
+                self.add(var, "output" if var in self.returned else "arena", n)
+            else:
+                self.add(var, "view", n, source.base or source)
+        elif kind in ("kernel", "matmul"):
+            self.add(var, "output" if var in self.returned else "arena", n)
+        elif var.type.weak:
+            self.add(var, "host", n)
+        else:
+            self.add(var, "library", n)
+
+    def plain(self, source: Buffer) -> bool:
+        """Whether a reshape of an array is a view, or else is made anew at each call."""
+        base = source.base or source
+        return base is source or base.storage in ("input", "library", "output")
+
+    def lifetimes(self) -> None:
+        for n, (kind, eqn) in enumerate(zip(self.kinds, self.graph.eqns, strict=True)):
+            for a in eqn.inputs:
+                if isinstance(a, Var):
+                    self.touch(a, n)
+            if kind == "library" and eqn.op.name not in FRESH:  # a result may be a view of an input
+                for v in eqn.outs:
+                    self.buffers[v].base = self.joined(eqn)
+        for var in self.returned:
+            self.touch(var, END)
+
+    def joined(self, eqn: Eqn) -> Buffer | None:
+        """One buffer that stands for all inputs: they live as long as the results do."""
+        sources = [b.base or b for a in eqn.inputs if isinstance(a, Var) and (b := self.buffers[a]).storage in ("arena", "view")]
+        arena = [b for b in sources if b.storage == "arena"]
+        for b in arena:
+            b.last = END
+        return None
+
+    def touch(self, var: Var, n: int) -> None:
+        buffer = self.buffers[var]
+        for each in (buffer, buffer.base):
+            if each is not None:
+                each.last = max(each.last, n)
+
+    def step(self, n: int, kind: str, eqn: Eqn) -> Step:
+        shared = frozenset(self.reuse(n, eqn)) if kind == "kernel" else frozenset()
+        name = eqn.op.kind if isinstance(eqn.op, Region) else eqn.op.name
+        return Step(kind, name, eqn, n, shared)
+
+    def reuse(self, n: int, eqn: Eqn) -> list[tuple[int, int]]:
+        """Gives results the memory of donated inputs that end here or earlier."""
+        found = []
+        for i, out in enumerate(eqn.outs):
+            buffer = self.buffers[out]
+            if buffer.storage != "output":
+                continue
+            for x in self.donated:
+                if x.type == out.type and self.buffers[x].last <= n and (self.buffers[x].last < n or in_place(eqn, i, x)):
+                    buffer.donor = self.buffers[x].name
+                    self.donated.remove(x)
+                    if x in eqn.inputs:
+                        found.append((i, eqn.inputs.index(x)))
+                    break
+        return found
+
+
+def kind_of(eqn: Eqn) -> str:
+    if on_host(eqn):
+        return "host"
+    if isinstance(eqn.op, Region):
+        return "kernel" if serves(eqn) else "library"
+    if isinstance(eqn.op, Iota):
+        return "view"
+    if isinstance(eqn.op, VIEWS):
+        return "view" if all(isinstance(a, Var) and not a.type.weak for a in eqn.inputs) else "library"
+    return "matmul" if serves(eqn) else "library"
+
+
+def serves(eqn: Eqn) -> bool:
+    """Whether some kernel of ours serves the equation."""
+    problem = Problem(eqn.op, tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs))
+    return select(problem).family.name != "library"
+
+
+def in_place(eqn: Eqn, i: int, x: Var) -> bool:
+    """Whether result `i` of a region may be written over input `x` element by element."""
+    op = eqn.op
+    assert isinstance(op, Region)
+    inner, out = op.graph.inputs[eqn.inputs.index(x)], op.graph.outputs[i]
+    if eqn.inputs.count(x) != 1:
+        return False
+    orientation = None
+    for e, at in zip(op.graph.eqns, op.axes, strict=True):
+        if out in e.outs:
+            if len(at) != len(e.outs[0].type.shape):
+                return False  # a reduction
+            orientation = at
+    for e, at in zip(op.graph.eqns, op.axes, strict=True):
+        if inner in e.inputs and (isinstance(e.op, VIEWS) or at != orientation):
+            return False
+    blocks = tile(op)
+    return blocks.blocks == 1 or bool(set(orientation or ()) & set(blocks.cut))

@@ -1,0 +1,188 @@
+"""What of a call's arguments decides which executable runs: structure, types, and the values of static leaves."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Hashable, Sequence
+from types import CodeType
+from typing import Any, Final, NoReturn, final
+
+import numpy as np
+
+from ge2.base.dtypes import NUMBERS, python_type
+from ge2.base.errors import InputError
+from ge2.base.pytree import register_leaf
+from ge2.base.source import here
+from ge2.base.structure import exact
+from ge2.ir import ArrayType, type_of
+from ge2.trace import check_type, is_traced
+
+WEAK: Final[dict[type, type]] = {t: t for t in NUMBERS}  # a Python number's key is its type
+PLAIN = (str, bytes, np.dtype, enum.Enum, type(Ellipsis))  # static leaves that are told apart by value
+ARRAY_TYPE = np.ndarray
+Argnums = int | Sequence[int] | None
+Argnames = str | Sequence[str] | None
+
+
+@register_leaf
+@final
+class Static:
+    """A value that is part of the key: by type and value, so that 1, 1.0 and True differ."""
+
+    __slots__ = ("_hash", "token", "value")
+
+    def __init__(self, value: Hashable) -> None:
+        self.value = value
+        self.token = exact(value)
+        self._hash = hash(self.token)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Static) and bool(self.token == other.token)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"static {self.value!r:.60}"
+
+
+@register_leaf
+@final
+class Same:
+    """A value that is part of the key by its identity. The key keeps it alive."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __repr__(self) -> str:
+        return f"the {type(self.value).__name__} {getattr(self.value, '__qualname__', hex(id(self.value)))}"
+
+
+class Refused(Exception):
+    """A leaf that is no argument; the caller knows its name."""
+
+
+def leaf_key(x: Any) -> Any:
+    """(shape, dtype) of an array, the type of a Python number, else the value itself as `Static` or `Same`."""
+    cls = type(x)
+    if cls is ARRAY_TYPE:
+        return x.shape, x.dtype
+    if cls in WEAK:
+        return cls
+    if is_traced(x):
+        return python_type(x.type.dtype) if x.type.weak else (x.type.shape, x.type.dtype)
+    if isinstance(x, np.ndarray | np.generic):
+        return strange_array(x)
+    if cls in (Static, Same):
+        return x
+    return static_key(x)
+
+
+def strange_array(x: Any) -> Any:
+    if isinstance(x, np.matrix):
+        raise Refused("is a matrix, whose * is not that of arrays", "np.asarray(x)")
+    check_type(x)
+    return x.shape, x.dtype
+
+
+def static_key(x: Any) -> Any:
+    if isinstance(x, PLAIN):
+        return Static(x)
+    if isinstance(x, slice):
+        return Static((slice, x.start, x.stop, x.step))
+    if isinstance(x, range):
+        return Static((range, x.start, x.stop, x.step))
+    if isinstance(x, np.random.Generator | np.random.RandomState):
+        raise Refused("is a NumPy random generator, which changes when it is used", "ge2.random.key(seed) as an argument")
+    if callable(x) or isinstance(x, type):
+        return Same(x)
+    raise Refused("", "")
+
+
+def leaf_type(x: Any) -> ArrayType:
+    """The type of a leaf that is an array or a number."""
+    return type_of(x) if type(x) in WEAK or is_traced(x) else check_type(x)
+
+
+def is_static(key: Any) -> bool:
+    return type(key) in (Static, Same)
+
+
+def key_text(key: Any) -> str:
+    """A leaf's key as the user would say it."""
+    if isinstance(key, tuple):
+        return str(ArrayType(*key))
+    return f"a Python {key.__name__}" if isinstance(key, type) else repr(key)
+
+
+# -------------------------------------------------------------------------- which arguments are meant
+
+
+def numbers_and_names(
+    function: Callable[..., Any], argnums: Argnums, argnames: Argnames, what: str
+) -> tuple[frozenset[int], frozenset[str]]:
+    """The chosen parameters by position and by name, each completed from the other."""
+    if argnums is None and argnames is None:
+        return frozenset(), frozenset()
+    numbers = {argnums} if isinstance(argnums, int) else set(argnums or ())
+    names = {argnames} if isinstance(argnames, str) else set(argnames or ())
+    if not all(isinstance(n, int) for n in numbers) or not all(isinstance(n, str) for n in names):
+        raise InputError(f"{what}_argnums takes ints and {what}_argnames strings", where=here())
+    positional, keywords, variadic = parameters(function)
+    for n in numbers:
+        if not variadic[0] and not -len(positional) <= n < len(positional):
+            shape = f"{title(function)} takes {len(positional)} positional arguments"
+            raise InputError(f"{what}_argnums names argument {n}, but {shape}", where=here())
+    for name in names:
+        if not variadic[1] and name not in (*positional, *keywords):
+            raise InputError(f"{what}_argnames names {name!r}, which is no parameter of {title(function)}", where=here(),
+                             fix=", ".join((*positional, *keywords)))  # fmt: skip
+    numbers = {n % len(positional) if n < 0 and positional else n for n in numbers}
+    names |= {positional[n] for n in numbers if n < len(positional)}
+    return frozenset(numbers | {i for i, p in enumerate(positional) if p in names}), frozenset(names)
+
+
+def parameters(function: Callable[..., Any]) -> tuple[list[str], list[str], tuple[bool, bool]]:
+    """The names of positional and keyword-only parameters, and whether there are `*args` and `**kwargs`."""
+    import inspect  # only a function with options pays for it
+
+    try:
+        found = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return [], [], (True, True)
+    positional = [p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    kinds = {p.kind for p in found}
+    variadic = (inspect.Parameter.VAR_POSITIONAL in kinds, inspect.Parameter.VAR_KEYWORD in kinds)
+    return positional, [p.name for p in found if p.kind is p.KEYWORD_ONLY], variadic
+
+
+def title(function: Any) -> str:
+    return getattr(function, "__qualname__", type(function).__name__).rpartition("<locals>.")[2]
+
+
+def parameter_name(function: Any, at: int) -> str:
+    code = getattr(function, "__code__", None)
+    names = code.co_varnames[: code.co_argcount] if isinstance(code, CodeType) else ()
+    return names[at] if at < len(names) else f"argument {at}"
+
+
+def frozen(function: Any, value: Any, name: str) -> Static:
+    """A static argument; InputError if it cannot be hashed."""
+    try:
+        return Static(value)
+    except TypeError:
+        refuse_unhashable(function, value, name)
+
+
+def refuse_unhashable(function: Any, value: Any, name: str) -> NoReturn:
+    fix = "leave it out of static_argnums" if isinstance(value, np.ndarray) else "a tuple, a string, a number or a frozen dataclass"
+    what = f"the static argument {name} of {title(function)} cannot be hashed: it is a {type(value).__name__}"
+    raise InputError(what, where=here(), fix=fix) from None
