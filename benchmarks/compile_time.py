@@ -83,6 +83,7 @@ def medians_of(work: Callable[[int], None], rounds: int, repeats: int) -> float:
 
 
 def ours(rounds: int) -> None:
+    ge2.clear_caches()
     ge2.jit(ge2.value_and_grad(partial(mixed, blocks=rounds))).lower(*arguments())
 
 

@@ -27,7 +27,7 @@ print(graph)
 
 # The text is the graph: it reads back. Bug reports, tests and golden files are made of it.
 
-assert ge2.parse(str(graph)) == graph
+assert ge2.parse(str(graph)) == graph.graph
 
 # Dtypes are NumPy's: float32 stays float32, float64 stays float64, and a Python number never
 # widens an array.

@@ -102,7 +102,8 @@ def cross_entropy(params: Params, x: Array, y: Array) -> Array:
     z = forward(params, x)
     z = z - z.max(axis=1, keepdims=True)
     log_p = z - np.log(np.exp(z).sum(axis=1, keepdims=True))
-    return -np.take_along_axis(log_p, y[:, None], axis=1).mean()
+    loss: Array = -np.take_along_axis(log_p, y[:, None], axis=1).mean()
+    return loss
 
 
 def train_step(state: State, x: Array, y: Array) -> tuple[State, Array]:

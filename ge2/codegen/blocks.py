@@ -11,8 +11,7 @@ from ge2.ir import Dims
 
 CACHE = 1 << 20  # bytes that the arrays of a block may take together: what a core's second cache holds
 LEAST, MOST = 1 << 16, 1 << 19  # bytes of one array of a block
-WHOLE = 1 << 18  # an array of at most so many bytes is one block
-SHARES = 8  # an array beyond that is at least so many blocks, for several threads
+SHARES = 4  # what is cut at all is cut into so many blocks at least, for several threads
 PARTS = 64  # the most runs of blocks that are handed to threads
 
 
@@ -59,7 +58,7 @@ def tiling(space: Dims, whole: Iterable[int], itemsize: int, arrays: int = 2) ->
     """Cuts the outermost axes that may be cut, until the `arrays` of a block fit in cache."""
     rest = math.prod(space)
     free = [a for a, n in enumerate(space) if a not in whole and n > 1]
-    if rest * itemsize <= WHOLE or not free:
+    if rest * itemsize * arrays <= CACHE or not free:
         return Tiling(space)
     block = min(max(CACHE // arrays, LEAST), MOST, rest * itemsize // SHARES) // itemsize
     single: list[int] = []

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
 
-from ge2.codegen.statements import may_overwrite
-from ge2.codegen.values import Held, Step, Values
+from ge2.codegen.statements import may_overwrite, wants_temp
+from ge2.codegen.values import Held, Step, Values, form
 from ge2.ir import Dims, Var
 
 FOREVER = 1 << 60
@@ -39,6 +40,7 @@ class Cells:
     own: dict[Var, Cell]  # of results
     of: dict[Held, Cell] = field(default_factory=dict)
     scratch: list[Cell] = field(default_factory=list)
+    temps: dict[Step, Cell] = field(default_factory=dict)
     late: list[Held] = field(default_factory=list)  # stored at the end, since an input lies in their place
 
     def run(self) -> Cells:
@@ -54,6 +56,7 @@ class Cells:
         if own is not None and fits(own, y) and (own.since < n or (own.since == n and self.over_inputs(step))):
             own.last = FOREVER
             self.of[y] = own
+            self.lend(n, step)
             return
         late = own is not None and own.since >= n
         if late:
@@ -65,6 +68,21 @@ class Cells:
             self.scratch.append(cell)
         cell.last = last
         self.of[y] = cell
+        self.lend(n, step)
+
+    def lend(self, n: int, step: Step) -> None:
+        """An array for the use of one step alone."""
+        tiling, (x, *_) = self.values.tiling, step.xs
+        size = math.prod(form(step.y.axes, [tiling.extent(a) for a in range(self.values.rank)]))
+        dtype = None if step.eqn is None else wants_temp(step.eqn, size)
+        if dtype is None:
+            return
+        free = (c for c in self.scratch if c.last < n and (c.axes, c.dtype) == (x.axes, dtype))
+        cell = next(free, None) or Cell(f"s{len(self.scratch)}", x.axes, dtype)
+        if cell not in self.scratch:
+            self.scratch.append(cell)
+        cell.last = FOREVER if self.kept(step.y) else n
+        self.temps[step] = cell
 
     def candidates(self, n: int, step: Step) -> Sequence[Cell]:
         """Cells of the right form that are free once the operands are read, those of operands first."""

@@ -28,7 +28,7 @@ def tile(region: Region) -> Tiling:
     """The blocks of a region: smaller where numbers are wider or more arrays are at work."""
     size = math.prod(region.space)
     full = sum(v.type.size == size for v in (*region.graph.inputs, *region.graph.outputs))
-    return tiling(region.space, whole_axes(region), widest(region), full + 1)
+    return tiling(region.space, whole_axes(region), widest(region), full + 2)
 
 
 def kernel_view(region: Region, name: str, shared: Shared = frozenset()) -> KernelView:
@@ -109,7 +109,8 @@ class Kernel:
         elif eqn.op.name == "convert_element_type" and eqn.outs[0].type.dtype in HALF:
             self.rounded(step, into)
         else:
-            *first, final = statements(eqn, into, [self.operand(x) for x in step.xs], self.words)
+            xs = [self.operand(x) for x in step.xs]
+            *first, final = statements(eqn, into, xs, self.words, self.dense(self.cells.of[y]), self.temp(step))
             for text in first:
                 self.add(y.axes, text)
             self.add(y.axes, final, self.note(eqn))
@@ -121,6 +122,16 @@ class Kernel:
 
     def varies(self, axes: Dims) -> bool:
         return bool(set(axes) & set(self.tiling.cut))
+
+    def temp(self, step: Step) -> str:
+        cell = self.cells.temps.get(step)
+        return "" if cell is None else self.cell_text(cell)
+
+    def dense(self, cell: Cell) -> bool:
+        """Whether what of an array is in the block has no gaps between its elements."""
+        cut = [a for a in cell.axes if a in self.tiling.cut]
+        turned = any(p.name == cell.name and p.order is not None for p in self.results.values())
+        return not turned and cell.axes[: len(cut)] == tuple(cut)
 
     def note(self, eqn: Eqn) -> str:
         """The equation, as the graph above the kernel has it."""

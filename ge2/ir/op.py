@@ -79,13 +79,22 @@ class Op(ABC):
 
 
 class Derive(Protocol):
-    """Derivatives and batches of graphs, handed to the rules of operations that hold graphs."""
+    """Derivatives and batches of graphs, handed to the rules of operations that hold graphs.
+
+    With `apart`, forward rules record values in equations that read no tangents, so that these can wait.
+    """
+
+    @property
+    def apart(self) -> bool: ...
 
     def vjp(self, graph: Graph, wanted: Flags) -> tuple[Graph, Graph, int]:
         """(inputs) -> (outputs, residuals); (residuals, cotangents) -> cotangents of the wanted inputs; how many residuals."""
 
     def jvp(self, graph: Graph, active: Flags) -> Graph:
-        """(inputs, tangents of the active ones) -> (outputs, tangents of all outputs)."""
+        """(inputs, tangents of the active ones) -> (outputs, tangents of the inexact outputs)."""
+
+    def linear(self, graph: Graph, active: Flags) -> tuple[Graph, Graph, int]:
+        """(inputs) -> (outputs, residuals); (residuals, tangents) -> tangents; how many residuals."""
 
     def batch(self, graph: Graph, batched: Flags, size: int, out: Flags | None = None) -> tuple[Graph, Flags]:
         """The graph over a new leading axis of the batched inputs, and which outputs have it; `out` forces those."""

@@ -221,8 +221,6 @@ from ge2.numpy.indexing import (
     unravel_index,
 )
 from ge2.numpy.padding import (
-    constant,
-    of_own,
     pad,
 )
 from ge2.numpy.products import (
@@ -415,7 +413,6 @@ __all__ = [
     "concatenate",
     "conj",
     "conjugate",
-    "constant",
     "copy",
     "copysign",
     "copyto",
@@ -567,7 +564,6 @@ __all__ = [
     "nextafter",
     "nonzero",
     "not_equal",
-    "of_own",
     "one_hot",
     "ones",
     "ones_like",

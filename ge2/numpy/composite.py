@@ -37,6 +37,14 @@ def is_traced(x: Any) -> bool:
     return hasattr(x, "type")
 
 
+def known_elements(x: Any) -> Any:
+    """The elements of an array, of a traced one where its trace knows them (as for `if`); else None."""
+    try:
+        return np.asarray(x)
+    except ConcretizationTypeError:
+        return None
+
+
 # ----------------------------------------------------------------------------------------------- choosing
 
 
@@ -66,6 +74,7 @@ def choose_by(mask: Any, x: Any, y: Any) -> Any:
 def nonzero(a: Any) -> Any:
     """The indices of elements that are not zero; an error on traced values, since its shape depends on them."""
     a = array(a)
+    a = a if (known := known_elements(a)) is None else known
     if is_traced(a):
         raise ConcretizationTypeError(
             f"the shape of nonzero(x) depends on the values of x, which is traced {a.type}",
@@ -77,8 +86,9 @@ def nonzero(a: Any) -> Any:
 
 def flatnonzero(a: Any) -> Any:
     """`nonzero` of the flattened array; an error on traced values."""
-    nonzero(a)
-    return np.flatnonzero(a)
+    from ge2.numpy.shapes import ravel
+
+    return nonzero(ravel(a))[0]
 
 
 def argwhere(a: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import BOOL, FLOAT64, INTEGERS
+from ge2.base.dtypes import FLOAT64, INT64, INTEGERS
 from ge2.base.errors import ArgumentError, ConcretizationTypeError, InputError
 from ge2.base.source import here
 from ge2.ir import Dims, type_of
@@ -216,11 +216,12 @@ def arange(
                 where=here(),
                 fix="start + step * np.arange(n) with a length n that is known",
             )
-    kinds = [lift(x) for x in (start, stop, step)]
-    found = as_dtype(dtype) if dtype is not None else common_dtype(kinds)
-    if dtype is None and found == BOOL:
-        found = as_dtype(int)
-    length = len(np.arange(start, stop, step, dtype=None))
+    if type(start) is type(stop) is type(step) is int and step:
+        length, found = len(range(start, stop, step)), INT64
+    else:
+        made = np.arange(start, stop, step)
+        length, found = len(made), made.dtype
+    found = found if dtype is None else as_dtype(dtype)
     first, second = (np.asarray(n).astype(found)[()] for n in (start, start + step))
     return ramp(length, first, second - first, found)
 

@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ge2.base.dtypes import BOOL, COMPLEX, FLOATS, INEXACT, INTEGERS, PYTHON, can_cast, promote
+from ge2.base.dtypes import BOOL, COMPLEX, EXTENDED, FLOATS, INEXACT, INTEGERS, can_cast, promote
 from ge2.base.errors import ArgumentError
 from ge2.base.source import here
 from ge2.ir import type_of
@@ -77,15 +77,8 @@ def can_cast_(from_: Any, to: Any, casting: str = "safe") -> bool:
 
 def issubdtype(arg1: Any, arg2: Any) -> bool:
     """As `numpy.issubdtype`, with bfloat16 and fp8 under `numpy.floating`."""
-    if isinstance(arg1, type) and not issubclass(arg1, np.generic) and arg1 not in PYTHON:
-        return np.issubdtype(arg1, arg2)
-    found = np.dtype(arg1) if not (isinstance(arg1, type) and issubclass(arg1, np.generic)) else arg1
-    if isinstance(found, np.dtype) and found in FLOATS and isinstance(arg2, type):
-        return (
-            issubclass(np.float16, arg2)
-            if arg2 in (np.floating, np.inexact, np.number, np.generic)
-            else found.type is arg2
-        )
+    if arg1 in EXTENDED or arg1 in {d.type for d in EXTENDED}:
+        return np.issubdtype(np.float16, arg2) if arg2 != np.float16 else False
     return np.issubdtype(arg1, arg2)
 
 

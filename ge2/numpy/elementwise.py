@@ -244,7 +244,7 @@ def _power(a: Any, b: Any, dtype: Any = None) -> Any:
                 return found
         elif t.dtype in INTEGERS and kind is int and 0 <= b < 3:
             return _fixed_power(a, b)
-    if kind is int and b < 0 and dtype is None and type_of(lift(a)).dtype not in INEXACT:
+    if kind is int and b < 0 and dtype is None and type_of(lift(a)).dtype.kind in "bi":
         raise ArgumentError(
             "Integers to negative integer powers are not allowed.", where=here(), fix="x.astype(float) ** n"
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,11 @@ from ge2.base.errors import (
     ShapeError,
 )
 from ge2.base.source import here
-from ge2.ir import ArrayType, Dims, type_of
-from ge2.numpy.composite import choose_by, is_traced
+from ge2.ir import ArrayType, Dims, Op, type_of
+from ge2.numpy.composite import choose_by, is_traced, known_elements
 from ge2.numpy.promotion import array, broadcast, cast, fresh, lift, number, one_axis, reshape
 from ge2.ops.index import Gather, Scatter, UpdateSlice
-from ge2.ops.shape import Iota, Rev, Slice, Transpose
+from ge2.ops.shape import Iota, Reshape, Rev, Slice, Transpose
 
 # ------------------------------------------------------------------------------------------------- the key
 
@@ -90,9 +91,8 @@ class Key:
         return self.stop != t.shape or any(self.start) or any([s != 1 for s in self.step])
 
 
-def key_of(x: Any, key: Any) -> Key:
-    """The key, in terms of the axes of `x`; errors are NumPy's."""
-    t = type_of(x)
+def key_of(t: ArrayType, key: Any) -> Key:
+    """The key, in terms of the axes of an array of that type; errors are NumPy's."""
     parts = expanded(key if type(key) is tuple else (key,), t)
     start, stop, step, flipped, dropped = [0] * t.ndim, list(t.shape), [1] * t.ndim, [], []
     axes, arrays, new = [], [], []
@@ -202,6 +202,7 @@ def parts_of(p: Any, t: ArrayType, alone: int) -> list[Any]:
     x = lift(p) if kind is not list or len(p) else np.zeros(0, np.intp)
     own = type_of(x)
     if own.dtype == BOOL:
+        x = x if (known := known_elements(x)) is None else known
         if is_traced(x):
             what = f"x[mask] has a shape that depends on the values of mask, which is traced {own}"
             raise ConcretizationTypeError(
@@ -261,7 +262,38 @@ def getitem(x: Any, key: Any) -> Any:
            [3, 5]])
     """
     x = array(x)
-    return read(x, key_of(x, key))
+    token = static(key)
+    if token is None:
+        return read(x, key_of(type_of(x), key))
+    for op in steps(type_of(x), token):
+        x = op(x)
+    return x
+
+
+def static(key: Any) -> tuple[Any, ...] | None:
+    """A key of integers, slices, dots and new axes alone as something that can be looked up; None for others."""
+    found: list[Any] = []
+    for p in key if type(key) is tuple else (key,):
+        kind = type(p)
+        if kind is int or p is None or p is Ellipsis:
+            found.append(p)
+        elif kind is slice:
+            bounds = (p.start, p.stop, p.step)
+            if not all([b is None or type(b) is int for b in bounds]):
+                return None
+            found.append(bounds)
+        else:
+            return None
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def steps(t: ArrayType, token: tuple[Any, ...]) -> tuple[Op, ...]:
+    """The operations that such a key comes to."""
+    k = key_of(t, tuple([slice(*p) if type(p) is tuple else p for p in token]))
+    found: list[Op] = [Slice(k.start, k.stop, k.step)] if k.slices(t) else []
+    found += [Rev(k.flipped)] if k.flipped else []
+    return (*found, Reshape(k.result)) if k.result != k.sizes else tuple(found)
 
 
 def read(x: Any, k: Key) -> Any:
@@ -297,7 +329,7 @@ def setitem(x: Any, key: Any, value: Any) -> Any:
     mask = as_mask(key)
     if mask is not None:
         return masked(x, mask, value)
-    k = key_of(x, key)
+    k = key_of(type_of(x), key)
     value = fitting(value, k.result, t)
     if not k.arrays:
         value = reshape(value, k.sizes)
@@ -371,7 +403,13 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
         index = cast(index, INT64)
     x = reshape(x, (type_of(x).size,)) if axis is None else x
     at = one_axis(0 if axis is None else axis, type_of(x).ndim, x)
-    index = brought_inside(index, type_of(x).shape[at], mode)
+    if type_of(index).dtype not in INTEGERS | {BOOL}:
+        raise InputError(
+            f"take: indices are integers; got {type_of(index)}", where=here(), fix="indices.astype(int)"
+        )
+    index = brought_inside(
+        cast(index, INT64) if type_of(index).dtype == BOOL else index, type_of(x).shape[at], mode
+    )
     return getitem(x, (*(slice(None),) * at, index))
 
 
@@ -433,6 +471,7 @@ def check_known(index: Any, axis: int, t: ArrayType) -> None:
 def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Any:
     """The slices where the condition holds, as `numpy.compress`; the condition must not be traced."""
     mask = array(condition)
+    mask = mask if (known := known_elements(mask)) is None else known
     if is_traced(mask):
         what = f"the shape of compress depends on the values of condition, which is traced {mask.type}"
         raise ConcretizationTypeError(what, where=here(), fix="np.where(mask, x, other)")

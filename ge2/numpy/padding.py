@@ -120,7 +120,7 @@ def runs(index: Any) -> list[tuple[int, int, int]]:
     for i in index.tolist():
         if found:
             first, length, step = found[-1]
-            if length == 1 and i - first in (-1, 0, 1) or i == first + length * step:
+            if (length == 1 and i - first in (-1, 0, 1)) or i == first + length * step:
                 found[-1] = (first, length + 1, i - first if length == 1 else step)
                 continue
         found.append((i, 1, 1))

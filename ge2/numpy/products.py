@@ -26,6 +26,7 @@ from ge2.numpy.promotion import (
     cast,
     common_dtype,
     common_shape,
+    fresh,
     kind_of,
     one_axis,
     reshape,
@@ -137,13 +138,17 @@ def common_stack(name: str, a: Any, b: Any, own: Dims, other: Dims) -> Dims:
         raise ShapeError(what, where=here(), fix="reshape, or x[None]") from None
 
 
+def conjugated(x: Any) -> Any:
+    return e.conjugate(x) if type_of(x).dtype in COMPLEX else x
+
+
 def vecdot(
     x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1, precision: str | None = None, **more: Any
 ) -> Any:
     """The products of vectors along an axis, `x1` conjugated, as `numpy.vecdot`."""
     a, b = in_one_dtype(np.vecdot, x1, x2, options(np.vecdot, out, True, more))
     no_scalars("vecdot", a, b, (1, 1))
-    a, b = e.conjugate(moveaxis(a, axis, -1)), moveaxis(b, axis, -1)
+    a, b = conjugated(moveaxis(a, axis, -1)), moveaxis(b, axis, -1)
     if type_of(a).shape[-1] != type_of(b).shape[-1]:
         return contract(a, b, ((type_of(a).ndim - 1,), (type_of(b).ndim - 1,)))
     shape = common_shape("vecdot", (a, b))
@@ -163,7 +168,7 @@ def vecmat(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None
     """Vectors, conjugated, times matrices, axes before them broadcast, as `numpy.vecmat`."""
     a, b = in_one_dtype(np.matmul, x1, x2, options(np.matmul, out, True, more))
     no_scalars("vecmat", a, b, (1, 2))
-    a = e.conjugate(a)
+    a = conjugated(a)
     shape = type_of(a).shape
     y = matmul(reshape(a, (*shape[:-1], 1, shape[-1])), b, precision=precision)
     return reshape(y, (*type_of(y).shape[:-2], type_of(y).shape[-1]))
@@ -187,7 +192,7 @@ def vdot(a: Any, b: Any, /, *, precision: str | None = None) -> Any:
     """The product of the flattened arrays, `a` conjugated, as `numpy.vdot`."""
     a, b = in_one_dtype(None, a, b)
     return contract(
-        e.conjugate(ravel(a)) if type_of(a).dtype in COMPLEX else ravel(a),
+        conjugated(ravel(a)),
         ravel(b),
         ((0,), (0,)),
         precision=precision,
@@ -276,7 +281,8 @@ def einsum(*operands: Any, out: Any = None, dtype: Any = None, order: str = "K",
         b, of_b = single(inputs[i], x, later | set(names))
         y, names = pair(names, y, of_b, b, later, precision)
     y, names = single(names, y, set(result))
-    return ordered(y, tuple([names.index(n) for n in result]))
+    y = ordered(y, tuple([names.index(n) for n in result]))
+    return fresh(y) if y is xs[0] else y
 
 
 def spelled(operands: Sequence[Any]) -> tuple[list[str], str, list[Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -67,7 +67,10 @@ def lift(x: Any) -> Any:
 def _stacked(items: Sequence[Any]) -> Any:
     values = [lift(x) for x in items]
     if not any(hasattr(x, "type") for x in values):
-        return check_known(np.asarray(items))
+        try:
+            return check_known(np.asarray(items))
+        except ValueError as error:
+            raise ShapeError(str(error), where=here(), fix="lists of equal lengths") from None
     values = [strong(x) for x in values]
     shapes = {type_of(x).shape for x in values}
     if len(shapes) > 1:
@@ -148,7 +151,7 @@ def kind_of(t: ArrayType) -> Kind:
     return python_type(t.dtype) if t.weak and t.dtype != BOOL else t.dtype
 
 
-@lru_cache(maxsize=None)
+@cache
 def resolve(ufunc: np.ufunc, kinds: tuple[Kind, ...], dtype: np.dtype | None = None) -> tuple[np.dtype, ...]:
     """The dtypes that a ufunc casts its operands to, then those of its results."""
     given = [k for k in (*kinds, dtype) if isinstance(k, np.dtype)]
@@ -176,7 +179,7 @@ def _resolve(ufunc: np.ufunc, kinds: tuple[Kind, ...], dtype: np.dtype | None) -
         raise TypeRuleError(f"{ufunc.__name__} of {names}: {error}", fix="x.astype") from None
 
 
-@lru_cache(maxsize=None)
+@cache
 def result_of(kinds: tuple[Kind, ...]) -> np.dtype:
     """The dtype that holds operands of those kinds, as `np.result_type`."""
     halves = {k for k in kinds if isinstance(k, np.dtype) and k in HALF}

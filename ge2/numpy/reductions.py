@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX, FLOAT32, FLOAT64, HALF, INEXACT, INTEGERS
-from ge2.base.errors import ShapeError
+from ge2.base.errors import InputError, ShapeError
 from ge2.base.source import here
 from ge2.ir import Dims, type_of
 from ge2.numpy import elementwise as e
@@ -125,11 +125,10 @@ def extreme(name: str, op: Callable[..., Any], merge: Any) -> Callable[..., Any]
 def _extreme_of_nothing(name: str, x: Any, axes: Dims, first: Any, keepdims: Any) -> Any:
     shape = type_of(x).shape
     left = tuple([n for i, n in enumerate(shape) if i not in axes])
-    if first is None and 0 not in left:
+    if first is None:
         what = f"zero-size array to reduction operation {name}imum which has no identity: {type_of(x)} over axes {axes}"
         raise ShapeError(what, where=here(), fix="initial=")
-    y = broadcast(first if first is not None else type_of(x).dtype.type(0), left)
-    return finish(y, shape, axes, keepdims)
+    return finish(broadcast(first, left), shape, axes, keepdims)
 
 
 def truth_of(name: str, op: Callable[..., Any], unit: bool) -> Callable[..., Any]:
@@ -248,26 +247,33 @@ def var(
     no_out("var", out)
     x = array(a)
     shape = type_of(x).shape
-    work, own = moment_dtypes(type_of(x).dtype, dtype)
+    work, own = moment_dtypes(type_of(x).dtype, no_integer("var", dtype))
     axes = all_axes(axis, len(shape), x)
     ddof = correction if correction is not UNSET else ddof
     x = cast(x, work)
-    centre = (
-        array(mean)
-        if is_set(mean)
-        else divided(sum(x, axes, keepdims=True, where=where), count(x, axes, where, True))
-    )
-    apart = e.subtract(x, centre)
+    apart = e.subtract(x, array(mean) if is_set(mean) else centre(x, axes, where))
     squares = ops.SQUARE(apart)
     if type_of(apart).dtype in COMPLEX:
         squares = e.add(ops.SQUARE(ops.REAL_PART(apart)), ops.SQUARE(ops.IMAG(apart)))
     total = sum(squares, axes, keepdims=keepdims, where=where)
     number = count(x, axes, where, is_set(keepdims) and bool(keepdims))
-    left = (
-        builtins.max(number - ddof, 0) if isinstance(number, int) else e.maximum(e.subtract(number, ddof), 0)
-    )
-    y = divided(total, left) if not isinstance(left, float) else e.divide(total, left)
-    return cast(y, own) if own not in COMPLEX else y
+    if isinstance(number, int) and isinstance(ddof, int | float):
+        y = e.divide(total, float(builtins.max(number - ddof, 0)))
+    else:
+        y = divided(total, e.maximum(e.subtract(number, ddof), 0))
+    return cast(y, own) if own not in COMPLEX or dtype is not None else y
+
+
+def centre(x: Any, axes: Dims, where: Any) -> Any:
+    """The mean, its axes kept."""
+    return divided(sum(x, axes, keepdims=True, where=where), count(x, axes, where, True))
+
+
+def no_integer(name: str, dtype: Any) -> Any:
+    """The dtype that was asked for, which must not be one in which distances from the mean are truncated."""
+    if dtype is not None and as_dtype(dtype) not in INEXACT:
+        raise InputError(f"{name} in {as_dtype(dtype)} would be truncated", where=here(), fix="dtype=float")
+    return dtype
 
 
 def std(
@@ -277,11 +283,21 @@ def std(
     """The square root of `var`, as `numpy.std`."""
     no_out("std", out)
     x = array(a)
-    work, own = moment_dtypes(type_of(x).dtype, dtype)
+    work, own = moment_dtypes(type_of(x).dtype, no_integer("std", dtype))
     y = e.sqrt(
-        var(cast(x, work), axis, work, None, ddof, keepdims, where=where, mean=mean, correction=correction)
+        var(
+            cast(x, work),
+            axis,
+            dtype and work,
+            None,
+            ddof,
+            keepdims,
+            where=where,
+            mean=mean,
+            correction=correction,
+        )
     )
-    return cast(y, own) if own not in COMPLEX else y
+    return cast(y, own) if own not in COMPLEX or dtype is not None else y
 
 
 def average(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 import math
 import operator
 from collections.abc import Sequence
@@ -405,7 +406,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
         cuts = [i * each + builtins.min(i, extra) for i in range(sections + 1)]
     else:
         cuts = [0, *map(operator.index, indices_or_sections), size]
-    return [part(x, axis, *between(a, b, size)) for a, b in zip(cuts, cuts[1:], strict=False)]
+    return [part(x, axis, *between(a, b, size)) for a, b in itertools.pairwise(cuts)]
 
 
 def between(start: int, stop: int, size: int) -> tuple[int, int]:

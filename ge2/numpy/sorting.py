@@ -14,7 +14,6 @@ from ge2.numpy import elementwise as e
 from ge2.numpy.composite import choose_by, no_out
 from ge2.numpy.indexing import take
 from ge2.numpy.promotion import Axes, all_axes, array, broadcast, cast, common_dtype, lift, one_axis, reshape
-from ge2.numpy.reductions import all as all_along
 from ge2.numpy.reductions import mean, moment_dtypes, with_ones
 from ge2.numpy.shapes import flip, moveaxis, part, ravel
 from ge2.ops.sort import ArgSort, SearchSorted, Sort
@@ -61,7 +60,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
     """The bin of each element, as `numpy.digitize`; the bins must rise, or fall where they are known."""
     edges = array(bins)
     if not hasattr(edges, "type") and len(edges) > 1 and edges[0] > edges[-1]:
-        return e.subtract(len(edges), searchsorted(flip(edges), x, "left" if not right else "right"))
+        return e.subtract(len(edges), searchsorted(flip(edges), x, "left" if right else "right"))
     return searchsorted(edges, x, "left" if right else "right")
 
 
@@ -86,13 +85,11 @@ def sorted_last(a: Any, axis: Axes) -> tuple[Any, tuple[int, ...]]:
     return Sort(len(rest))(x), axes
 
 
-def with_nan(y: Any, line: Any) -> Any:
-    """NaN where the sorted line ends in one."""
-    if type_of(line).dtype not in INEXACT:
-        return y
-    axis = type_of(line).ndim - 1
-    last = part(line, axis, type_of(line).shape[-1] - 1, type_of(line).shape[-1])
-    return choose_by(e.isnan(reshape(last, type_of(y).shape)), type_of(y).dtype.type(np.nan), y)
+def ends_in_nan(line: Any) -> Any:
+    """Whether a sorted line ends in NaN, without its axis."""
+    last = type_of(line).ndim - 1
+    end = part(line, last, type_of(line).shape[-1] - 1, type_of(line).shape[-1])
+    return e.isnan(reshape(end, type_of(line).shape[:-1]))
 
 
 def median(
@@ -102,7 +99,12 @@ def median(
     no_out("median", out)
     line, axes = sorted_last(a, axis)
     n, last = type_of(line).shape[-1], type_of(line).ndim - 1
-    y = with_nan(mean(part(line, last, (n - 1) // 2, n // 2 + 1), last), line)
+    y = mean(part(line, last, (n - 1) // 2, n // 2 + 1), last)
+    y = (
+        choose_by(ends_in_nan(line), type_of(y).dtype.type(np.nan), y)
+        if type_of(line).dtype in INEXACT
+        else y
+    )
     return reshape(y, with_ones(type_of(array(a)).shape, axes)) if keepdims else y
 
 
@@ -126,30 +128,18 @@ def quantile(
     index = cast(low, INT64)
     high = e.minimum(e.add(index, 1), n - 1)
     between = cast(e.subtract(place, low), type_of(line).dtype)
-    a0, a1 = (
-        moveaxis(part_at(line, i, last), last, 0) if type_of(q).ndim else part_at(line, i, last)
-        for i in (index, high)
-    )
-    weight = reshape(between, type_of(q).shape + (1,) * last) if type_of(q).ndim else between
-    y = lerp(a0, a1, weight)
-    y = (
-        with_nan(y, line)
-        if not type_of(q).ndim
-        else choose_by(broadcast(nan_line(line), type_of(y).shape), type_of(y).dtype.type(np.nan), y)
-    )
+    a0, a1 = (first_axes(take(line, i, last), type_of(q).ndim) for i in (index, high))
+    y = lerp(a0, a1, reshape(between, type_of(q).shape + (1,) * last))
+    y = choose_by(broadcast(ends_in_nan(line), type_of(y).shape), type_of(y).dtype.type(np.nan), y)
     if not keepdims:
         return y
     return reshape(y, type_of(q).shape + with_ones(type_of(array(a)).shape, axes))
 
 
-def nan_line(line: Any) -> Any:
-    last = type_of(line).ndim - 1
-    end = part(line, last, type_of(line).shape[-1] - 1, type_of(line).shape[-1])
-    return all_along(e.isnan(end), last)
-
-
-def part_at(line: Any, index: Any, axis: int) -> Any:
-    return take(line, index, axis)
+def first_axes(x: Any, n: int) -> Any:
+    """The last n axes put first."""
+    ndim = type_of(x).ndim
+    return moveaxis(x, tuple(range(ndim - n, ndim)), tuple(range(n)))
 
 
 def lerp(a: Any, b: Any, t: Any) -> Any:
@@ -187,8 +177,9 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     x0, x1, y0, y1 = take(xp, low), take(xp, high), take(fp, low), take(fp, high)
     wide = e.subtract(x1, x0)
     slope = e.divide(e.subtract(y1, y0), choose_by(e.equal(wide, 0), 1.0, wide))
-    y = e.add(e.multiply(slope, e.subtract(x, x0)), y0)
+    y = e.add(e.multiply(slope, e.subtract(x, x0)), y0) if n > 1 else y0
     y = choose_by(e.equal(x, x1), y1, y)
-    y = choose_by(e.less(x, xp[0]), fp[0] if left is None else lift(left), y)
-    y = choose_by(e.greater(x, xp[n - 1]), fp[n - 1] if right is None else lift(right), y)
-    return choose_by(e.isnan(x), np.float64(np.nan), y)
+    below, above = (take(fp, i) if value is None else lift(value) for i, value in ((0, left), (n - 1, right)))
+    y = choose_by(e.less(x, take(xp, 0)), below, y)
+    y = choose_by(e.greater(x, take(xp, n - 1)), above, y)
+    return choose_by(e.isnan(x), np.float64(np.nan), y) if n > 1 else y

@@ -41,6 +41,18 @@ def scattered(found: Sequence[Value], wanted: Flags) -> Cotangents:
     return [next(rest) if w else None for w in wanted]
 
 
+def flags_of(ts: Cotangents) -> Flags:
+    return tuple(t is not None for t in ts)
+
+
+def present(ts: Cotangents) -> list[Value]:
+    return [t for t in ts if t is not None]
+
+
+def inexact(atoms: Sequence[Atom]) -> Flags:
+    return tuple(a.type.dtype in INEXACT for a in atoms)
+
+
 def with_tangents(results: Sequence[Value], outputs: Sequence[Atom]) -> tuple[Sequence[Value], Cotangents]:
     """What a graph of (outputs, tangents of the inexact outputs) gave, taken apart."""
     rest = iter(results[len(outputs) :])
@@ -82,8 +94,13 @@ class Call(GraphOp):
         return CallSaving(forward, backward, count, self.title)
 
     def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
-        graph = derive.jvp(self.jaxpr, tuple(t is not None for t in ts))
-        return with_tangents(Call(graph, self.title)(*xs, *(t for t in ts if t is not None)), self.jaxpr.outputs)
+        active, given, outputs = flags_of(ts), present(ts), self.jaxpr.outputs
+        if not derive.apart:
+            return with_tangents(Call(derive.jvp(self.jaxpr, active), self.title)(*xs, *given), outputs)
+        forward, linear, _ = derive.linear(self.jaxpr, active)
+        results = Call(forward, self.title)(*xs)
+        found = Call(linear, self.title)(*results[len(outputs) :], *given)
+        return results[: len(outputs)], scattered(found, inexact(outputs))
 
     def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
         graph, flags = derive.batch(self.jaxpr, tuple(a is not None for a in axes), size)
@@ -160,8 +177,11 @@ class Checkpoint(GraphOp):
         return CheckpointSaving(self.jaxpr, whole(forward, backward, count))
 
     def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
-        graph = derive.jvp(self.jaxpr, tuple(t is not None for t in ts))
-        return with_tangents(Checkpoint(graph)(*xs, *(t for t in ts if t is not None)), self.jaxpr.outputs)
+        graph, given, outputs = derive.jvp(self.jaxpr, flags_of(ts)), present(ts), self.jaxpr.outputs
+        if not derive.apart:
+            return with_tangents(Checkpoint(graph)(*xs, *given), outputs)
+        again = without_dead_code(Graph(graph.inputs, graph.eqns, graph.outputs[len(outputs) :]))
+        return self(*xs), scattered(Call(again, "checkpoint")(*Barrier()(*xs, *given)), inexact(outputs))
 
     def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
         graph, flags = derive.batch(self.jaxpr, tuple(a is not None for a in axes), size)
@@ -243,10 +263,13 @@ class Cond(GraphOp):
         return CondSaving(forward, backward, count)
 
     def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
-        active = tuple(t is not None for t in ts[1:])
-        branches = tuple(derive.jvp(b, active) for b in self.branches)
-        results = Cond(branches)(*xs, *(t for t in ts[1:] if t is not None))
-        return with_tangents(results, self.branches[0].outputs)
+        active, given, outputs = flags_of(ts[1:]), present(ts[1:]), self.branches[0].outputs
+        if not derive.apart:
+            return with_tangents(Cond(tuple(derive.jvp(b, active) for b in self.branches))(*xs, *given), outputs)
+        forward, linear, _ = joined_halves([derive.linear(b, active) for b in self.branches], len(outputs))
+        results = Cond(forward)(*xs)
+        found = Cond(linear)(xs[0], *results[len(outputs) :], *given)
+        return results[: len(outputs)], scattered(found, inexact(outputs))
 
     def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
         batched, operands = tuple(a is not None for a in axes[1:]), to_front(xs, axes)
@@ -379,11 +402,15 @@ def with_consts(graph: Graph, consts: int) -> Graph:
 
 def refuse_captured(op: CustomVjp | CustomJvp, wanted: Flags) -> None:
     """The rule of a function says nothing of what the function captured, so a derivative by that is unknown."""
-    if any(wanted[: op.jaxpr.consts]):
-        at = next(i for i, w in enumerate(wanted) if w)
-        rule = op.name.removesuffix("_call")
-        what = f"a derivative flows through a value ({op.jaxpr.inputs[at].type}) that a function with a {rule} reads from around it"
-        raise GradientError(what, fix="pass it as an argument of the function, or use ge2.stop_gradient of it")
+    if not any(wanted[: op.jaxpr.consts]):
+        return
+    rule, inputs = op.name.removesuffix("_call"), op.jaxpr.inputs
+    if op.jaxpr.consts == len(inputs):
+        what = f"a function with a {rule} that its own rule calls has no derivative of so high an order"
+        raise NoRuleError(what, fix="call the plain function in the rule")
+    at = inputs[wanted.index(True)].type
+    what = f"a derivative flows through a value ({at}) that a function with a {rule} reads from around it"
+    raise GradientError(what, fix="pass it as an argument of the function, or ge2.stop_gradient of it")
 
 
 def summed(backward: Graph, batched: Flags, graph: Graph) -> Graph:
@@ -453,9 +480,13 @@ class CustomJvp(GraphOp):
         return tuple(self.jaxpr(*arrays))
 
     def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
-        refuse_captured(self, tuple(t is not None for t in ts))
+        refuse_captured(self, flags_of(ts))
         tangents = [x.zeros() if t is None else t for t, x in zip(ts, xs, strict=True) if x.type.dtype in INEXACT]
-        return with_tangents(Call(self.rule, "custom_jvp")(*xs, *tangents), self.jaxpr.outputs)
+        outputs, rule = self.jaxpr.outputs, self.rule
+        if not derive.apart:
+            return with_tangents(Call(rule, "custom_jvp")(*xs, *tangents), outputs)
+        found = Call(without_dead_code(Graph(rule.inputs, rule.eqns, rule.outputs[len(outputs) :])), "custom_jvp")(*xs, *tangents)
+        return self(*xs), scattered(found, inexact(outputs))
 
     def saving(self, wanted: Flags, derive: Derive) -> Op:
         """The rule is linear in its tangents: its transpose is the reverse derivative."""

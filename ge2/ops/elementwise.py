@@ -10,7 +10,18 @@ from typing import Any, final
 import ml_dtypes
 import numpy as np
 
-from ge2.base.dtypes import BOOL, COMPLEX, EXTENDED, FLOAT32, INEXACT, INTEGERS, complex_of, real_part, short
+from ge2.base.dtypes import (
+    BOOL,
+    COMPLEX,
+    EXTENDED,
+    FLOAT16,
+    FLOAT32,
+    INEXACT,
+    INTEGERS,
+    complex_of,
+    real_part,
+    short,
+)
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Lowering, Number, Op, Value
 
@@ -130,7 +141,9 @@ class Elementwise(Pointlike):
         return TypeRuleError(what, fix="the function of ge2.numpy, which promotes, or x.astype")
 
     def reference(self, *arrays: Any) -> Any:
-        return (in_float32(self.ufunc) if self.through_float32 else self.ufunc)(*arrays)
+        if self.through_float32 and getattr(arrays[0], "dtype", None) in EXTENDED:
+            return in_float32(self.ufunc)(*arrays)
+        return self.ufunc(*arrays)
 
     def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
         (ct,), (y,) = cts, ys
@@ -322,7 +335,7 @@ SHIFT_LEFT  = binary("shift_left",  np.left_shift,  "i", "ge2_shift_left({0}, {1
 SHIFT_RIGHT = binary("shift_right", np.right_shift, "i", "ge2_shift_right({0}, {1})", None, None)
 
 # Not holomorphic: JAX's convention, in which the cotangent of z = a + bi is da - i db.
-ABS  = unary("abs", np.absolute, ALL_KINDS, "ge2_abs({0})",             lambda y, x: SIGN(x), result=real_part,
+ABS  = unary("abs", np.absolute, ALL_KINDS, "ge2_abs({0})", lambda y, x: SIGN(x), result=real_part,
             push=lambda t, y, x: real(t * conj(SIGN(x))),
             pull=lambda ct, y, x: [ct.cast(x.dtype) * conj(SIGN(x))])
 REAL_PART = unary("real", np.real, "c", "ge2_real({0})",                None, result=real_part,
@@ -431,7 +444,8 @@ class ConvertElementType(Pointlike):
         x = np.asarray(arrays[0]) if not hasattr(arrays[0], "dtype") else arrays[0]
         if x.dtype in COMPLEX and self.dtype not in COMPLEX and self.dtype != BOOL:
             x = x.real
-        return x.astype(self.dtype)
+        y = x.astype(self.dtype)
+        return y.item() if self.weak else y
 
     def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
         (ct,), (x,) = cts, xs
@@ -445,6 +459,19 @@ class ConvertElementType(Pointlike):
 
     def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
         return (xs[0].cast(self.dtype),), axes  # a batch of Python numbers is an array
+
+
+def multiplied(x: Any, n: int) -> Any:
+    """x**n by squaring."""
+    if n < 0:
+        return np.reciprocal(multiplied(x, -n))
+    y = None
+    while n:
+        if n % 2:
+            y = x if y is None else y * x
+        n //= 2
+        x = x * x if n else x
+    return np.ones_like(x) if y is None else y
 
 
 @final
@@ -467,7 +494,9 @@ class IntegerPow(Pointlike):
 
     def reference(self, *arrays: Any) -> Any:
         (x,) = arrays
-        return in_float32(lambda x: np.power(x, self.y))(x)
+        if getattr(x, "dtype", None) == FLOAT16:  # rounded once, as NumPy does
+            return multiplied(x.astype(FLOAT32), self.y).astype(FLOAT16)
+        return in_float32(lambda x: multiplied(x, self.y))(x)
 
     def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
         return self.jvp(cts, ys, xs)

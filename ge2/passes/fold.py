@@ -53,6 +53,14 @@ def scalar_operands(sweep: Sweep, op: Op, inputs: Sequence[Atom], out: ArrayType
     return sweep.make(BroadcastInDim(out.shape, ()), (sweep.make(op, plain),), out)
 
 
+def of_scalar(sweep: Sweep, op: Op, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    """A view of a broadcast scalar is a broadcast scalar."""
+    scalar = unbroadcast(sweep, inputs[0])
+    if scalar is inputs[0] or not out.shape:
+        return None
+    return sweep.make(BroadcastInDim(out.shape, ()), (scalar,), out)
+
+
 def unbroadcast(sweep: Sweep, atom: Atom) -> Atom:
     """The scalar that a value repeats, or the value."""
     made = sweep.made_by(atom, "broadcast_in_dim") if atom.type.shape else None
@@ -62,5 +70,5 @@ def unbroadcast(sweep: Sweep, atom: Atom) -> Atom:
 ELEMENTWISE = (*BY_NAME, "convert_element_type", "integer_pow")
 RULES: Rules = {
     **{name: (known, scalar_operands) for name in ELEMENTWISE},
-    **{name: (known,) for name in ("reshape", "stop_gradient")},
+    **{name: (known, of_scalar) for name in ("reshape", "transpose", "rev", "slice", "broadcast_in_dim")},
 }

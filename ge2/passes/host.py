@@ -46,7 +46,7 @@ def compute(op: Op, out: ArrayType, *numbers: Any) -> Any:
     if op.name == "convert_element_type" and out.dtype in FLOATS - HALF and type(numbers[0]) in (int, float):
         return float(numbers[0]) if out.weak else np.array(numbers[0], out.dtype)
     (y,) = EVALUATE.apply(op, numbers)
-    return y if out.weak else np.asarray(y, out.dtype)
+    return python_type(out.dtype)(y) if out.weak else np.asarray(y, out.dtype)
 
 
 def as_python_does(name: str, numbers: Sequence[Any]) -> Any:

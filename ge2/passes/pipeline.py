@@ -7,9 +7,10 @@ from ge2.ir import Graph, verify
 from ge2.passes.fold import fold
 from ge2.passes.fuse import fuse
 from ge2.passes.inline import inline
+from ge2.passes.match import match
 from ge2.passes.simplify import simplify
 
-PIPELINE = (inline, simplify, fold, fuse)
+PIPELINE = (inline, simplify, fold, match, fuse)
 
 
 def run_pipeline(graph: Graph) -> Graph:

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from operator import is_, itemgetter
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any, Final, NamedTuple, final
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ge2.base.dtypes import NUMBERS
+from ge2.base.dtypes import NUMBERS, known
 from ge2.base.errors import PytreeError
-from ge2.base.pytree import flatten
+from ge2.base.pytree import flatten, key_paths, keystr
 from ge2.base.source import PACKAGE
 from ge2.base.structure import kind_of
 from ge2.runtime.bytecode import Path, Reads, reads_of
@@ -30,7 +30,6 @@ MISSING: Final = object()  # a name that is not bound yet
 INSTALLED: Final = ("site-packages", "dist-packages")
 VALUES = (*NUMBERS, str, bytes, np.generic, np.dtype)
 LIMIT = 512  # functions that are followed from one
-Follow = Callable[[Any], Sequence[Any] | None]
 
 
 @final
@@ -57,30 +56,28 @@ class Seen(NamedTuple):
     arrays: tuple[Any, ...]
 
 
+NOTHING: Final = Seen(None, ())
+
+
 @final
 class Scope:
     """One function's names: cells, globals, paths through modules and objects, defaults."""
 
-    __slots__ = ("cells", "function", "getter", "globals", "labels", "names", "paths")
+    __slots__ = ("cells", "closure", "function", "getter", "globals", "labels", "names", "paths")
 
     def __init__(self, function: FunctionType, reads: Reads) -> None:
         self.function = function
         free = function.__code__.co_freevars
-        closure = dict(zip(free, function.__closure__ or (), strict=True))
+        self.closure = dict(zip(free, function.__closure__ or (), strict=True))
         self.globals = {} if of_package(function) else function.__globals__
-        roots = {n: cell_value(c) for n, c in closure.items()} | self.globals if reads.paths else {}
-        self.paths = [p for p in reads.paths if p.names[0] in roots and opens(roots[p.names[0]])]
+        self.paths = [p for p in reads.paths if opens(self.root(p.names[0]))]
         through = {p.names[0] for p in self.paths}
-        self.cells = [closure[n] for n in free if n in reads.free and n not in through]
-        names = [n for n in reads.globals if n in self.globals and n not in through]
-        self.names = [n for n in names if not isinstance(self.globals[n], ModuleType | type)]
+        inner = [n for n in free if n in reads.free and n not in through]
+        outer = [n for n in reads.globals if n in self.globals and n not in through]
+        self.cells = [self.closure[n] for n in inner]
+        self.names = [n for n in outer if not isinstance(self.globals[n], ModuleType | type)]
         self.getter = itemgetter(*self.names) if len(self.names) > 1 else None
-        self.labels = [n for n in free if n in reads.free and n not in through] + self.names
-
-    @property
-    def empty(self) -> bool:
-        f = self.function
-        return not (self.cells or self.names or self.paths or f.__defaults__ or f.__kwdefaults__)
+        self.labels = [*inner, *self.names, *(".".join(p.names) for p in self.paths)]
 
     def values(self) -> list[Any]:
         """What the names are bound to now."""
@@ -92,22 +89,27 @@ class Scope:
                 found += [self.globals.get(n, MISSING) for n in self.names]
         elif self.names:
             found.append(self.globals.get(self.names[0], MISSING))
-        found += [self.at(p) for p in self.paths]
+        if self.paths:
+            found += [self.at(p) for p in self.paths]
         f = self.function
-        found += f.__defaults__ or ()
-        found += (f.__kwdefaults__ or {}).values()
+        if f.__defaults__:
+            found += f.__defaults__
+        if f.__kwdefaults__:
+            found += f.__kwdefaults__.values()
         return found
+
+    def root(self, name: str) -> Any:
+        cell = self.closure.get(name)
+        return self.globals.get(name, MISSING) if cell is None else cell_value(cell)
 
     def at(self, path: Path) -> Any:
         """The value at the end of `a.b.c`, or as far as it goes without running code of the user's."""
-        root, *attributes = path.names
-        f = self.function
-        free = f.__code__.co_freevars
-        value = cell_value(f.__closure__[free.index(root)]) if root in free else self.globals.get(root, MISSING)  # type: ignore[index]
-        for name in attributes:
-            if not opens(value):
+        value = self.root(path.names[0])
+        for name in path.names[1:]:
+            inner = attribute(value, name) if opens(value) else MISSING
+            if inner is MISSING:
                 break
-            value = attribute(value, name)
+            value = inner
         return value
 
 
@@ -119,31 +121,26 @@ def cell_value(cell: CellType) -> Any:
 
 
 def opens(value: Any) -> bool:
-    """Whether the attributes that code reads of it are looked at one by one: modules, classes and objects of the user's."""
+    """Whether what code reads of it is looked at attribute by attribute: the user's modules, classes, plain objects."""
     if isinstance(value, ModuleType):
         return is_users(value.__name__, getattr(value, "__file__", None))
     if isinstance(value, type):
         return is_users(value.__module__, None)
-    return (
-        hasattr(value, "__dict__")
-        and kind_of(type(value)) is None
-        and not callable(value)
-        and not is_traced(value)
-        and not isinstance(value, np.ndarray)
-    )
+    if is_traced(value) or isinstance(value, np.ndarray) or callable(value):
+        return False
+    return hasattr(value, "__dict__") and kind_of(type(value)) is None
 
 
 def attribute(value: Any, name: str) -> Any:
     """What an attribute is, as far as no property has to run."""
-    try:
-        if name in value.__dict__:
-            return value.__dict__[name]
-    except (TypeError, AttributeError):
+    own = vars(value)
+    if name in own and not (isinstance(value, type) and hasattr(own[name], "__get__")):
+        return own[name]
+    if isinstance(value, ModuleType):
         return MISSING
-    for cls in value.__mro__ if isinstance(value, type) else type(value).__mro__:
+    for cls in (value if isinstance(value, type) else type(value)).__mro__:
         if name in vars(cls):
-            found = vars(cls)[name]
-            return MISSING if hasattr(found, "__get__") else found
+            return MISSING if hasattr(vars(cls)[name], "__get__") else vars(cls)[name]
     return MISSING
 
 
@@ -151,7 +148,7 @@ def attribute(value: Any, name: str) -> Any:
 def is_users(module: str, file: str | None) -> bool:
     """Whether a module is part of somebody's project rather than an installed library."""
     top = module.partition(".")[0]
-    if top in ("ge2", "numpy") or top in sys.stdlib_module_names and top != "__main__":
+    if top in ("ge2", "numpy") or (top in sys.stdlib_module_names and top != "__main__"):
         return False
     file = file or getattr(sys.modules.get(module), "__file__", None) or ""
     return not any(folder in file for folder in INSTALLED)
@@ -163,90 +160,20 @@ def of_package(function: FunctionType) -> bool:
 
 
 def followed(value: Any) -> Iterator[FunctionType]:
-    """The Python functions that a value calls when it is called, as far as they are the user's."""
+    """The Python functions that a value calls when it is called."""
     if isinstance(value, FunctionType):
-        if of_package(value) or is_users(value.__module__ or "", value.__code__.co_filename):
-            yield value
-        wrapped = getattr(value, "__wrapped__", None)
-        if wrapped is not None and not of_package(value):
-            yield from followed(wrapped)
+        yield value
     elif isinstance(value, MethodType):
         yield from followed(value.__func__)
     elif isinstance(value, functools.partial):
         yield from followed(value.func)
-    elif type(value).__module__.startswith("ge2.") and hasattr(value, "__wrapped__"):
-        for inner in vars(value).values():
+    elif type(value).__module__.startswith("ge2.") and hasattr(value, "__dict__"):
+        for inner in list(vars(value).values()):  # a custom rule: the function and its derivatives
             if isinstance(inner, FunctionType | MethodType):
                 yield from followed(inner)
-
-
-@final
-class Closure:
-    """All that one function reads besides its arguments."""
-
-    __slots__ = ("function", "generators", "live", "scopes", "token", "values")
-
-    def __init__(self, function: Any) -> None:
-        self.function = function
-        self.plan()
-
-    @property
-    def empty(self) -> bool:
-        """Whether there is nothing to look at, ever."""
-        return not self.values
-
-    def plan(self) -> None:
-        """Follows functions from the first until no new ones are found."""
-        scopes: list[Scope] = []
-        values: list[Any] = outer_values(self.function)
-        known: set[int] = set()
-        todo = [*followed(self.function)]
-        for value in values:
-            todo += functions_in(value)
-        while todo and len(known) < LIMIT:
-            function = todo.pop(0)
-            if id(function) not in known:
-                known.add(id(function))
-                scope = Scope(function, reads_of(function.__code__))
-                scopes.append(scope)
-                found = scope.values()
-                values += found
-                for value in found:
-                    todo += functions_in(value)
-        self.scopes = [s for s in scopes if not s.empty]
-        self.values = values
-        self.token, self.live = self.split(values)
-        self.generators = [v for v in values if isinstance(v, np.random.Generator | np.random.RandomState)]
-
-    def split(self, values: Sequence[Any]) -> tuple[Token, list[Any]]:
-        """The part that identity decides, and the values to look into at each call: arrays and containers."""
-        live = [v for v in values if is_live(v)]
-        return Token(tuple(still_key(v) for v in values)), live
-
-    def look(self) -> Seen:
-        """The key and the hidden inputs as they are now."""
-        values = outer_values(self.function)
-        for scope in self.scopes:
-            values += scope.values()
-        before = self.values
-        if len(values) != len(before) or not all(map(is_, values, before)):
-            self.plan()
-        if not self.live:
-            return Seen(self.token, ())
-        keys: list[Any] = [self.token]
-        arrays: list[Any] = []
-        for value in self.live:
-            look_into(value, keys, arrays)
-        return Seen(tuple(keys), tuple(arrays))
-
-
-def outer_values(function: Any) -> list[Any]:
-    """What a callable that is no plain function holds: the arguments of a partial, the object of a method."""
-    if isinstance(function, functools.partial):
-        return [function.args, function.keywords]
-    if isinstance(function, MethodType):
-        return [function.__self__]
-    return [] if isinstance(function, FunctionType) or kind_of(type(function)) is None else [function]
+    wrapped = None if isinstance(value, type) else getattr(value, "__wrapped__", None)
+    if wrapped is not None:
+        yield from followed(wrapped)
 
 
 def functions_in(value: Any) -> Iterator[FunctionType]:
@@ -258,17 +185,126 @@ def functions_in(value: Any) -> Iterator[FunctionType]:
                 yield from followed(leaf)
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where to look, and what was there when the plan was made."""
+
+    outer: Any
+    scopes: tuple[Scope, ...]
+    values: list[Any]
+    token: Token
+    live: list[Any]  # arrays and containers, which are looked into at each call
+    functions: frozenset[int]
+
+    def gather(self) -> list[Any]:
+        found = outer_values(self.outer)
+        for scope in self.scopes:
+            found += scope.values()
+        return found
+
+
+def plan(function: Any) -> Plan:
+    """Follows functions from the first until no new ones are found."""
+    values = outer_values(function)
+    home = (getattr(function, "__module__", "") or "").partition(".")[0]
+    todo = [*followed(function), *(f for v in values for f in functions_in(v))]
+    first, seen, scopes = set(map(id, todo)), set[int](), []
+    while todo and len(seen) < LIMIT:
+        f = todo.pop(0)
+        if id(f) in seen or not (id(f) in first or of_package(f) or is_near(f, home)):
+            continue
+        seen.add(id(f))
+        scope = Scope(f, reads_of(f.__code__))
+        found = scope.values()
+        if found:
+            scopes.append(scope)
+            values += found
+            todo += [g for v in found for g in functions_in(v)]
+    live = [v for v in values if is_live(v)]
+    return Plan(function, tuple(scopes), values, Token(tuple(map(still_key, values))), live, frozenset(seen))
+
+
+def is_near(function: FunctionType, home: str) -> bool:
+    module = function.__module__ or ""
+    return is_users(module, function.__code__.co_filename) or bool(home) and module.partition(".")[0] == home
+
+
+def outer_values(function: Any) -> list[Any]:
+    """What a callable that is no plain function holds: the arguments of a partial, the object of a method."""
+    if isinstance(function, FunctionType):
+        return []
+    if isinstance(function, functools.partial):
+        return [function.func, function.args, function.keywords]
+    if isinstance(function, MethodType):
+        return [function.__self__]
+    return [] if kind_of(type(function)) is None else [function]
+
+
+@final
+class Closure:
+    """All that one function reads besides its arguments."""
+
+    __slots__ = ("plan",)
+
+    def __init__(self, function: Any) -> None:
+        self.plan = plan(function)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to look at, ever."""
+        return not self.plan.values
+
+    def look(self) -> Seen:
+        """The key and the hidden inputs as they are now."""
+        now = self.plan
+        values = now.gather()
+        if len(values) != len(now.values) or not all(map(is_, values, now.values)):
+            now = self.plan = plan(now.outer)
+        if not now.live:
+            return Seen(now.token, ())
+        keys: list[Any] = [now.token]
+        arrays: list[Any] = []
+        for value in now.live:
+            look_into(value, keys, arrays)
+        if len(set(map(id, arrays))) != len(arrays):
+            places = {id(x): i for i, x in enumerate(arrays)}
+            keys.append(tuple(places[id(x)] for x in arrays))
+        return Seen(tuple(keys), tuple(arrays))
+
+    def names(self) -> dict[int, str]:
+        """What the user calls each array."""
+        found: dict[int, str] = {}
+        for scope in self.plan.scopes:
+            for label, value in zip(scope.labels, scope.values(), strict=False):
+                if is_live(value):
+                    leaves, structure = leaves_of(value)
+                    paths = [()] if structure is None else key_paths(structure)
+                    found.update((id(x), label + keystr(p)) for x, p in zip(leaves, paths, strict=True))
+        return found
+
+    def generators(self) -> list[Any]:
+        """The generators of random numbers that the function could draw from."""
+        kinds = np.random.Generator | np.random.RandomState
+        return [x for v in self.plan.values for x in (leaves_of(v)[0] if is_live(v) else [v]) if isinstance(x, kinds)]
+
+
+def is_array(value: Any) -> bool:
+    """Whether it becomes a hidden input: an array that ge2 computes with, or a traced value."""
+    if is_traced(value):
+        return True
+    return isinstance(value, np.ndarray) and known(value.dtype) and not isinstance(value, np.ma.MaskedArray | np.matrix)
+
+
 def is_live(value: Any) -> bool:
-    return isinstance(value, np.ndarray) or is_traced(value) or kind_of(type(value)) is not None or isinstance(value, functools.partial)
+    return isinstance(value, functools.partial) or kind_of(type(value)) is not None or is_array(value)
 
 
 def still_key(value: Any) -> Any:
     """The key of a value that cannot change while it is the same object."""
     if is_live(value):
         return None
-    if isinstance(value, VALUES):
-        return Static(value)
-    return Same(value)
+    return Static(value) if isinstance(value, VALUES) else Same(value)
 
 
 def leaves_of(value: Any) -> tuple[list[Any], Any]:
@@ -289,9 +325,8 @@ def look_into(value: Any, keys: list[Any], arrays: list[Any]) -> None:
     leaves, structure = leaves_of(value)
     keys.append(structure)
     for leaf in leaves:
-        if isinstance(leaf, np.ndarray) or is_traced(leaf):
-            t = leaf.type if is_traced(leaf) else leaf
-            keys.append((t.shape, t.dtype, getattr(t, "weak", False)))
+        if is_array(leaf):
+            keys.append((leaf.shape, leaf.dtype, is_traced(leaf) and leaf.type.weak))
             arrays.append(leaf)
         else:
             keys.append(still_key(leaf))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ge2.base.config import config
 from ge2.ir import Graph
+from ge2.ops.control import Cond, CondSaving
 from ge2.passes.pipeline import run_pipeline
 from ge2.runtime.executable import Executable
 from ge2.runtime.schedule import schedule
@@ -16,4 +17,9 @@ def compile_graph(graph: Graph, *, donated: tuple[bool, ...] = (), name: str = "
     threads and the passes are those of `config` now.
     """
     program = schedule(run_pipeline(graph), donated)
-    return Executable(name, program, config.executor, config.thread_count())
+    branches = {
+        step.number: tuple(compile_graph(branch, name=f"{name}_branch{i}") for i, branch in enumerate(step.eqn.op.branches))
+        for step in program.steps
+        if isinstance(step.eqn.op, Cond | CondSaving)
+    }
+    return Executable(name, program, config.executor, config.thread_count(), branches)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, final
@@ -20,7 +20,7 @@ from ge2.ir.text import op_text
 from ge2.kernels.catalog import launch as choose
 from ge2.kernels.kernel import Problem
 from ge2.ops.dot import DotGeneral
-from ge2.ops.shape import Barrier, BroadcastInDim, Iota, Reshape, Rev, Slice, StopGradient, Transpose
+from ge2.ops.shape import Barrier, BroadcastInDim, Reshape, Rev, Slice, StopGradient, Transpose
 from ge2.passes.host import compute
 from ge2.runtime.memory import Lifetime, Plan, plan
 from ge2.runtime.program import Buffer, Program, Step
@@ -63,6 +63,7 @@ class Driver:
 
     program: Program
     threads: int
+    branches: Mapping[int, Sequence[Callable[..., list[Any]]]]
     names: dict[str, Any] = field(default_factory=dict)
     bind: list[Line] = field(default_factory=list)
     bound: dict[str, None] = field(default_factory=dict)  # names that `bind` hands to `run`
@@ -152,14 +153,15 @@ class Driver:
         if len(eqn.outs) == 1 and eqn.outs[0].type.weak:
             self.run_host(step)
             return
-        f = self.given(reference_of(eqn), f"{eqn.op.name}_")
+        chosen = self.branches.get(step.number)
+        f = self.given(reference_of(eqn) if chosen is None else branch(chosen), f"{eqn.op.name}_")
         outs = ", ".join(self.name(v) for v in eqn.outs) + ("," if eqn.op.several else "")
         call = f"{f}({', '.join(map(self.operand, eqn.inputs))})"
         self.add(f"{outs} = {call}" if eqn.outs else call, note(eqn))
 
     def run_view(self, step: Step) -> None:
         eqn = step.eqn
-        if isinstance(eqn.op, Iota):
+        if not any(isinstance(a, Var) for a in eqn.inputs):
             constant = self.given(EVALUATE.apply(eqn.op, ())[0], "k")
             self.view(self.buffer(eqn.outs[0]).name, constant, constant, note(eqn))
             return
@@ -303,6 +305,12 @@ def reference_of(eqn: Eqn) -> Any:
         return reference(*(np.asarray(x, d) if w else x for x, d, w in zip(xs, dtypes, weak, strict=True)))
 
     return with_arrays
+
+
+def branch(executables: Sequence[Callable[..., list[Any]]]) -> Callable[..., list[Any]]:
+    """A cond: the executable that the first argument names."""
+    last = len(executables) - 1
+    return lambda index, *xs: executables[min(max(int(index), 0), last)](*xs)
 
 
 def view_text(eqn: Eqn, x: str) -> str:

@@ -56,7 +56,8 @@ def interpret(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
         if on_host(eqn):
             env[eqn.outs[0]] = compute(eqn.op, eqn.outs[0].type, *xs)
         else:
-            env.update(zip(eqn.outs, EVALUATE.apply(eqn.op, xs), strict=True))
+            for var, y in zip(eqn.outs, EVALUATE.apply(eqn.op, xs), strict=True):
+                env[var] = python_type(var.type.dtype)(y) if var.type.weak else y
     return read(env, graph.outputs)
 
 
@@ -112,6 +113,7 @@ class Executable:
     program: Program
     executor: str
     threads: int
+    branches: dict[int, tuple[Executable, ...]] = field(default_factory=dict)  # of the conds among the steps
     _run: Runner | None = None
     _driver: Driver | None = None
     _lock: RLock = field(default_factory=RLock, repr=False)
@@ -130,7 +132,7 @@ class Executable:
     def driver(self) -> Driver:
         with self._lock:
             if self._driver is None:
-                self._driver = Driver(self.program, self.threads).build()
+                self._driver = Driver(self.program, self.threads, self.branches).build()
             return self._driver
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ge2.codegen.region import tile
 from ge2.codegen.values import safe
-from ge2.ir import Eqn, Graph, Names, Var
+from ge2.ir import Eqn, Graph, Literal, Names, Var
 from ge2.kernels.catalog import select
 from ge2.kernels.kernel import Problem
 from ge2.ops.shape import Barrier, BroadcastInDim, Iota, Reshape, Rev, Slice, StopGradient, Transpose
@@ -17,7 +17,7 @@ END = 1 << 60
 # Library operations whose results share no memory with their inputs; of others that is assumed.
 FRESH = frozenset((
     "gather", "scatter", "scatter_add", "update_slice", "concatenate", "pad", "sort", "argsort", "searchsorted",
-    "cumsum", "cumprod", "cummax", "cummin", "dot_general", "random_bits", "random_fold", "argmax", "argmin",
+    "cumsum", "cumprod", "cummax", "cummin", "dot_general", "random_bits", "random_fold", "argmax", "argmin", "index", "cond", "cond_saving",
 ))  # fmt: skip
 
 
@@ -53,7 +53,9 @@ class Scheduler:
         """Where result `i` of an equation lies."""
         if kind == "host":
             self.add(var, "host", n)
-        elif kind == "view" and not isinstance(eqn.op, Iota):
+        elif kind == "view" and not any(isinstance(a, Var) for a in eqn.inputs):
+            self.add(var, "view", n)
+        elif kind == "view":
             source = self.buffers[eqn.inputs[i]]  # type: ignore[index]
             if isinstance(eqn.op, Reshape) and not self.plain(source):
                 self.kinds[n] = "copy"
@@ -124,8 +126,8 @@ def kind_of(eqn: Eqn) -> str:
         return "host"
     if isinstance(eqn.op, Region):
         return "kernel" if serves(eqn) else "library"
-    if isinstance(eqn.op, Iota):
-        return "view"
+    if isinstance(eqn.op, Iota) or (isinstance(eqn.op, BroadcastInDim) and isinstance(eqn.inputs[0], Literal)):
+        return "view"  # of a constant
     if isinstance(eqn.op, VIEWS):
         return "view" if all(isinstance(a, Var) and not a.type.weak for a in eqn.inputs) else "library"
     return "matmul" if serves(eqn) else "library"

@@ -12,107 +12,161 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from ge2.base.dtypes import INEXACT
-from ge2.base.errors import ConcretizationTypeError, TracerArrayConversionError, TracerBoolConversionError, TracerIntegerConversionError
+from ge2.base.errors import (
+    ConcretizationTypeError,
+    TracerArrayConversionError,
+    TracerBoolConversionError,
+    TracerIntegerConversionError,
+)
 from ge2.base.source import here
-from ge2.ir import Eqn, Literal, Var
+from ge2.ir import Atom, Eqn, Literal, Var
 from ge2.ir.op import Evaluate
 
 if TYPE_CHECKING:
     from ge2.trace.tracer import Trace, Tracer
 
+# fmt: off
 FIXES = {
-    "bool": "np.where(condition, a, b), or ge2.lax.cond(condition, f, g, x)",
-    "int": "pass it as a static argument (static_argnums=), or index with arrays",
-    "float": "keep it an array: np.sin(x) for math.sin(x), x.astype(np.float32) for np.float32(x)",
-    "array": "the function of ge2.numpy of that name; np.stack([...]) to build an array of traced values",
+    "bool":   "np.where(condition, a, b), or ge2.lax.cond(condition, f, g, x)",
+    "int":    "pass it as a static argument (static_argnums=), or index with arrays",
+    "float":  "keep it an array: np.sin(x) for math.sin(x), x.astype(np.float32) for np.float32(x); "
+    "np.zeros_like(x) for an array to write it into",
+    "array":  "ge2.numpy.asarray(x), np.stack([...]) for a list of traced values",
     "format": "print(x) shows its type; return it to see its value",
 }
-ERRORS = {
-    "bool": TracerBoolConversionError,
-    "int": TracerIntegerConversionError,
-    "array": TracerArrayConversionError,
-}
 DOING = {
-    "bool": "the truth of {0} was asked for",
-    "int": "{0} was used as a Python int",
-    "float": "{0} was used as a Python number",
-    "array": "NumPy was given {0}, which has no elements yet",
+    "bool":   "the truth of {0} was asked for",
+    "int":    "{0} was used as a Python int",
+    "float":  "{0} was used as a Python number",
+    "array":  "NumPy was given {0}, which has no elements yet",
     "format": "{0} was formatted as a number",
 }
+ERRORS = {
+    "bool":  TracerBoolConversionError,
+    "int":   TracerIntegerConversionError,
+    "array": TracerArrayConversionError,
+}
+# fmt: on
+LOSSY = ("float", "array")  # uses that turn a value into plain numbers, which carry no derivative
+
+
+class Known:
+    """What a trace has learnt of its values: who makes them, which are computed, which a derivative reaches.
+
+    Each equation is looked at once, however often a value is asked for.
+    """
+
+    __slots__ = ("asked", "flowed", "indexed", "makers", "reached", "settled", "values")
+
+    def __init__(self) -> None:
+        self.values: dict[Var, Any] = {}
+        self.settled: set[Var] = set()  # those that are the same whatever the arguments
+        self.makers: dict[Var, Eqn] = {}
+        self.reached: set[Atom] = set()
+        self.indexed = self.flowed = self.asked = 0
+
+    def maker(self, trace: Trace, var: Var) -> Eqn | None:
+        """The equation that makes a value; None for an input."""
+        for eqn in trace.eqns[self.indexed :]:
+            self.makers.update(dict.fromkeys(eqn.outs, eqn))
+        self.indexed = len(trace.eqns)
+        return self.makers.get(var)
 
 
 def value_of(x: Tracer, use: str) -> Any:
     """The elements of a traced value as an array, or the error that says why they are not known."""
     trace = x.trace
-    if not trace.open:
+    if not trace.open or not trace.reaches():
         raise x.escaped()
-    if use in ("float", "array") and x.type.dtype in INEXACT and flows(trace, x.atom):
+    atom = x.atom
+    if use in LOSSY and x.type.dtype in INEXACT and flows(trace, atom):
         raise ERRORS.get(use, ConcretizationTypeError)(
             f"{DOING[use].format(x.label())}, but a derivative flows through it and would be lost",
             where=here(),
-            fix=f"ge2.lax.stop_gradient(x) if that is meant; else {FIXES[use]}",
+            fix=f"ge2.stop_gradient(x) if that is meant; else {FIXES[use]}",
         )
-    trace.looked = True
-    return _evaluate(trace, x, use)
+    return atom.value if isinstance(atom, Literal) else evaluated(trace, atom, x, use)
 
 
-def _evaluate(trace: Trace, x: Tracer, use: str) -> Any:
-    atom = x.atom
-    if isinstance(atom, Literal):
-        return atom.value
-    maker = {v: e for e in trace.eqns for v in e.outs}
-    todo: list[Var] = [atom]
+def evaluated(trace: Trace, atom: Var, x: Tracer, use: str) -> Any:
+    known = trace.known
+    todo = [atom]
     while todo:
         var = todo[-1]
-        if var in trace.values:
+        if var in known.values:
             todo.pop()
-        elif (eqn := maker.get(var)) is None:
-            trace.values[var] = _outer(trace, var, x, use)
-        elif missing := [a for a in eqn.inputs if isinstance(a, Var) and a not in trace.values]:
+        elif (eqn := known.maker(trace, var)) is None:
+            known.values[var] = given(trace, var, x, use)
+        elif missing := [a for a in eqn.inputs if isinstance(a, Var) and a not in known.values]:
             todo += missing
         else:
-            _compute(trace, eqn)
-    return trace.values[atom]
+            compute(known, eqn)
+    if atom not in known.settled:
+        trace.looked = True
+    return known.values[atom]
 
 
-def _compute(trace: Trace, eqn: Eqn) -> None:
-    args = [a.value if isinstance(a, Literal) else trace.values[a] for a in eqn.inputs]
-    trace.values.update(zip(eqn.outs, Evaluate().apply(eqn.op, args), strict=True))
+def compute(known: Known, eqn: Eqn) -> None:
+    args = [a.value if isinstance(a, Literal) else known.values[a] for a in eqn.inputs]
+    known.values.update(zip(eqn.outs, Evaluate().apply(eqn.op, args), strict=True))
+    if all(isinstance(a, Literal) or a in known.settled for a in eqn.inputs):
+        known.settled.update(eqn.outs)
 
 
-def _outer(trace: Trace, var: Var, x: Tracer, use: str) -> Any:
-    """The value of a captured array or of a captured value of an outer trace."""
-    for capture in trace.captured.values():
-        if capture.var is var:
-            inner = capture.value
-            return value_of(inner, "bool" if use in ("float", "array") else use) if hasattr(inner, "trace") else inner
-    _refuse(trace, var, x, use)
+def given(trace: Trace, var: Var, x: Tracer, use: str) -> Any:
+    """The value of an argument, of a captured array or of a captured value of an outer trace."""
+    if var in trace.arguments:
+        return outer_value(trace.arguments[var], use)
+    capture = next((c for c in trace.captures if c.var is var), None)
+    if capture is None:
+        refuse(trace, var, x, use)
+    if not is_traced(capture.value):
+        trace.known.settled.add(var)
+    return outer_value(capture.value, use)
 
 
-def _refuse(trace: Trace, var: Var, x: Tracer, use: str) -> NoReturn:
+def outer_value(value: Any, use: str) -> Any:
+    """The value itself, or what it holds in the trace it belongs to; that no derivative is lost was seen before."""
+    return value_of(value, "bool" if use in LOSSY else use) if is_traced(value) else value
+
+
+def refuse(trace: Trace, var: Var, x: Tracer, use: str) -> NoReturn:
     name = trace.names.get(var, "an argument")
-    reason = trace.reasons.get(var) or f"it depends on {name}, which is not known while {trace.title} is traced"
-    what = DOING[use].format(x.label())
-    raise ERRORS.get(use, ConcretizationTypeError)(f"{what}, but {reason}", where=here(), fix=FIXES[use])
+    why = f"it depends on {name}, which is not known while {trace.title} is traced"
+    what = f"{DOING[use].format(x.label())}, but {trace.reasons.get(var) or why}"
+    raise ERRORS.get(use, ConcretizationTypeError)(what, where=here(), fix=FIXES[use])
 
 
-def flows(trace: Trace, atom: Any) -> bool:
+def flows(trace: Trace, atom: Atom) -> bool:
     """Whether a derivative flows from an active input, of this trace or one around it, into `atom`."""
-    reached = {a for a in trace.active}
-    for capture in trace.captured.values():
-        inner = capture.value
-        if hasattr(inner, "trace") and inner.type.dtype in INEXACT and flows(inner.trace, inner.cell.atom):
-            reached.add(capture.var)
-    for eqn in trace.eqns:
+    known = trace.known
+    reached = known.reached
+    if not known.flowed:
+        reached.update(trace.active)
+        reached.update(v for v, given in trace.arguments.items() if flows_into(given))
+        known.flowed = 1
+    reached.update(c.var for c in trace.captures[known.asked :] if flows_into(c.value))
+    known.asked = len(trace.captures)
+    for eqn in trace.eqns[known.flowed - 1 :]:
         if eqn.op.name != "stop_gradient" and not reached.isdisjoint(eqn.inputs):
             reached.update(v for v in eqn.outs if v.type.dtype in INEXACT)
+    known.flowed = len(trace.eqns) + 1
     return atom in reached
+
+
+def is_traced(x: Any) -> bool:
+    return hasattr(x, "cell")
+
+
+def flows_into(value: Any) -> bool:
+    return is_traced(value) and value.type.dtype in INEXACT and flows(value.trace, value.cell.atom)
 
 
 def number(x: Tracer, use: str) -> Any:
     """The value as a Python number; TypeError, as in NumPy, unless it has one element."""
     if x.type.size != 1:
         if use == "bool":
-            raise ValueError("The truth value of an array with more than one element is ambiguous. Use a.any() or a.all()")
+            what = "The truth value of an array with more than one element is ambiguous. Use a.any() or a.all()"
+            raise ValueError(what)
         raise TypeError(f"only arrays of one element become Python numbers; this is a traced {x.type}")
     return np.asarray(value_of(x, use)).item()

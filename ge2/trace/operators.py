@@ -10,11 +10,12 @@ import numpy as np
 from ge2 import numpy as gnp
 from ge2.base.errors import InPlaceError, ShapeError
 from ge2.base.source import here
-from ge2.base.dtypes import can_cast
+from ge2.base.dtypes import can_cast, python_type
 from ge2.ir import Dims
+from ge2.numpy.promotion import cast
 from ge2.ops.methods import ArrayMethods
 
-from ge2.numpy.elementwise import operators as OP  # noqa: E402
+OP = {**gnp.operators, "matmul": gnp.matmul}
 
 
 class Operators(ArrayMethods):
@@ -74,6 +75,7 @@ class Operators(ArrayMethods):
     def __ixor__(self, other: Any) -> Any: return self._in_place("xor", "^=", other)
     def __ilshift__(self, other: Any) -> Any: return self._in_place("lshift", "<<=", other)
     def __irshift__(self, other: Any) -> Any: return self._in_place("rshift", ">>=", other)
+    def __imatmul__(self, other: Any) -> Any: return self._in_place("matmul", "@=", other)
 
     @property
     def shape(self) -> Dims: return self.type.shape
@@ -98,33 +100,33 @@ class Operators(ArrayMethods):
     @property
     def flat(self) -> Any: return iter(np.ravel(self))
 
-    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, **more: Any) -> Any: return np.sum(self, axis, dtype, out, **more)
-    def prod(self, axis: Any = None, dtype: Any = None, out: Any = None, **more: Any) -> Any: return np.prod(self, axis, dtype, out, **more)
-    def max(self, axis: Any = None, out: Any = None, **more: Any) -> Any: return np.max(self, axis, out, **more)
-    def min(self, axis: Any = None, out: Any = None, **more: Any) -> Any: return np.min(self, axis, out, **more)
-    def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, **more: Any) -> Any: return np.mean(self, axis, dtype, out, **more)
-    def var(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, **more: Any) -> Any: return np.var(self, axis, dtype, out, ddof, **more)
-    def std(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, **more: Any) -> Any: return np.std(self, axis, dtype, out, ddof, **more)
-    def any(self, axis: Any = None, out: Any = None, **more: Any) -> Any: return np.any(self, axis, out, **more)
-    def all(self, axis: Any = None, out: Any = None, **more: Any) -> Any: return np.all(self, axis, out, **more)
-    def argmax(self, axis: Any = None, out: Any = None, **more: Any) -> Any: return np.argmax(self, axis, out, **more)
-    def argmin(self, axis: Any = None, out: Any = None, **more: Any) -> Any: return np.argmin(self, axis, out, **more)
-    def cumsum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any: return np.cumsum(self, axis, dtype, out)
-    def cumprod(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any: return np.cumprod(self, axis, dtype, out)
-    def clip(self, min: Any = None, max: Any = None, out: Any = None) -> Any: return np.clip(self, min, max, out)
-    def round(self, decimals: int = 0, out: Any = None) -> Any: return np.round(self, decimals, out)
+    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, **more: Any) -> Any: return np.sum(self, axis, dtype, out=out, **more)
+    def prod(self, axis: Any = None, dtype: Any = None, out: Any = None, **more: Any) -> Any: return np.prod(self, axis, dtype, out=out, **more)
+    def max(self, axis: Any = None, out: Any = None, **more: Any) -> Any: return np.max(self, axis, out=out, **more)
+    def min(self, axis: Any = None, out: Any = None, **more: Any) -> Any: return np.min(self, axis, out=out, **more)
+    def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, **more: Any) -> Any: return np.mean(self, axis, dtype, out=out, **more)
+    def var(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, **more: Any) -> Any: return np.var(self, axis, dtype, out=out, ddof=ddof, **more)
+    def std(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, **more: Any) -> Any: return np.std(self, axis, dtype, out=out, ddof=ddof, **more)
+    def any(self, axis: Any = None, out: Any = None, **more: Any) -> Any: return np.any(self, axis, out=out, **more)
+    def all(self, axis: Any = None, out: Any = None, **more: Any) -> Any: return np.all(self, axis, out=out, **more)
+    def argmax(self, axis: Any = None, out: Any = None, **more: Any) -> Any: return np.argmax(self, axis, out=out, **more)
+    def argmin(self, axis: Any = None, out: Any = None, **more: Any) -> Any: return np.argmin(self, axis, out=out, **more)
+    def cumsum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any: return np.cumsum(self, axis, dtype, out=out)
+    def cumprod(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any: return np.cumprod(self, axis, dtype, out=out)
+    def clip(self, min: Any = None, max: Any = None, out: Any = None) -> Any: return np.clip(self, min, max, out=out)
+    def round(self, decimals: int = 0, out: Any = None) -> Any: return np.round(self, decimals, out=out)
     def dot(self, other: Any, *more: Any, **params: Any) -> Any: return ArrayMethods.dot(self, other, *more, **params) if more or params else np.dot(self, other)
     def squeeze(self, axis: Any = None) -> Any: return np.squeeze(self, axis)
     def swapaxes(self, axis1: int, axis2: int) -> Any: return np.swapaxes(self, axis1, axis2)
     def repeat(self, repeats: Any, axis: Any = None) -> Any: return np.repeat(self, repeats, axis)
-    def take(self, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any: return np.take(self, indices, axis, out, mode)
+    def take(self, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any: return np.take(self, indices, axis, out=out, mode=mode)
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any: return np.diagonal(self, offset, axis1, axis2)
     def ravel(self, order: str = "C") -> Any: return np.ravel(self, order)  # type: ignore[call-overload]
-    def flatten(self, order: str = "C") -> Any: return np.copy(np.ravel(self, order))  # type: ignore[call-overload]
+    def flatten(self, order: str = "C") -> Any: return gathered(gnp.ravel(self, order), "C")
     def argsort(self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any: return np.argsort(self, axis, kind, order, stable=stable)
     def searchsorted(self, v: Any, side: Any = "left", sorter: Any = None) -> Any: return np.searchsorted(self, v, side, sorter)
     def conjugate(self) -> Any: return np.conjugate(self)
-    def copy(self, order: str = "C") -> Any: return np.copy(self)
+    def copy(self, order: str = "C") -> Any: return gathered(self, order)
     def nonzero(self) -> Any: return np.nonzero(self)
     def compress(self, condition: Any, axis: Any = None) -> Any: return np.compress(condition, self, axis)
     # fmt: on
@@ -165,21 +167,27 @@ class Operators(ArrayMethods):
 
     def __getitem__(self, key: Any) -> Any:
         y = gnp.getitem(self, key)
-        if is_basic(key) and y.type.shape:
-            put = lambda base, value: gnp.setitem(base, key, value)  # noqa: E731
-            return self._as_view(y, lambda base: gnp.getitem(base, key), put)
+        if is_basic(key) and (y.type.shape or has_dots(key)) and self.cell.is_array:  # type: ignore[attr-defined]
+            return self._as_view(y, key)
         return y
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        if self.type.weak:
+            raise TypeError(f"'{python_type(self.type.dtype).__name__}' object does not support item assignment")
         self._replace(gnp.setitem(self, key, value), "x[...] = value")
 
-    def _as_view(self, y: Any, view: Any, put: Any) -> Any:
-        return y if y.cell is self.cell else y.viewing(self, view, put)  # type: ignore[attr-defined]
+    def _as_view(self, y: Any, key: Any) -> Any:
+        """A slice, which shares this array's memory."""
+        y = y.__copy__() if y.cell is self.cell else y  # type: ignore[attr-defined]
+        layout = self.cell.ghost()  # type: ignore[attr-defined]
+        read = lambda base: gnp.getitem(base, key)  # noqa: E731
+        put = lambda base, value: gnp.setitem(base, key, value)  # noqa: E731
+        return y.viewing(self, read, put, None if layout is None else layout[key], sure=True)
 
     def _in_place(self, name: str, sign: str, other: Any) -> Any:
         y = OP[name](self, other)
-        if not self.type.shape and not self._is_argument_array():
-            return y  # the results of NumPy's functions on scalars are scalars, which `+=` binds anew
+        if y is NotImplemented or not self.cell.is_array:  # type: ignore[attr-defined]
+            return y  # numbers, and what NumPy's functions give for them, are bound anew by `+=`
         if y.type.shape != self.type.shape:
             raise ShapeError(f"x {sign} y: the result {y.type} does not fit into {self.type}", where=here(), fix="x = x + y")
         if not can_cast(y.type.dtype, self.type.dtype, "same_kind"):
@@ -187,18 +195,29 @@ class Operators(ArrayMethods):
         self._replace(y, f"x {sign} y")
         return self
 
-    def _is_argument_array(self) -> bool:
-        return not self.type.weak and self.atom in self.trace.fixed  # type: ignore[attr-defined]
-
     def _replace(self, value: Any, what: str) -> None:
-        value = value.cast(self.type.dtype) if hasattr(value, "cast") else value
-        self.write(self.trace.lift(value), what)  # type: ignore[attr-defined]
+        if not self.cell.is_array:  # type: ignore[attr-defined]
+            what = f"{what}: in NumPy this {self.type} is a scalar, which never changes"
+            raise InPlaceError(what, where=here(), fix="x = value, or np.copy(x) for an array of no axes")
+        self.write(self.trace.lift(cast(value, self.type.dtype)), what)  # type: ignore[attr-defined]
+
+
+def gathered(x: Any, order: str) -> Any:
+    """A copy whose elements lie in order."""
+    y = x.__copy__()
+    y.cell.packed = order == "C"
+    return y
 
 
 def is_basic(key: Any) -> bool:
     """Whether NumPy gives a view for this index: no arrays, lists or masks in it."""
     parts = key if isinstance(key, tuple) else (key,)
     return all(p is None or p is Ellipsis or isinstance(p, slice) or (isinstance(p, int) and not isinstance(p, bool)) for p in parts)
+
+
+def has_dots(key: Any) -> bool:
+    """Whether a key has dots, so that NumPy gives an array even where no axis is left."""
+    return any(p is Ellipsis for p in (key if isinstance(key, tuple) else (key,)))
 
 
 Operators.__hash__ = object.__hash__  # type: ignore[method-assign] # __eq__ is elementwise, identity is the hash

@@ -7,17 +7,13 @@ from typing import Any
 import numpy as np
 
 from ge2 import numpy as gnp
+from ge2.base.dtypes import can_cast
 from ge2.base.errors import InPlaceError, NoRuleError
 from ge2.base.source import here
+from ge2.ir import type_of
 from ge2.numpy.elementwise import UFUNCS
 from ge2.trace import concrete
-
-# The functions that give a view of their first argument, which sees what is written to it later.
-VIEWS: frozenset[Any] = frozenset(
-    (np.transpose, np.reshape, np.ravel, np.squeeze, np.expand_dims, np.swapaxes, np.moveaxis, np.rollaxis, np.flip,
-     np.fliplr, np.flipud, np.broadcast_to, np.real, np.imag, np.diagonal, np.matrix_transpose, np.rot90)
-)  # fmt: skip
-
+from ge2.trace.views import settled
 
 class Protocols:
     """NumPy's protocols and Python's conversions."""
@@ -39,13 +35,8 @@ class Protocols:
         if call is None:
             raise missing(f"{function.__module__}.{function.__name__}")
         out = kwargs.pop("out", None)
-        y = call(*args, **kwargs)
-        if function in VIEWS and type(args[0]) is type(self) and type(y) is type(self):
-            base = args[0]
-            return y if y.cell is base.cell else y.viewing(base, lambda b: call(b, *args[1:], **kwargs), None)
-        if type(y) is type(self) and any(y is x for x in args):
-            y = type(self)(y.trace, y.atom)  # type: ignore[call-arg] # a copy, not another name
-        return y if out is None else written(out, y, function.__name__)
+        y = settled(function, args, kwargs, call(*args, **kwargs))
+        return y if out is None else written(out, y, function.__name__, exact=True)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         return gnp
@@ -95,7 +86,9 @@ class Protocols:
         raise self.escaped()  # type: ignore[attr-defined]
 
     def __copy__(self) -> Any:
-        return type(self)(self.trace, self.atom)  # type: ignore[call-arg, attr-defined]
+        y = type(self)(self.trace, self.atom)  # type: ignore[call-arg, attr-defined]
+        y.cell.array = self.cell.is_array  # type: ignore[attr-defined]
+        return y
 
     def __deepcopy__(self, memo: Any) -> Any:
         return self.__copy__()
@@ -108,12 +101,15 @@ def special_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], out: An
         raise missing(f"numpy.{ufunc.__name__}")
     if method != "__call__":
         call = gnp.ufunc_method(ufunc, method)
-    y = call(*inputs, **more)
-    return y if out is None else written(out, y, ufunc.__name__)
+        return call(*inputs, **more) if out is None else written(out, call(*inputs, **more), ufunc.__name__, exact=True)
+    if out is None:
+        return call(*inputs, **more)
+    mask = more.pop("where", True)
+    return written(out, call(*inputs, **more), ufunc.__name__, mask)
 
 
-def written(out: Any, y: Any, name: str) -> Any:
-    """`out=`: a traced array takes the result; a real one cannot."""
+def written(out: Any, y: Any, name: str, mask: Any = True, exact: bool = False) -> Any:
+    """`out=`: a traced array takes the result; a real one cannot. Functions that compute in its dtype ask for that one."""
     outs, ys = (out if isinstance(out, tuple) else (out,)), (y if isinstance(y, tuple) else (y,))
     for target, value in zip(outs, ys, strict=True):
         if target is None:
@@ -124,9 +120,16 @@ def written(out: Any, y: Any, name: str) -> Any:
                 where=here(),
                 fix="y = y + x instead of y += x; an array made by np.zeros_like(x) can be written",
             )
-        if value.type.shape != target.type.shape:
-            raise InPlaceError(f"numpy.{name}: {value.type} does not fit into out, {target.type}", where=here())
-        target._replace(value, f"out= of numpy.{name}")
+        given, t = type_of(value), target.type
+        if not exact and given.ndim <= t.ndim and given.shape != t.shape:
+            value = gnp.broadcast_to(value, t.shape)  # as NumPy does, where the result is smaller than out
+            given = type_of(value)
+        if given.shape != t.shape or not target.cell.is_array:
+            raise InPlaceError(f"numpy.{name}: {given} does not fit into out, {t}", where=here(), fix="y = f(x)")
+        if (exact and given.dtype != t.dtype) or not can_cast(given.dtype, t.dtype, "same_kind"):
+            fix = f"y = f(x).astype(np.{t.dtype})"
+            raise InPlaceError(f"numpy.{name}: {given} cannot be cast to the dtype of out, {t}", where=here(), fix=fix)
+        target._replace(value if mask is True else gnp.where(mask, value, target), f"out= of numpy.{name}")
     return out[0] if isinstance(out, tuple) and len(out) == 1 else out
 
 

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ge2.base.config import config
-from ge2.base.errors import TypeRuleError, VerifyError
+from ge2.base.errors import TraceError, TypeRuleError, VerifyError
 from ge2.base.pause import collector_paused
 from ge2.base.source import of_function
 from ge2.ir import ArrayType, Graph, parse, verify, write
@@ -36,8 +38,17 @@ def stage(f: Callable[..., Iterable[Any]], inputs: Sequence[Input], title: str =
     trace = Trace(title or title_of(f), kind)
     tracers = [bind(trace, given) for given in inputs]
     with trace:
-        outputs = [trace.atom(y) for y in checked_outputs(f(*tracers), trace)]
+        outputs = [trace.atom(y) for y in checked_outputs(called(f, tracers), trace)]
     return finish(trace, trace.inputs, outputs)
+
+
+def called(f: Callable[..., Iterable[Any]], tracers: Sequence[Tracer]) -> Iterable[Any]:
+    try:
+        return f(*tracers)
+    except ValueError as error:
+        if isinstance(error.__cause__, TraceError):  # NumPy hid it: `a[0] = x` on a real array
+            raise error.__cause__ from None
+        raise
 
 
 def finish(trace: Trace, inputs: Sequence[Any], outputs: Sequence[Any]) -> Closed:
@@ -49,14 +60,18 @@ def finish(trace: Trace, inputs: Sequence[Any], outputs: Sequence[Any]) -> Close
 
 def bind(trace: Trace, given: Input) -> Tracer:
     var = trace.new_input(given.type, given.name)
-    trace.fixed.add(var)
     if given.value is not ABSTRACT:
-        trace.values[var] = given.value
+        trace.arguments[var] = given.value
     if given.reason:
         trace.reasons[var] = given.reason
     if given.active:
         trace.active.add(var)
-    return Tracer(trace, var)
+    if given.source is not None:
+        trace.bound[id(given.source)] = (given.source, var)
+    tracer = Tracer(trace, var)
+    if not (given.type.weak or isinstance(given.value, np.generic)):  # scalars never change in place
+        tracer.cell.fixed = f"{given.name or 'it'} is an argument"
+    return tracer
 
 
 def checked_outputs(outputs: Iterable[Any], trace: Trace) -> Iterable[Any]:

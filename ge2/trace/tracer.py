@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -14,25 +14,14 @@ from ge2.base.errors import Ge2Error, InPlaceError, InputError, UnexpectedTracer
 from ge2.base.pytree import register_leaf
 from ge2.base.source import Source, here
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Var, current, interpreting, type_of
+from ge2.trace.concrete import Known
 from ge2.trace.escape import holder
 from ge2.trace.operators import Operators
 from ge2.trace.protocols import Protocols
+from ge2.trace.views import Cell, Ghost, Put, Read, View
 
+UNSURE = "a reshape of {} shares memory in NumPy or is a copy, depending on its strides; one was written and the other is read"
 SNAPSHOT = 1 << 20  # bytes up to which a captured array is copied, so that later changes to it are not seen
-
-
-class Cell:
-    """What a traced value holds now. A view refers to its base's cell, and is read again when that changed."""
-
-    __slots__ = ("atom", "base", "put", "seen", "version", "view")
-
-    def __init__(self, atom: Atom) -> None:
-        self.atom = atom
-        self.version = 0
-        self.base: Cell | None = None
-        self.seen = 0  # the version of the base that `atom` was read from
-        self.view: Callable[[Tracer], Tracer] | None = None
-        self.put: Callable[[Tracer, Tracer], Tracer] | None = None  # (base, new value of the view) -> new base
 
 
 @register_leaf
@@ -48,24 +37,25 @@ class Tracer(Operators, Protocols):
     @property
     def atom(self) -> Atom:
         cell = self.cell
-        return cell.atom if cell.base is None else self.trace.refreshed(cell)
+        return cell.atom if cell.view is None and not cell.doubt else self.trace.refreshed(cell)
 
     @property
     def type(self) -> ArrayType:  # type: ignore[override]
         return self.cell.atom.type
 
-    def viewing(self, base: Tracer, view: Callable[[Any], Any], put: Callable[[Any, Any], Any] | None) -> Tracer:
+    def viewing(self, base: Tracer, read: Read, put: Put | None, layout: Ghost | None, sure: bool) -> Tracer:
         """This value, from now on a view of `base`."""
         base.atom  # noqa: B018 brings the base up to date
-        self.cell.base, self.cell.seen = base.cell, base.cell.version
-        self.cell.view, self.cell.put = view, put
+        self.cell.view = View(base.cell, read, put, layout, sure)
         return self
 
     def write(self, value: Tracer, what: str) -> None:
         """Gives this array new contents, in every view of it."""
-        trace = current()
-        if self.trace is not trace:
-            raise InPlaceError(f"{what} changes {self.label()}, which belongs to an outer function", where=here(), fix="x = x + ...")
+        if self.trace is not current():
+            if not self.trace.reaches():
+                raise self.escaped()
+            what = f"{what} changes {self.label()}, which belongs to the outer function {self.trace.title}"
+            raise InPlaceError(what, where=here(), fix="x = x + ... for x += ...; y = x.copy() first for y[i] = v")
         self.trace.write(self.cell, value, what)
 
     def label(self) -> str:
@@ -90,20 +80,21 @@ class Tracer(Operators, Protocols):
 class Trace:
     """Records each operation applied as an equation.
 
-    `values` holds what is known of the inputs, `active` the inputs that a derivative flows from; `names` says
-    what errors call a value.
+    `active` are the inputs that a derivative flows from; `names` says what errors call a value.
     """
 
     def __init__(self, title: str = "a function", kind: str = "trace", source: Source | None = None) -> None:
         self.title, self.kind, self.definition = title, kind, source
         self.eqns: list[Eqn] = []
         self.inputs: list[Var] = []
-        self.captured: dict[int, Capture] = {}
-        self.values: dict[Var, Any] = {}
+        self.captures: list[Capture] = []
+        self.captured: dict[int, Capture] = {}  # the latest of each array, by its id
+        self.bound: dict[int, tuple[Any, Var]] = {}  # arrays from outside that are inputs, by their id
+        self.arguments: dict[Var, Any] = {}  # what is known of the inputs: what `if` and `int` may look at
+        self.known = Known()
         self.reasons: dict[Var, str] = {}  # why an input has no value
         self.active: set[Var] = set()
         self.names: dict[Any, str] = {}
-        self.fixed: set[Var] = set()  # inputs that must not be written: they are the caller's
         self.looked = False  # whether the function looked at a value, so that the trace holds for that value only
         self.open = True
         self.source: Source | None = None  # of equations that a rule makes; None asks the stack
@@ -126,7 +117,7 @@ class Trace:
         if type(x) is Tracer:
             if x.trace is self:
                 cell = x.cell
-                return cell.atom if cell.base is None else self.refreshed(cell)
+                return cell.atom if cell.view is None and not cell.doubt else self.refreshed(cell)
             if not self.inside(x.trace):
                 raise x.escaped()
             return self.capture(x)
@@ -136,6 +127,11 @@ class Trace:
 
     def lift(self, x: Any) -> Tracer:
         return x if type(x) is Tracer and x.trace is self else Tracer(self, self.atom(x))
+
+    def reaches(self) -> bool:
+        """Whether the code that runs now is inside this trace."""
+        trace = current()
+        return trace is self or (isinstance(trace, Trace) and trace.inside(self))
 
     def inside(self, other: Trace) -> bool:
         trace = self.parent
@@ -165,17 +161,13 @@ class Trace:
     # ----------------------------------------------------------------------------------------- captures
 
     def capture(self, x: Any) -> Var:
+        if id(x) in self.bound:
+            return self.bound[id(x)][1]
         found = self.captured.get(id(x))
-        if found is not None and found.unchanged():
-            return found.var
-        made = Capture.of(x, Var(check_type(x)))
-        key = id(x)
-        while key in self.captured:  # the same array with other contents
-            key = -abs(key) - 1
-        self.captured[key] = made
-        if found is not None:
-            self.captured[id(x)], self.captured[key] = made, found
-        return made.var
+        if found is None or not found.unchanged():
+            found = self.captured[id(x)] = Capture.of(x, Var(check_type(x)))
+            self.captures.append(found)
+        return found.var
 
     def new_input(self, type: ArrayType, name: str = "") -> Var:
         var = Var(type)
@@ -187,32 +179,39 @@ class Trace:
     # ------------------------------------------------------------------------------------------ in place
 
     def refreshed(self, cell: Cell) -> Atom:
-        """The atom of a view, read again from its base if that was written."""
-        base = cell.base
-        if base is not None:
-            atom = self.refreshed(base)
-            if cell.seen != base.version:
-                assert cell.view is not None
-                cell.atom, cell.seen = self.atom(cell.view(Tracer(self, atom))), base.version
+        """The atom of a cell, read again from its base if that was written."""
+        if cell.doubt:
+            raise InPlaceError(cell.doubt, where=here(), fix="y = y.copy() before the reshape: its layout is known")
+        view = cell.view
+        if view is not None:
+            base = self.refreshed(view.base)
+            if view.seen != view.base.version:
+                if not view.sure:
+                    raise InPlaceError(UNSURE.format(cell.atom.type), where=here(), fix="x = x.copy() before the reshape: its layout is known")
+                with interpreting(self):
+                    cell.atom = self.atom(view.read(Tracer(self, base)))
+                view.seen = view.base.version
+                cell.version += 1
         return cell.atom
 
     def write(self, cell: Cell, value: Tracer, what: str) -> None:
-        self.refreshed(cell)
-        if cell.atom in self.fixed:
-            name = self.names.get(cell.atom, "an argument")
+        if cell.root.fixed:
             raise InPlaceError(
-                f"{what} would change the caller's array: {name} is an argument of {self.title}",
+                f"{what} would change the caller's array: {cell.root.fixed} of {self.title}",
                 where=here(),
                 fix="x = x.copy() first, or x = x + ... instead of x += ...",
             )
-        if isinstance(cell.atom, Var) and any(cell.atom is c.var for c in self.captured.values()):
-            raise InPlaceError(f"{what} would change an array from outside {self.title}", where=here(), fix="x = x.copy() first")
-        if cell.base is not None:
-            if cell.put is None:
-                raise InPlaceError(f"{what}: writing through this view is not supported", where=here(), fix="write to the base array")
-            base = Tracer(self, self.refreshed(cell.base))
-            self.write(cell.base, cell.put(base, value), what)
-            cell.seen = cell.base.version
+        self.refreshed(cell)
+        view = cell.view
+        if view is not None and view.sure:
+            if view.put is None:
+                raise InPlaceError(f"{what}: this view is read-only, as in NumPy", where=here(), fix="write to its base, or to a copy")
+            base = Tracer(self, self.refreshed(view.base))
+            self.write(view.base, view.put(base, value), what)
+            view.seen = view.base.version
+        elif view is not None:
+            cell.root.doubt = UNSURE.format(cell.root.atom.type)
+            cell.view, cell.array = None, True
         cell.atom = value.atom
         cell.version += 1
 
@@ -230,12 +229,11 @@ class Trace:
 
     def finish(self, inputs: Sequence[Var], outputs: Sequence[Atom]) -> Closed:
         """The graph, its captures first."""
-        for capture in self.captured.values():
+        for capture in self.captures:
             capture.check()
-        captures = list(self.captured.values())
-        consts = tuple(c.var for c in captures)
+        consts = tuple(c.var for c in self.captures)
         graph = Graph((*consts, *inputs), tuple(self.eqns), tuple(outputs), len(consts))
-        return Closed(graph, tuple(c.value for c in captures))
+        return Closed(graph, tuple(c.value for c in self.captures))
 
 
 class Capture:
@@ -251,7 +249,7 @@ class Capture:
         if type(x) is Tracer:
             frozen = Tracer(x.trace, x.atom)  # a later write to x is not this value's
             return Capture(x, frozen, var, None)
-        if not isinstance(x, np.ndarray) or not x.flags.writeable:
+        if not isinstance(x, np.ndarray) or not may_change(x):
             return Capture(x, x, var, None)
         if x.nbytes <= SNAPSHOT:
             return Capture(x, x.copy(), var, None)
@@ -269,7 +267,20 @@ class Capture:
     def check(self) -> None:
         if self.sum is not None and self.sum != checksum(self.original):
             shape = type_of(self.original)
-            raise InPlaceError(f"an array ({shape}) that the function reads was changed while it was traced", fix="change a copy of it")
+            raise InPlaceError(
+                f"an array ({shape}) that the function reads was changed while it was traced, and is too large to be copied",
+                where=here(),
+                fix="change a copy of it, or read a copy",
+            )
+
+
+def may_change(x: np.ndarray) -> bool:
+    """Whether someone may still write to the memory of an array."""
+    while isinstance(x, np.ndarray):
+        if x.flags.writeable:
+            return True
+        x = x.base  # type: ignore[assignment]
+    return x is not None  # memory that is not NumPy's
 
 
 def checksum(x: np.ndarray) -> int:

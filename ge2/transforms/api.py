@@ -13,7 +13,7 @@ from ge2.base.dtypes import COMPLEX, INEXACT
 from ge2.base.errors import GradientError, InputError, PytreeError
 from ge2.base.pytree import broadcast_prefix, flatten, flatten_up_to, unflatten
 from ge2.base.source import here
-from ge2.ir import ArrayType, Graph, type_of, without_dead_code
+from ge2.ir import ArrayType, Flags, Graph, type_of, without_dead_code
 from ge2.trace import Closed, Input, run, title_of
 from ge2.transforms.arguments import Arguments, Results, is_array, named_after, owned, parameters
 from ge2.transforms.derive import DERIVE
@@ -106,7 +106,8 @@ def differentiate(
     argnums, has_aux, holomorphic, allow_int = options
     call = Arguments.of(fun, args, kwargs)
     numbers = numbered(argnums)
-    wanted = differentiable(call, [i for n in numbers for i in call.of_argument(n)], holomorphic, allow_int)
+    leaves = sorted({i for n in numbers for i in call.of_argument(n)})
+    wanted = differentiable(call, leaves, holomorphic, allow_int)
     returned = Results(has_aux)
     closed = call.stage(call.inputs(wanted), returned, "grad")
     check_scalar(call, closed, returned, holomorphic)
@@ -123,10 +124,8 @@ def differentiate(
 
 def joint_graph(closed: Closed, call: Arguments, wanted: Sequence[int]) -> Graph:
     """The derivative of the first output, by the wanted leaves."""
-    chosen = set(wanted)
-    flags = (False,) * len(closed.captured) + tuple(i in chosen for i in call.arrays)
     given = (True,) + (False,) * (len(closed.graph.outputs) - 1)
-    return vjp_graph(closed.graph, flags, DERIVE, given, unit=True)
+    return vjp_graph(closed.graph, active_inputs(closed, call, wanted), DERIVE, given, unit=True)
 
 
 def gradient_like(call: Arguments, argnum: int, grads: dict[int, Any]) -> Any:
@@ -148,10 +147,9 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     wanted = [i for i in call.arrays if type_of(call.leaves[i]).dtype in INEXACT]
     returned = Results(has_aux)
     closed = call.stage(call.inputs(wanted), returned, "vjp")
-    flags = (False,) * len(closed.captured) + tuple(i in wanted for i in call.arrays)
     outputs = closed.graph.outputs
     given = tuple(i < returned.count and a.type.dtype in INEXACT for i, a in enumerate(outputs))
-    joint = vjp_graph(closed.graph, flags, DERIVE, given)
+    joint = vjp_graph(closed.graph, active_inputs(closed, call, wanted), DERIVE, given)
     forward, backward, _ = split(joint, len(closed.graph.inputs), len(outputs))
     args = (*closed.captured, *call.values())
     results = owned(run(forward, args), args)
@@ -170,8 +168,8 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
 def cotangents(ct: Any, returned: Results, types: Sequence[ArrayType]) -> list[Any]:
     """The cotangents of the inexact results; a cotangent has the structure and types of the result."""
     leaves = returned.arrays_of(flatten_up_to(returned.main, ct, ("the result", "the cotangent")))
-    pairs = zip(leaves, types, returned.paths(), strict=True)
-    found = [like(c, t, f"the cotangent of the result{path}") for c, t, path in pairs]
+    paths = returned.paths()[: returned.count]
+    found = [like(c, t, f"the cotangent of the result{path}") for c, t, path in zip(leaves, types, paths, strict=True)]
     return [c for c, t in zip(found, types, strict=True) if t.dtype in INEXACT]
 
 
@@ -207,7 +205,7 @@ def jvp(fun: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux:
     call, wanted, ts = forward_arguments(fun, primals, tangents)
     returned = Results(has_aux)
     closed = call.stage(call.inputs(wanted), returned, "jvp")
-    graph = tangent_graph(closed, call, wanted)
+    graph = DERIVE.jvp(closed.graph, active_inputs(closed, call, wanted))
     args = (*closed.captured, *call.values(), *ts)
     results = owned(run(graph, args), args)
     n = len(closed.graph.outputs)
@@ -225,9 +223,10 @@ def forward_arguments(fun: Function, primals: tuple[Any, ...], tangents: tuple[A
     return call, wanted, [ts[i] for i in wanted]
 
 
-def tangent_graph(closed: Closed, call: Arguments, wanted: Sequence[int]) -> Graph:
-    active = (False,) * len(closed.captured) + tuple(i in set(wanted) for i in call.arrays)
-    return DERIVE.jvp(closed.graph, active)
+def active_inputs(closed: Closed, call: Arguments, wanted: Sequence[int]) -> Flags:
+    """Which inputs of the graph are the wanted leaves."""
+    chosen = set(wanted)
+    return (False,) * len(closed.captured) + tuple(i in chosen for i in call.arrays)
 
 
 def tangents_like(closed: Closed, returned: Results, ts: Sequence[Any]) -> Any:
@@ -250,7 +249,7 @@ def linearize(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     returned = Results(has_aux)
     closed = call.stage(call.inputs(wanted), returned, "linearize")
     outputs = len(closed.graph.outputs)
-    forward, linear, _ = split(tangent_graph(closed, call, wanted), len(closed.graph.inputs), outputs)
+    forward, linear, _ = DERIVE.linear(closed.graph, active_inputs(closed, call, wanted))
     args = (*closed.captured, *call.values())
     results = owned(run(forward, args), args)
     residuals = results[outputs:]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from functools import partial, update_wrapper, wraps
 from typing import Any, final
 
@@ -21,6 +22,8 @@ from ge2.transforms.several import common_types, conformed, retyped, widened
 from ge2.transforms.zeros import float0, zero
 
 Function = Callable[..., Any]
+ORDERS = 4  # how often a rule that calls its own function is unrolled: derivatives up to that order follow it
+_inside: ContextVar[tuple[CustomRule, ...]] = ContextVar("rules", default=())  # those being traced
 
 
 class CustomRule(ABC):
@@ -40,7 +43,23 @@ class CustomRule(ABC):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         args = bound(self.fun, args, kwargs)
         self.check()
-        return self.fun(*args) if at_top() else self.record(args)
+        if at_top():
+            return self.fun(*args)
+        outer = _inside.get()
+        if outer.count(self) == ORDERS:
+            return self.record_last(args)
+        token = _inside.set((*outer, self))
+        try:
+            return self.record(args)
+        finally:
+            _inside.reset(token)
+
+    def record_last(self, args: tuple[Any, ...]) -> Any:
+        """The function, called by its own rule so deep that a further derivative is an error."""
+        _, others, fun = self.static.split(self.fun, args)
+        call, returned = Arguments.of(fun, others, {}), Results()
+        closed = call.stage(call.inputs(), returned, "custom")
+        return returned.build(last_of(closed.graph)(*closed.captured, *call.values()))
 
     @abstractmethod
     def check(self) -> None:
@@ -49,6 +68,14 @@ class CustomRule(ABC):
     @abstractmethod
     def record(self, args: tuple[Any, ...]) -> Any:
         """One equation that holds the function and its rule."""
+
+
+def last_of(graph: Graph) -> Op:
+    """An operation without derivative: all that it reads counts as captured."""
+    types = [v.type for v in graph.inputs if v.type.dtype in INEXACT]
+    zeros = stage(lambda: [zero(a.type) for a in graph.outputs if a.type.dtype in INEXACT], [], "zeros").graph
+    rule = Graph((*graph.inputs, *map(Var, types)), (*graph.eqns, *zeros.eqns), (*graph.outputs, *zeros.outputs))
+    return CustomJvp(with_consts(tidy(graph), len(graph.inputs)), tidy(rule))
 
 
 def bound(fun: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:

@@ -15,17 +15,19 @@ from ge2.transforms.vmap import vmap_graph
 class Deriving:
     """The `Derive` of `ir.op`."""
 
-    def vjp(self, graph: Graph, wanted: Flags) -> tuple[Graph, Graph, int]:
-        return split(self.joint(graph, wanted), len(graph.inputs), len(graph.outputs))
+    apart: bool = False
 
-    def joint(self, graph: Graph, wanted: Flags) -> Graph:
-        return vjp_graph(graph, wanted, self)
+    def vjp(self, graph: Graph, wanted: Flags) -> tuple[Graph, Graph, int]:
+        return split(vjp_graph(graph, wanted, self), len(graph.inputs), len(graph.outputs))
 
     def jvp(self, graph: Graph, active: Flags) -> Graph:
         return jvp_graph(graph, active, self)
+
+    def linear(self, graph: Graph, active: Flags) -> tuple[Graph, Graph, int]:
+        return split(jvp_graph(graph, active, APART), len(graph.inputs), len(graph.outputs))
 
     def batch(self, graph: Graph, batched: Flags, size: int, out: Flags | None = None) -> tuple[Graph, Flags]:
         return vmap_graph(graph, tuple(0 if b else None for b in batched), size, self, out)
 
 
-DERIVE = Deriving()
+DERIVE, APART = Deriving(), Deriving(apart=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ge2.base.errors import VerifyError
 from ge2.ir import Atom, Eqn, Graph, Var, without_dead_code
 from ge2.trace import tidy
 
@@ -25,6 +26,8 @@ def split(joint: Graph, known: int, outputs: int) -> tuple[Graph, Graph, int]:
         if not eqn.op.effect and all(not isinstance(a, Var) or a in cheap for a in eqn.inputs):
             cheap.update(eqn.outs)
             second.append(eqn)
+    if not late.isdisjoint(joint.outputs[:outputs]):
+        raise VerifyError("a result depends on what its derivative waits for", where=joint)
     rest = joint.outputs[outputs:]
     back = without_dead_code(Graph((), tuple(second), rest))
     made: set[Atom] = set(joint.inputs[known:]) | {v for e in back.eqns for v in e.outs}

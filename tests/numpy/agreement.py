@@ -26,7 +26,9 @@ FEW = tuple(np.dtype(t) for t in ("?", "i1", "i8", "u8", "f2", "f4", "f8", "c8",
 CLASSES = (IndexError, OverflowError, ValueError, TypeError)
 
 
-def draw(rng: np.random.Generator, dtype: Any, shape: tuple[int, ...] = (), low: int = -4, high: int = 5) -> Any:
+def draw(
+    rng: np.random.Generator, dtype: Any, shape: tuple[int, ...] = (), low: int = -4, high: int = 5
+) -> Any:
     """An array of small numbers: halves for floats, so that sums and products are exact in float32."""
     dtype = np.dtype(dtype)
     if dtype == bool:
@@ -51,7 +53,9 @@ def is_value(x: Any) -> bool:
 
 def traced(f: Callable[..., Any], *args: Any, only: Sequence[int] | None = None, **more: Any) -> Any:
     """The function, traced for its array arguments (or those of the given places), and then run."""
-    places = [i for i, x in enumerate(args) if isinstance(x, np.ndarray | np.generic)] if only is None else only
+    places = (
+        [i for i, x in enumerate(args) if isinstance(x, np.ndarray | np.generic)] if only is None else only
+    )
     single: list[bool] = []
 
     def flat(*tracers: Any) -> Sequence[Any]:
@@ -122,4 +126,6 @@ def same(want: Any, got: Any, exact: bool, what: str) -> None:
     scale = np.finfo(FLOAT32 if want.dtype in HALF else want.dtype).eps
     tolerance = 2e-3 if want.dtype in HALF else 32 * scale  # half types: one rounding apart
     wide = accumulator(want.dtype)
-    np.testing.assert_allclose(got.astype(wide), want.astype(wide), rtol=tolerance, atol=tolerance, err_msg=what)
+    np.testing.assert_allclose(
+        got.astype(wide), want.astype(wide), rtol=tolerance, atol=tolerance, err_msg=what
+    )

@@ -13,10 +13,21 @@ from hypothesis import strategies as st
 
 import ge2.numpy as gnp
 from ge2.base.dtypes import BFLOAT16, FP8
-from ge2.base.errors import InPlaceError, InputError, NoRuleError, ShapeError, TypeRuleError
+from ge2.base.errors import ArgumentError, InPlaceError, InputError, NoRuleError, ShapeError, TypeRuleError
 from ge2.ir import type_of
 from ge2.trace import Input, stage
-from tests.numpy.agreement import COMPLEXES, DTYPES, FEW, FLOATS, agree, attempt, compare, draw, quietly, traced
+from tests.numpy.agreement import (
+    COMPLEXES,
+    DTYPES,
+    FEW,
+    FLOATS,
+    agree,
+    attempt,
+    compare,
+    draw,
+    quietly,
+    traced,
+)
 
 ALL = sorted({f for n in dir(np) if isinstance(f := getattr(np, n), np.ufunc)}, key=lambda f: f.__name__)
 PLAIN = [f for f in ALL if f.signature is None]
@@ -58,7 +69,9 @@ def test_unary_of_special_values(f: np.ufunc) -> None:
 def test_binary(f: np.ufunc, rng: np.random.Generator) -> None:
     low = 0 if f in (np.power, np.left_shift, np.right_shift) else -4
     for da, db in itertools.product(FEW, FEW):
-        agree(f, draw(rng, da, (2, 3), low), draw(rng, db, (2, 3), low), exact=f not in POWERS, trace=da == db)
+        agree(
+            f, draw(rng, da, (2, 3), low), draw(rng, db, (2, 3), low), exact=f not in POWERS, trace=da == db
+        )
     for dtype in DTYPES:
         agree(f, draw(rng, dtype, (3, 1), low), draw(rng, dtype, (2, 1, 4), low), exact=f not in POWERS)
         agree(f, draw(rng, dtype, (3, 0), low), draw(rng, dtype, (1,), low), exact=f not in POWERS)
@@ -88,7 +101,9 @@ def test_binary_of_two_numbers_is_strong(f: np.ufunc) -> None:
         compare(want, attempt(traced, f, a, b, only=[0, 1]), True, f"{f.__name__}({a}, {b}) of weak values")
 
 
-@pytest.mark.parametrize("f", [np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal], ids=name)
+@pytest.mark.parametrize(
+    "f", [np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal], ids=name
+)
 @given(st.integers(-(2**70), 2**70), st.sampled_from([np.dtype(t) for t in "bBhHiIqQ"]))
 def test_comparisons_with_any_int(f: np.ufunc, number: int, dtype: np.dtype) -> None:
     x = np.array([np.iinfo(dtype).min, 0, 7, np.iinfo(dtype).max], dtype)
@@ -96,8 +111,12 @@ def test_comparisons_with_any_int(f: np.ufunc, number: int, dtype: np.dtype) -> 
     agree(f, number, x)
 
 
-@pytest.mark.parametrize("f", [np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal], ids=name)
-@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=3), st.lists(st.integers(0, 2**64 - 1), max_size=3))
+@pytest.mark.parametrize(
+    "f", [np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal], ids=name
+)
+@given(
+    st.lists(st.integers(-(2**63), 2**63 - 1), max_size=3), st.lists(st.integers(0, 2**64 - 1), max_size=3)
+)
 def test_signed_and_unsigned_compare_exactly(f: np.ufunc, signed: list[int], unsigned: list[int]) -> None:
     a, b = np.array(signed, "i8"), np.array(unsigned, "u8")[:, None]
     agree(f, a, b)
@@ -111,7 +130,9 @@ def test_a_python_int_that_the_dtype_does_not_hold() -> None:
         agree(f, np.uint8([1, 2]), -1)
 
 
-@pytest.mark.parametrize("exponent", [0, 1, 2, 3, 5, -1, -2, 0.5, 1.0, 2.0, 2.5, -0.5, True, 100, np.float32(2), np.int8(2)])
+@pytest.mark.parametrize(
+    "exponent", [0, 1, 2, 3, 5, -1, -2, 0.5, 1.0, 2.0, 2.5, -0.5, True, 100, np.float32(2), np.int8(2)]
+)
 def test_powers(exponent: Any, rng: np.random.Generator) -> None:
     for dtype in DTYPES:
         agree(np.power, draw(rng, dtype, (3, 4), 1), exponent)
@@ -165,7 +186,20 @@ def weak(f: Any, *args: Any) -> Any:
 def test_operators_on_numbers_are_pythons(a: Any, b: Any) -> None:
     import operator as op
 
-    for f in (op.add, op.sub, op.mul, op.truediv, op.floordiv, op.mod, op.lt, op.le, op.gt, op.ge, op.eq, op.ne):
+    for f in (
+        op.add,
+        op.sub,
+        op.mul,
+        op.truediv,
+        op.floordiv,
+        op.mod,
+        op.lt,
+        op.le,
+        op.gt,
+        op.ge,
+        op.eq,
+        op.ne,
+    ):
         if not b and f in (op.truediv, op.floordiv, op.mod):
             continue
         want, got = f(a, b), weak(f, a, b)
@@ -191,8 +225,16 @@ def test_a_weak_bool_is_inverted_logically() -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_operators_keep_an_arrays_dtype_beside_numbers(dtype: np.dtype, rng: np.random.Generator) -> None:
     x = draw(rng, dtype, (3,), 1)
-    for f in (lambda x, n: x + n, lambda x, n: n * x, lambda x, n: x / n, lambda x, n: x**n, lambda x, n: n < x):
-        for n in (2, 0.5) if dtype != bool else (3, 0.5):  # NumPy: np.power(True, 2) is an int64, True**2 an int8
+    for f in (
+        lambda x, n: x + n,
+        lambda x, n: n * x,
+        lambda x, n: x / n,
+        lambda x, n: x**n,
+        lambda x, n: n < x,
+    ):
+        for n in (
+            (2, 0.5) if dtype != bool else (3, 0.5)
+        ):  # NumPy: np.power(True, 2) is an int64, True**2 an int8
             want = attempt(f, x, n)
             compare(want, attempt(traced, f, x, n), False, f"{dtype} and {n}")
             compare(want, attempt(traced, f, x, n, only=[0, 1]), False, f"{dtype} and traced {n}")
@@ -215,7 +257,17 @@ def test_an_operand_of_another_class_may_answer() -> None:
 def test_functions_of_one_array(dtype: np.dtype, rng: np.random.Generator) -> None:
     for shape in ((3, 4), (0,), ()):
         x = draw(rng, dtype, shape)
-        for f in (np.real, np.imag, np.isreal, np.iscomplex, np.iscomplexobj, np.copy, np.nan_to_num, np.angle, np.sinc):
+        for f in (
+            np.real,
+            np.imag,
+            np.isreal,
+            np.iscomplex,
+            np.iscomplexobj,
+            np.copy,
+            np.nan_to_num,
+            np.angle,
+            np.sinc,
+        ):
             agree(f, x)
         if dtype not in COMPLEXES:
             agree(np.fix, x) if dtype != bool else None
@@ -254,8 +306,14 @@ def test_clip_without_bounds_copies() -> None:
 
 def test_select(rng: np.random.Generator) -> None:
     x = draw(rng, "f4", (3, 4))
-    agree(lambda x: np.select([x < 0, x > 1], [x, 2 * x], 7), x, ours=lambda x: gnp.select([x < 0, x > 1], [x, 2 * x], 7))
-    agree(lambda x: np.select([x < 0], [x.astype(int)]), x, ours=lambda x: gnp.select([x < 0], [x.astype(int)]))
+    agree(
+        lambda x: np.select([x < 0, x > 1], [x, 2 * x], 7),
+        x,
+        ours=lambda x: gnp.select([x < 0, x > 1], [x, 2 * x], 7),
+    )
+    agree(
+        lambda x: np.select([x < 0], [x.astype(int)]), x, ours=lambda x: gnp.select([x < 0], [x.astype(int)])
+    )
     with pytest.raises(InputError, match="dtype bool"):
         gnp.select([x], [x])
 
@@ -274,7 +332,9 @@ def test_closeness(dtype: np.dtype, rng: np.random.Generator) -> None:
     x = draw(rng, dtype, (3, 4))
     for y in (x, x + dtype.type(1), x.astype("c16") * (1 + 1e-6), x[0]):
         for f in (np.isclose, np.allclose, np.array_equal, np.array_equiv):
-            agree(f, x, y) if f is np.isclose else compare([f(x, y)], [bool(traced(f, x, y))], True, f.__name__)
+            agree(f, x, y) if f is np.isclose else compare(
+                [f(x, y)], [bool(traced(f, x, y))], True, f.__name__
+            )
             compare([f(x, y)], [gnp.FUNCTIONS[f](x, y)], True, f.__name__)
 
 
@@ -305,11 +365,13 @@ def test_errors_name_both_types_and_the_fix() -> None:
         gnp.add(np.ones((2, 3), "f4"), np.ones(4))
     with pytest.raises(TypeRuleError, match=r"bitwise_and of float64, int64(.|\n)*try"):
         gnp.bitwise_and(np.ones(2), np.ones(2, int))
-    with pytest.raises(TypeRuleError, match=r"negative integer powers(.|\n)*try  x.astype"):
+    with pytest.raises(ArgumentError, match=r"negative integer powers(.|\n)*try  x.astype"):
         gnp.power(np.arange(3), -1)
 
 
-@pytest.mark.parametrize("x", [np.array(["a"]), np.array([1], object), np.array(1, "M8[s]"), np.ones(2, ">f4"), np.longdouble(1)])
+@pytest.mark.parametrize(
+    "x", [np.array(["a"]), np.array([1], object), np.array(1, "M8[s]"), np.ones(2, ">f4"), np.longdouble(1)]
+)
 def test_dtypes_that_are_not_supported_are_named(x: Any) -> None:
     for f in (lambda: gnp.add(x, 1), lambda: gnp.sum(x), lambda: gnp.where(True, x, x), lambda: gnp.exp(x)):
         with pytest.raises(InputError, match="not supported(.|\n)*try  "):

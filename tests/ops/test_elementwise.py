@@ -123,7 +123,9 @@ def test_integers_divide_and_shift_as_in_numpy() -> None:
 # ----------------------------------------------------------------------------------------------------- casts
 
 
-@pytest.mark.parametrize("source", [BOOL, *INTEGERS, FLOAT16, BFLOAT16, FLOAT32, FLOAT64, COMPLEX64], ids=str)
+@pytest.mark.parametrize(
+    "source", [BOOL, *sorted(INTEGERS, key=str), FLOAT16, BFLOAT16, FLOAT32, FLOAT64, COMPLEX64], ids=str
+)
 @pytest.mark.parametrize(
     "target", [BOOL, np.dtype("i1"), np.dtype("u4"), FLOAT16, BFLOAT16, FLOAT64, COMPLEX128], ids=str
 )
@@ -136,6 +138,24 @@ def test_a_cast_to_bool_asks_for_zero() -> None:
     x = np.array([0.0, -0.0, 0.1, np.nan, np.inf])
     assert ops.ConvertElementType(BOOL)(x).tolist() == [False, False, True, True, True]
     assert ops.ConvertElementType(BOOL)(np.array([0j, 1j])).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("dtype", [FLOAT16, FLOAT32, FLOAT64, np.dtype("i1"), np.dtype("u4")], ids=str)
+@pytest.mark.parametrize("y", [-3, -2, -1, 0, 1, 2, 3, 7])
+def test_integer_powers_are_those_of_numpy(dtype: np.dtype, y: int) -> None:
+    if dtype.kind in "iu" and y < 0:
+        return
+    x = special(dtype)
+    with np.errstate(all="ignore"):
+        got, want = ops.IntegerPow(y)(x), np.power(x, dtype.type(y))
+    if dtype.kind in "iu":
+        assert same(got, want)
+        return
+    normal = ~(np.abs(want) < 4 * np.finfo(dtype).tiny)  # the reciprocal of an overflow has no digits
+    assert np.allclose(got[normal], want[normal], rtol=4 * np.finfo(dtype).eps, atol=0, equal_nan=True)
+    assert np.array_equal(
+        np.copysign(1, got[normal & ~np.isnan(want)]), np.copysign(1, want[normal & ~np.isnan(want)])
+    )
 
 
 def test_integer_powers() -> None:

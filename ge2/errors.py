@@ -1,0 +1,24 @@
+"""Every error that ge2 raises on purpose, as one tree: see `ge2.base.errors`."""
+
+from __future__ import annotations
+
+from ge2.base.errors import CompileError as CompileError
+from ge2.base.errors import ConcretizationTypeError as ConcretizationTypeError
+from ge2.base.errors import Ge2Error as Ge2Error
+from ge2.base.errors import GradientError as GradientError
+from ge2.base.errors import ImpureError as ImpureError
+from ge2.base.errors import InPlaceError as InPlaceError
+from ge2.base.errors import InputError as InputError
+from ge2.base.errors import NoRuleError as NoRuleError
+from ge2.base.errors import OutOfBoundsError as OutOfBoundsError
+from ge2.base.errors import ParseError as ParseError
+from ge2.base.errors import PytreeError as PytreeError
+from ge2.base.errors import ShapeError as ShapeError
+from ge2.base.errors import TraceError as TraceError
+from ge2.base.errors import TracerArrayConversionError as TracerArrayConversionError
+from ge2.base.errors import TracerBoolConversionError as TracerBoolConversionError
+from ge2.base.errors import TracerIntegerConversionError as TracerIntegerConversionError
+from ge2.base.errors import TypeRuleError as TypeRuleError
+from ge2.base.errors import UnexpectedTracerError as UnexpectedTracerError
+from ge2.base.errors import VerifyError as VerifyError
+from ge2.base.log import Ge2Warning as Ge2Warning

@@ -1,0 +1,126 @@
+"""One index a row, as in `z[arange(n), y]`, becomes a comparison with the column numbers, which fuses with the row.
+
+    gather z rows y           ->  reduce_sum(where(columns == y, z, -0.0))
+    scatter_add 0 ct rows y   ->  where(columns == y, ct, 0.0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from ge2.base.dtypes import INTEGERS, accumulator
+from ge2.base.errors import TypeRuleError
+from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var
+from ge2.ops.elementwise import BY_NAME, WHERE
+from ge2.ops.index import within
+from ge2.ops.reduce import ReduceSum
+from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
+from ge2.passes.fold import RULES as FOLDS
+from ge2.passes.sweep import Rules, Sweep, number
+
+COLUMNS = 1024  # beyond, reading single elements of a row is cheaper than comparing all
+INT32 = np.dtype(np.int32)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Index(Op):
+    """The indices counted from the start of an axis of `size` elements; IndexError if one lies outside."""
+
+    size: int
+    axis: int
+    name = "index"
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        (x,) = types
+        if x.dtype not in INTEGERS:
+            raise TypeRuleError(f"index takes integers; got {x}")
+        return (ArrayType(x.shape, INT32),)
+
+    def reference(self, *arrays: Any) -> Any:
+        return within(np.asarray(arrays[0]), self.size, self.axis).astype(INT32)
+
+
+def match(graph: Graph) -> Graph:
+    if not any(eqn.op.name in MATCHES for eqn in graph.eqns):
+        return graph
+    return Sweep(RULES).run(graph)
+
+
+def pick(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    """The element of each row that an index names."""
+    x, *indices = inputs
+    if x.type.dtype != accumulator(x.type.dtype) or not one_a_row(sweep, op.axes, x.type.shape, indices):
+        return None
+    rank = x.type.ndim
+    zero = Literal.of(x.type.dtype.type(0)) if x.type.dtype.kind in "iub" else Literal.of(-x.type.dtype.type(0))
+    chosen = sweep.make(WHERE, (columns(sweep, x.type.shape, indices[-1]), x, zero))
+    rows = sweep.make(ReduceSum((rank - 1,)), (chosen,))
+    return sweep.make(Reshape(out.shape), (rows,), out)
+
+
+def put(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    """Zeros, but for one element of each row."""
+    zeros, updates, *indices = inputs
+    made = sweep.made_by(zeros, "broadcast_in_dim")
+    if made is None or number(made.inputs[0]) != 0 or out.dtype != accumulator(out.dtype):
+        return None
+    if not one_a_row(sweep, op.axes, out.shape, indices):
+        return None
+    zero = Literal.of(out.dtype.type(0))
+    rows = sweep.make(Reshape(out.shape[:-1]), (updates,))
+    rows = sweep.make(BY_NAME["add"], (rows, zero))  # 0.0 + -0.0 is 0.0
+    spread = sweep.make(BroadcastInDim(out.shape, tuple(range(len(out.shape) - 1))), (rows,))
+    return sweep.make(WHERE, (columns(sweep, out.shape, indices[-1]), spread, zero), out)
+
+
+def columns(sweep: Sweep, shape: Dims, index: Atom) -> Atom:
+    """Where the number of the column is the index of the row."""
+    last = len(shape) - 1
+    wrapped = sweep.make(Index(shape[-1], last), (index,))
+    rows = sweep.make(Reshape(shape[:-1]), (wrapped,))
+    spread = sweep.make(BroadcastInDim(shape, tuple(range(last))), (rows,))
+    return sweep.make(BY_NAME["eq"], (sweep.make(Iota(shape, last, INT32), ()), spread))
+
+
+def one_a_row(sweep: Sweep, axes: Dims, shape: Dims, indices: Sequence[Atom]) -> bool:
+    """Whether all axes but the last are indexed by their own numbers, so that each row is read once."""
+    *rows, last = indices
+    if axes != tuple(range(len(shape))) or len(shape) < 2 or not 0 < shape[-1] <= COLUMNS:
+        return False
+    if last.type.shape not in (shape[:-1], (*shape[:-1], 1)) or last.type.weak:
+        return False
+    counted = [counts_along(sweep, a) for a in rows]
+    return all(c == k and a.type.shape[k] == shape[k] for k, (c, a) in enumerate(zip(counted, rows, strict=True)))
+
+
+def counts_along(sweep: Sweep, atom: Atom) -> int | None:
+    """The axis along which a value counts 0, 1, 2, ...; None if it does not."""
+    made = sweep.maker.get(atom) if isinstance(atom, Var) else None
+    if made is None:
+        return None
+    if isinstance(made.op, Iota):
+        return made.op.axis
+    inner = counts_along(sweep, made.inputs[0]) if isinstance(made.op, BroadcastInDim | Reshape | Transpose) else None
+    return None if inner is None else moved(made, inner)
+
+
+def moved(eqn: Eqn, axis: int) -> int | None:
+    """Where an axis of the input of a view is in its result."""
+    op, before, after = eqn.op, eqn.inputs[0].type.shape, eqn.outs[0].type.shape
+    if isinstance(op, BroadcastInDim):
+        return op.dims[axis]
+    if isinstance(op, Transpose):
+        return op.order.index(axis)
+    if [n for n in before if n != 1] != [n for n in after if n != 1] or before[axis] == 1:
+        return None
+    place = sum(n != 1 for n in before[:axis])
+    return [d for d, n in enumerate(after) if n != 1][place]
+
+
+MATCHES: Rules = {"gather": (pick,), "scatter_add": (put,)}
+RULES: Rules = {**FOLDS, **MATCHES}

@@ -1,0 +1,102 @@
+"""What a jitted function remembers of one signature: graph, executable, and how its results are put together."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from threading import Lock
+from typing import Any, Final, final
+
+import numpy as np
+
+from ge2.base.config import config
+from ge2.base.pytree import Structure
+from ge2.base.structure import LEAF
+from ge2.ir import Graph
+from ge2.ops.control import EXECUTOR, Call
+from ge2.runtime.compile import compile_graph
+from ge2.runtime.executable import Executable
+from ge2.runtime.once import alone
+
+COMPILED: Final = 256  # executables that are kept for graphs that are met again, in another function or a new lambda
+_compiled: OrderedDict[Any, Executable] = OrderedDict()
+_guard = Lock()
+
+
+def compiled(graph: Graph, donated: tuple[bool, ...] = (), name: str = "f") -> Executable:
+    """The executable of a graph under the settings of now; equal graphs share one."""
+    key = (graph, donated, config.key)
+    found = _compiled.get(key)
+    if found is None:
+        with alone(("compile", key)):
+            found = _compiled.get(key)
+            if found is None:
+                found = compile_graph(graph, donated=donated, name=name)
+                found.build()
+                keep(key, found)
+    return found
+
+
+def keep(key: Any, made: Executable) -> None:
+    with _guard:
+        _compiled[key] = made
+        while len(_compiled) > COMPILED:
+            _compiled.popitem(last=False)
+
+
+def forget() -> None:
+    with _guard:
+        _compiled.clear()
+
+
+def run_call(call: Call, arrays: Sequence[Any]) -> Sequence[Any]:
+    """How a jitted function inside a graph is evaluated."""
+    if config.disable_jit:
+        return call.jaxpr(*arrays)
+    return compiled(call.jaxpr, name=call.title)(*arrays)
+
+
+EXECUTOR[:] = [run_call]
+
+
+@final
+class Entry:
+    """One signature of one function."""
+
+    __slots__ = (
+        "captured", "donated", "executable", "graph", "hits", "key", "looked",
+        "names", "positions", "settings", "single", "structure", "title",
+    )  # fmt: skip
+
+    def __init__(self, graph: Graph, captured: tuple[Any, ...], structure: Structure, positions: list[int] | None) -> None:
+        self.graph, self.captured, self.structure = graph, captured, structure
+        self.positions = positions  # of the leaves that are arrays; None for all
+        self.single = structure is LEAF
+        self.hits = 0
+        self.executable: Executable | None = None
+        self.looked: list[np.ndarray | None] = []  # contents of the hidden inputs that the trace looked at
+        self.donated: tuple[bool, ...] = ()
+        self.settings = config.key
+        self.names: list[str] = []
+        self.title = "f"
+        self.key: Any = None
+
+    def ready(self) -> Executable:
+        """Its executable, compiled when it is first called outside any trace."""
+        if self.executable is None:
+            self.executable = compiled(self.graph, self.donated, self.title)
+        return self.executable
+
+    def holds(self, hidden: Sequence[Any]) -> bool:
+        """Whether the arrays whose contents decided the trace are still what they were."""
+        return all(old is None or same(old, new) for old, new in zip(self.looked, hidden, strict=False))
+
+    def arrays(self, leaves: Sequence[Any]) -> Sequence[Any]:
+        return leaves if self.positions is None else [leaves[i] for i in self.positions]
+
+    def finish(self, results: Sequence[Any]) -> Any:
+        return results[0] if self.single else self.structure.unflatten(results)
+
+
+def same(old: np.ndarray, new: Any) -> bool:
+    return old.shape == new.shape and old.tobytes() == new.tobytes()

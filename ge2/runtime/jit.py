@@ -1,0 +1,422 @@
+"""`jit`: a function is traced and compiled when it meets a signature for the first time, and looked up ever after."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from types import MethodType
+from typing import Any, Final, NamedTuple, NoReturn, final, overload
+from weakref import WeakSet
+
+import numpy as np
+
+from ge2.base.config import config
+from ge2.base.errors import InputError
+from ge2.base.log import logger
+from ge2.base.pytree import Structure, flatten, register_leaf, why_leaf
+from ge2.base.source import here
+from ge2.ir import Evaluate, current
+from ge2.ops.control import Call
+from ge2.runtime import entry as entries
+from ge2.runtime.aot import CacheReport, Lowered, Report, Traced, cache_report, differences
+from ge2.runtime.closures import NOTHING, Closure, Plan, Seen
+from ge2.runtime.donate import Donation, spoil
+from ge2.runtime.entry import Entry
+from ge2.runtime.once import alone
+from ge2.runtime.purity import Purity
+from ge2.runtime.rebind import Rebound
+from ge2.runtime.signature import (
+    ARRAY_TYPE,
+    WEAK,
+    Argnames,
+    Argnums,
+    Refused,
+    Same,
+    Static,
+    frozen,
+    is_static,
+    leaf_key,
+    leaf_type,
+    numbers_and_names,
+    parameter_name,
+    title,
+)
+from ge2.trace import ABSTRACT, Input, is_traced, stage, tidy, title_of
+from ge2.transforms.arguments import Arguments, Results
+
+Function = Callable[..., Any]
+TRACES: Final = 512  # signatures that a function remembers; the oldest is forgotten first
+CLOSURES: Final = 256
+NO_LEAVES: Final[frozenset[int]] = frozenset()
+_all: WeakSet[Jitted] = WeakSet()
+
+
+class Key(NamedTuple):
+    """The signature of a call."""
+
+    leaves: tuple[Any, ...]
+    structure: Structure
+    closure: Any
+    settings: Any
+    donated: frozenset[int] = NO_LEAVES
+
+
+@register_leaf
+@final
+class Jitted:
+    """A function that is compiled when it is first called with arguments of a signature."""
+
+    def __init__(
+        self,
+        function: Function,
+        static: tuple[frozenset[int], frozenset[str]],
+        donated: tuple[frozenset[int], frozenset[str]],
+        max_traces: int,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._static, self._max_traces = static, max_traces
+        self._donation = Donation(function, *donated) if any(donated) else None
+        self._closure: Closure | None = None
+        self._plain = False  # whether the arguments alone decide: no options, nothing closed over
+        self._quick: dict[Any, Entry] = {}
+        self._entries: dict[Key, Entry] = {}
+        self._last: Entry | None = None
+        _all.add(self)
+
+    # ------------------------------------------------------------------------------------------ calling
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._plain and not kwargs and type(current()) is Evaluate:
+            key = tuple([(x.shape, x.dtype) if type(x) is ARRAY_TYPE else WEAK.get(type(x)) for x in args])
+            entry = self._quick.get(key)
+            if entry is not None and entry.settings is config.key and not config.disable_jit:
+                entry.hits += 1
+                self._last = entry
+                results = entry.executable(*entry.captured, *args)  # type: ignore[misc]
+                return results[0] if entry.single else entry.structure.unflatten(results)
+        return self._call(args, kwargs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if config.disable_jit:
+            return self._function(*args, **kwargs)
+        entry, leaves, seen = self._find(args, kwargs)
+        arrays = [*entry.captured, *seen.arrays, *entry.arrays(leaves)]
+        entry.hits += 1
+        self._last = entry
+        if type(current()) is not Evaluate:
+            return entry.finish(Call(entry.graph, entry.title)(*arrays))
+        results = entry.ready()(*arrays)
+        if entry.donated and config.check:
+            spoil([x for x, d in zip(arrays, entry.donated, strict=True) if d], results)
+        return entry.finish(results)
+
+    def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any], abstract: bool = False) -> tuple[Entry, list[Any], Seen]:
+        """The entry of a call's signature, made if it is new; the call's leaves; what the function closes over."""
+        if any(self._static):
+            args, kwargs = self._with_static(args, kwargs)
+        leaves, structure = flatten((args, kwargs))
+        try:
+            keys = tuple([(x.shape, x.dtype) if type(x) is ARRAY_TYPE else leaf_key(x) for x in leaves])
+        except Refused:
+            keys = self._careful_keys(leaves, structure, abstract)
+        seen = self._look(leaves, keys)
+        donated = self._accepted(structure, leaves, seen)
+        key = Key(keys, structure, seen.key, config.key, donated)
+        entry = self._entries.get(key)
+        if entry is None or (entry.looked and not entry.holds(seen.arrays)):
+            entry = self._make(key, leaves, seen)
+        return entry, leaves, seen
+
+    def _with_static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        numbers, names = self._static
+        f = self._function
+        args = tuple(frozen(f, x, parameter_name(f, i)) if i in numbers else x for i, x in enumerate(args))
+        return args, {n: frozen(f, x, n) if n in names else x for n, x in kwargs.items()}
+
+    def _careful_keys(self, leaves: list[Any], structure: Structure, abstract: bool) -> tuple[Any, ...]:
+        """The keys of leaves with something unusual among them, which is converted or refused by name."""
+        keys = []
+        for i, leaf in enumerate(leaves):
+            if abstract and hasattr(leaf, "type") and not is_traced(leaf):
+                keys.append((leaf.type.shape, leaf.type.dtype))
+                continue
+            try:
+                if hasattr(leaf, "__dlpack__") and not isinstance(leaf, np.ndarray | np.generic) and not is_traced(leaf):
+                    leaves[i] = np.from_dlpack(leaf)
+                keys.append(leaf_key(leaves[i]))
+            except Refused as why:
+                self._refuse(leaves, structure, i, *why.args)
+            except InputError as error:
+                name = self._arguments(leaves, structure, []).name(i)
+                raise InputError(f"{name} of {title_of(self._function)} is {error}") from None
+        return tuple(keys)
+
+    def _refuse(self, leaves: list[Any], structure: Structure, i: int, why: str, fix: str) -> NoReturn:
+        arguments = self._arguments(leaves, structure, [])
+        name, kind = arguments.name(i), type(leaves[i]).__name__
+        if why:
+            raise InputError(f"{name} of {arguments.title} {why}", where=here(), fix=fix)
+        what = f"{name} of {arguments.title} is a {kind}, neither an array nor a container of arrays"
+        more = why_leaf(leaves[i])
+        fix = f"ge2.tree_util.register_pytree_node_class on {kind} if it holds arrays; static_argnums if it is a constant"
+        raise InputError(f"{what}: {more}" if more else what, where=here(), fix=fix)
+
+    def _look(self, leaves: Sequence[Any], keys: tuple[Any, ...]) -> Seen:
+        """What the function closes over, and what functions among its arguments do."""
+        closure = self._closure
+        if closure is None:
+            closure = self._closure = Closure(self._function)
+            self._plain = closure.empty and self._donation is None and not any(self._static)
+        seen = NOTHING if closure.empty else closure.look()
+        for x in leaves if any(map(is_static, keys)) else ():
+            if is_function(x):
+                more = closure_of(x).look()
+                seen = Seen((seen.key, more.key), (*seen.arrays, *more.arrays))
+        return seen
+
+    def _accepted(self, structure: Structure, leaves: Sequence[Any], seen: Seen) -> frozenset[int]:
+        if self._donation is None or type(current()) is not Evaluate:
+            return NO_LEAVES
+        return self._donation.accepted(leaves, self._donation.offered(structure), seen.arrays)
+
+    # ------------------------------------------------------------------------------------------- making
+
+    def _make(self, key: Key, leaves: list[Any], seen: Seen) -> Entry:
+        """Traces, and outside any trace compiles: one thread does it, others wait."""
+        with alone((id(self), key)):
+            entry = self._entries.get(key)
+            if entry is None or not entry.holds(seen.arrays):
+                entry = self._trace(key, leaves, seen)
+                self._explain(entry)
+                if type(current()) is Evaluate:
+                    entry.ready()
+                if not any(map(is_traced, entry.captured)):
+                    self._remember(entry)
+            return entry
+
+    def _remember(self, entry: Entry) -> None:
+        self._entries[entry.key] = entry
+        if len(self._entries) > self._max_traces:
+            oldest = next(iter(self._entries))
+            del self._entries[oldest]
+            self._quick.clear()
+        args, kwargs = entry.key.structure.children
+        if self._plain and entry.executable and args.flat and not kwargs.children and not entry.looked and entry.positions is None:
+            self._quick[entry.key.leaves] = entry
+
+    def _trace(self, key: Key, leaves: list[Any], seen: Seen) -> Entry:
+        positions = [i for i, k in enumerate(key.leaves) if not is_static(k)]
+        arguments = self._arguments(leaves, key.structure, positions)
+        names = [arguments.name(i) for i in range(len(leaves))]
+        hidden = self._hidden(seen)
+        inputs = [Input(leaf_type(leaves[i]), ABSTRACT, names[i]) for i in positions]
+        returned = Results()
+
+        plans = self._plans(leaves)
+
+        def run(*xs: Any) -> list[Any]:
+            if not hidden:
+                return returned.flat(arguments.call(xs))
+            rebound = Rebound(plans, {id(given.source): x for given, x in zip(hidden, xs, strict=False)})
+            inner = replace(arguments, function=rebound.value(self._function), leaves=[rebound.value(x) for x in arguments.leaves])
+            found = returned.flat(inner.call(xs[len(hidden) :]))
+            rebound.close()
+            return found
+
+        def work() -> Any:
+            return stage(run, [*hidden, *inputs], arguments.title, "jit")
+
+        purity = Purity(self._closure.generators() if self._closure else [])
+        closed = work()
+        purity.check(work)
+        entry = Entry(tidy(closed.graph), closed.captured, returned.structure, positions if len(positions) < len(leaves) else None)
+        entry.key, entry.names, entry.title = key, names, title(self._function)
+        entry.looked = [None if is_traced(x) else x.copy() for x in seen.arrays] if closed.looked else []
+        if key.donated:
+            before = len(closed.captured) + len(hidden)
+            entry.donated = (*(False,) * before, *(i in key.donated for i in positions))
+        return entry
+
+    def _plans(self, leaves: Sequence[Any]) -> list[Plan]:
+        own = [self._closure.plan] if self._closure else []
+        return own + [closure_of(x).plan for x in leaves if is_function(x)]
+
+    def _hidden(self, seen: Seen) -> list[Input]:
+        if not seen.arrays:
+            return []
+        names = self._closure.names() if self._closure else {}
+        return [
+            Input(leaf_type(x), ABSTRACT if is_traced(x) else x, names.get(id(x), "an array closed over"), source=x) for x in seen.arrays
+        ]
+
+    def _arguments(self, leaves: Sequence[Any], structure: Structure, positions: list[int]) -> Arguments:
+        plain = [x.value if type(x) is Static else x for x in leaves]
+        return Arguments(self._function, plain, structure, positions, title_of(self._function))
+
+    def _explain(self, entry: Entry) -> None:
+        if config.log_compiles:
+            known = [differences(old, entry) for old in self._entries.values()]
+            why = "; ".join(min(known, key=len)) if known else "it is called for the first time"
+            logger.warning("%s is traced and compiled: %s", title(self._function), why)
+
+    # ------------------------------------------------------------------------------------------ looking
+
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        """The graph for these arguments (or ShapeDtypeStructs in their place), without running it."""
+        return Traced(self._find(args, kwargs, abstract=True)[0], self._checked)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """The program and the kernels for these arguments (or ShapeDtypeStructs), without running them."""
+        return self.trace(*args, **kwargs).lower()
+
+    def _checked(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that must be of the signature of `entry`."""
+        found = self._find(args, kwargs)[0]
+        if found is not entry:
+            what = "; ".join(differences(entry, found))
+            raise InputError(f"{title(self._function)} was compiled for other arguments: {what}", where=here(), fix="the jitted function itself")
+        return self._call(args, kwargs)
+
+    def report(self) -> Report:
+        """What the last call did: whether it traced and compiled, and what it ran."""
+        entry = self._last
+        if entry is None:
+            raise InputError(f"{title(self._function)} has not been called yet", where=here(), fix="report() after a call")
+        executable, fresh = entry.ready(), entry.hits == 1
+        kernels = tuple(k.name for k in executable.kernels)
+        return Report(title(self._function), fresh, fresh, executable.regions, kernels, executable.op_by_op)
+
+    def cache_report(self) -> CacheReport:
+        """The signatures it has met, how often, and in what each differs from the nearest before it."""
+        return cache_report(title(self._function), list(self._entries.values()))
+
+    def clear_cache(self) -> None:
+        """Forgets every trace."""
+        self._entries.clear()
+        self._quick.clear()
+        self._last = None
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else Method(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<jit of {title_of(self._function)}>"
+
+
+@register_leaf
+@final
+class Method:
+    """A jitted method of an object, which is its first argument."""
+
+    __slots__ = ("__func__", "__self__")
+
+    def __init__(self, function: Jitted, instance: Any) -> None:
+        self.__func__, self.__self__ = function, instance
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__func__(self.__self__, *args, **kwargs)
+
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        return self.__func__.trace(self.__self__, *args, **kwargs)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        return self.__func__.lower(self.__self__, *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__func__, name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Method) and self.__func__ is other.__func__ and self.__self__ is other.__self__
+
+    def __hash__(self) -> int:
+        return hash((id(self.__func__), id(self.__self__)))
+
+
+def is_function(leaf: Any) -> bool:
+    """Whether an argument is a function, which may close over arrays too."""
+    value = leaf.value if type(leaf) is Static else leaf
+    return callable(value) and not isinstance(value, type) and not is_traced(value)
+
+
+_closures: dict[int, tuple[Any, Closure]] = {}  # of functions that were arguments, by their id
+
+
+def closure_of(leaf: Any) -> Closure:
+    """What a function among the arguments closes over; the latest ones are remembered."""
+    value = leaf.value if type(leaf) is Static else leaf
+    found = _closures.get(id(value))
+    if found is None:
+        if len(_closures) >= CLOSURES:
+            _closures.clear()
+        found = _closures[id(value)] = (value, Closure(value))
+    return found[1]
+
+
+def jit(
+    fun: Function | None = None,
+    *,
+    static_argnums: Argnums = None,
+    static_argnames: Argnames = None,
+    donate_argnums: Argnums = None,
+    donate_argnames: Argnames = None,
+    device: Any = None,
+    max_traces: int = TRACES,
+) -> Any:
+    """`fun`, compiled: traced once for each signature of its arguments, then run as a fixed program.
+
+    Arrays, numbers and containers of them are arguments; a changed number is no new signature. Strings, functions and the
+    arguments named by `static_argnums` or `static_argnames` (hashable) are constants, and part of the signature, as is what the
+    function closes over: arrays there are inputs like arguments. Arguments named by `donate_argnums` or `donate_argnames` may be
+    overwritten with results. `max_traces` signatures are remembered. Results are new arrays, writable and contiguous.
+
+    InputError for an argument that is none of these, ImpureError for a function that draws from `np.random`.
+
+    >>> import numpy as np
+    >>> f = jit(lambda x, scale: np.tanh(x) * scale)
+    >>> f(np.zeros(3, np.float32), 2.0)
+    array([0., 0., 0.], dtype=float32)
+    """
+    if device not in (None, "cpu"):
+        raise InputError(f"jit has no device {device!r}", where=here(), fix="device=None, or 'cpu'")
+    if fun is None:
+        options = {"static_argnums": static_argnums, "static_argnames": static_argnames, "donate_argnums": donate_argnums}
+        return functools.partial(jit, **options, donate_argnames=donate_argnames, device=device, max_traces=max_traces)
+    check_function(fun)
+    static = numbers_and_names(fun, static_argnums, static_argnames, "static")
+    donated = numbers_and_names(fun, donate_argnums, donate_argnames, "donate")
+    if both := (static[0] & donated[0]) or (static[1] & donated[1]):
+        raise InputError(f"jit: argument {min(both)} is both static and donated", where=here())  # type: ignore[type-var]
+    return Jitted(fun, static, donated, max_traces)
+
+
+def check_function(fun: Any) -> None:
+    if isinstance(fun, classmethod | staticmethod):
+        kind = type(fun).__name__
+        raise InputError(f"jit was given a {kind}", where=here(), fix=f"@{kind} above @ge2.jit")
+    if not callable(fun):
+        raise InputError(f"jit takes a function; got {fun!r:.60} ({type(fun).__name__})", where=here(), fix="ge2.jit(f)(x), not ge2.jit(f(x))")
+    if inspect.isgeneratorfunction(fun) or inspect.iscoroutinefunction(fun) or inspect.isasyncgenfunction(fun):
+        raise InputError(f"{title(fun)} is a generator or coroutine, which has no single result", where=here(), fix="a function that returns")
+
+
+def disable_jit(disable: bool = True) -> AbstractContextManager[None]:
+    """Inside the `with`, jitted functions run as the plain functions they were made from.
+
+    >>> with disable_jit():
+    ...     jit(lambda x: print("plain") or x)(1)
+    plain
+    1
+    """
+    return config.using(disable_jit=disable)
+
+
+def clear_caches() -> None:
+    """Forgets every trace and every compiled program of this process."""
+    for jitted in list(_all):
+        jitted.clear_cache()
+    _closures.clear()
+    entries.forget()

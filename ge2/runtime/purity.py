@@ -1,0 +1,151 @@
+"""Finds out whether a function drew random numbers while it was traced: they would be the same in every call."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from types import CodeType, FrameType
+from typing import Any, final
+
+import numpy as np
+
+from ge2.base.errors import ImpureError
+from ge2.base.source import Source, user_frame
+
+FIX = "key = ge2.random.key(0) as an argument, and ge2.random.normal(key, shape), which is pure"
+Generators = Sequence[Any]
+
+
+def legacy() -> Any:
+    """The generator behind `np.random.normal` and the like; None while nobody has asked for it."""
+    module = sys.modules.get("numpy.random.mtrand")
+    return None if module is None else module._rand
+
+
+def state(generator: Any) -> Any:
+    if isinstance(generator, np.random.RandomState):
+        return _comparable(generator.get_state(legacy=False))
+    return _comparable(generator.bit_generator.state)
+
+
+def _comparable(found: Any) -> Any:
+    if isinstance(found, dict):
+        return tuple((k, _comparable(v)) for k, v in sorted(found.items()))
+    return found.tobytes() if isinstance(found, np.ndarray) else found
+
+
+@final
+class Purity:
+    """The states of all generators that a function may draw from, before it is traced."""
+
+    def __init__(self, generators: Generators) -> None:
+        found = legacy()
+        self.generators = [*generators, *([] if found is None else [found])]
+        self.before = [state(g) for g in self.generators]
+
+    def check(self, again: Callable[[], object]) -> None:
+        """ImpureError if a state changed, and changes once more at a line of the user's when the work is done again.
+
+        Another thread that draws at the same time is no reason: then the line must name a generator.
+        """
+        if self.unchanged():
+            return
+        place = Watcher(self.generators).line_of(again)
+        if place is not None:
+            what = "the function drew random numbers while it was traced: every call would get the same ones"
+            raise ImpureError(what, where=place, fix=FIX)
+
+    def unchanged(self) -> bool:
+        return all(state(g) == s for g, s in zip(self.generators, self.before, strict=True))
+
+
+@final
+class Watcher:
+    """Runs a function line by line, and tells after which line a generator had changed."""
+
+    def __init__(self, generators: Generators) -> None:
+        self.generators = generators
+        self.alone = threading.active_count() == 1
+        self.last: tuple[FrameType, int] | None = None
+        self.states: list[Any] = []
+        self.found: Source | None = None
+
+    def line_of(self, again: Callable[[], object]) -> Source | None:
+        self.states = [state(g) for g in self.generators]
+        outer = sys.gettrace()
+        sys.settrace(self.enter)
+        try:
+            again()
+        finally:
+            sys.settrace(outer)
+        self.compare()
+        return self.found
+
+    def enter(self, frame: FrameType, event: str, arg: Any) -> Any:
+        self.compare()
+        if self.found is not None or user_frame_is_not(frame):
+            return None
+        self.last = (frame, frame.f_lasti)
+        return self.line
+
+    def line(self, frame: FrameType, event: str, arg: Any) -> Any:
+        self.compare()
+        if event == "line":
+            self.last = (frame, frame.f_lasti)
+        return self.line if self.found is None else None
+
+    def compare(self) -> None:
+        """Blames the line before, if a state changed since."""
+        if self.found is not None:
+            return
+        now = [state(g) for g in self.generators]
+        if now != self.states and self.last is not None:
+            frame, lasti = self.last
+            if self.alone or names_generator(frame, lasti):
+                self.found = Source(frame.f_code, lasti)
+        self.states = now
+
+
+def user_frame_is_not(frame: FrameType) -> bool:
+    from ge2.base.source import LIBRARIES
+
+    return frame.f_code.co_filename.startswith(LIBRARIES)
+
+
+def names_generator(frame: FrameType, lasti: int) -> bool:
+    """Whether the line calls something of `np.random` by a name that can be looked up."""
+    return any(draws(resolve(frame, chain)) for chain in chains_of(frame.f_code, Source(frame.f_code, lasti).line))
+
+
+@functools.lru_cache(maxsize=256)
+def chains_of(code: CodeType, line: int) -> tuple[tuple[str, ...], ...]:
+    """The dotted names that a line of code reads."""
+    chains: list[list[str]] = []
+    grows, at = False, 0
+    for i in dis.get_instructions(code):
+        at = i.positions.lineno if i.positions and i.positions.lineno else at
+        if i.opname.startswith("LOAD_") and isinstance(i.argval, str):
+            if i.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+                if grows and chains:
+                    chains[-1].append(i.argval)
+                continue
+            grows = at == line and i.opname != "LOAD_CONST"
+            if grows:
+                chains.append([i.argval])
+    return tuple(map(tuple, chains))
+
+
+def resolve(frame: FrameType, chain: Sequence[str]) -> Any:
+    root = chain[0]
+    value = frame.f_locals.get(root, frame.f_globals.get(root))
+    for name in chain[1:]:
+        value = getattr(value, name, None)
+    return value
+
+
+def draws(value: Any) -> bool:
+    """Whether calling it draws from one of NumPy's generators."""
+    return isinstance(getattr(value, "__self__", None), np.random.Generator | np.random.RandomState)

@@ -1,0 +1,249 @@
+"""Which of NumPy's functions share memory with their argument, and what writing through them means.
+
+A view refers to the cell of its base: it is read again after the base was written, and what is written to it is
+put into the base. Whether a reshape is a view or a copy hangs on strides. They are followed where they are
+known (`ghost`); where they are not, using the one after writing the other is an error, for NumPy's answer is
+not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from ge2 import numpy as gnp
+from ge2.ir import Atom, Dims
+
+Read = Callable[[Any], Any]  # the view of a base
+Put = Callable[[Any, Any], Any]  # (base, new contents of the view) -> new contents of the base
+Ghost = np.ndarray  # an array of the right shape and strides over no memory, which is never read
+
+NOTHING = np.empty(1, np.int8)
+
+
+class View:
+    """How a cell is read from the cell of its base."""
+
+    __slots__ = ("base", "ghost", "put", "read", "seen", "sure")
+
+    def __init__(self, base: Cell, read: Read, put: Put | None, ghost: Ghost | None, sure: bool) -> None:
+        self.base, self.read, self.put, self.ghost = base, read, put, ghost
+        self.seen = base.version  # of the base, when this was read last
+        self.sure = sure  # whether NumPy surely shares the memory
+
+
+class Cell:
+    """What a traced value holds now."""
+
+    __slots__ = ("array", "atom", "doubt", "fixed", "packed", "version", "view")
+
+    def __init__(self, atom: Atom) -> None:
+        self.atom = atom
+        self.version = 0
+        self.view: View | None = None
+        self.fixed = ""  # whose it is, if it must not be written
+        self.doubt = ""  # why its contents are not known
+        self.array = False  # whether NumPy gives an array here although it has no axes
+        self.packed = False  # whether its elements surely lie in order, without gaps
+
+    @property
+    def root(self) -> Cell:
+        cell = self
+        while cell.view is not None:
+            cell = cell.view.base
+        return cell
+
+    @property
+    def is_array(self) -> bool:
+        """Whether NumPy has an array here, which changes in place, rather than a scalar, which does not."""
+        return bool(self.atom.type.shape or self.array or self.fixed or self.view is not None)
+
+    def ghost(self) -> Ghost | None:
+        """The layout, if it is known."""
+        if self.view is not None:
+            return self.view.ghost
+        shape = self.atom.type.shape
+        return packed(shape) if self.packed or sum(n != 1 for n in shape) <= 1 or 0 in shape else None
+
+
+def ghost(shape: Dims, strides: Dims) -> Ghost:
+    return np.lib.stride_tricks.as_strided(NOTHING, shape, strides, writeable=False)
+
+
+def packed(shape: Dims) -> Ghost:
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= n
+    return ghost(shape, tuple(reversed(strides)))
+
+
+# --------------------------------------------------------------------------- what writing through a view means
+
+
+def turned(base: Any, function: Any, args: Any, more: Any) -> Put:
+    """Axes in another order: the strides of a ghost tell which."""
+    ndim = base.type.ndim
+    axes = function(ghost((1,) * ndim, tuple(range(ndim))), *args, **more).strides
+    back = tuple(np.argsort(axes).tolist())
+    return lambda base, value: gnp.transpose(value, back)
+
+
+def reshaped(base: Any, function: Any, args: Any, more: Any) -> Put:
+    return lambda base, value: gnp.reshape(value, base.type.shape)
+
+
+def flipped(base: Any, function: Any, args: Any, more: Any) -> Put:
+    ours = gnp.FUNCTIONS[function]
+    return lambda base, value: ours(value, *args, **more)
+
+
+def rotated(base: Any, function: Any, args: Any, more: Any) -> Put:
+    def put(base: Any, value: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
+        return gnp.rot90(value, -k, axes)
+
+    return lambda base, value: put(base, value, *args, **more)
+
+
+def real_part(base: Any, function: Any, args: Any, more: Any) -> Put:
+    return lambda base, value: value + gnp.imag(base) * 1j if base.type.dtype.kind == "c" else value
+
+
+def imaginary_part(base: Any, function: Any, args: Any, more: Any) -> Put | None:
+    return (lambda base, value: gnp.real(base) + value * 1j) if base.type.dtype.kind == "c" else None
+
+
+def read_only(base: Any, function: Any, args: Any, more: Any) -> None:
+    return None
+
+
+# fmt: off
+PUTS: dict[Any, Callable[[Any, Any, Any, Any], Put | None]] = {
+    np.transpose: turned, np.swapaxes: turned, np.moveaxis: turned, np.rollaxis: turned,
+    np.matrix_transpose: turned, np.linalg.matrix_transpose: turned,
+    np.reshape: reshaped, np.ravel: reshaped, np.squeeze: reshaped, np.expand_dims: reshaped,
+    np.atleast_1d: reshaped, np.atleast_2d: reshaped, np.atleast_3d: reshaped,
+    np.flip: flipped, np.fliplr: flipped, np.flipud: flipped, np.rot90: rotated,
+    np.real: real_part, np.imag: imaginary_part,
+    np.broadcast_to: read_only, np.diagonal: read_only, np.linalg.diagonal: read_only, np.diag: read_only,
+}
+PARTS: frozenset[Any] = frozenset((np.split, np.array_split, np.hsplit, np.vsplit, np.dsplit, np.unstack))
+EACH: frozenset[Any] = frozenset((np.atleast_1d, np.atleast_2d, np.atleast_3d))
+COPIES_IF_IT_MUST: frozenset[Any] = frozenset((np.reshape, np.ravel))
+# Functions that give an array of no axes where others give a scalar.
+ARRAYS: frozenset[Any] = frozenset(
+    (np.where, np.copy, np.zeros_like, np.ones_like, np.empty_like, np.full_like, np.select, np.tensordot, np.roll, np.astype)
+)
+# fmt: on
+
+
+def settled(function: Any, args: tuple[Any, ...], more: dict[str, Any], y: Any) -> Any:
+    """What a function gave, made a view of what it was given, or a value of its own, as NumPy has it."""
+    if function in PUTS:
+        return as_view(function, args, more, y)
+    if function in PARTS:
+        return parts(function, args, more, y)
+    if function is np.broadcast_arrays:
+        return type(y)(
+            [as_view(np.broadcast_to, (x, z.shape), {}, z) if _is_traced(x) else z for x, z in zip(args, y, strict=True)]
+        )
+    if function is np.einsum and _is_traced(y) and len(args) == 2 and _is_traced(args[1]):
+        return y.viewing(args[1], lambda base: gnp.einsum(args[0], base, **more), None, None, sure=False)
+    if function is np.nan_to_num and not more.get("copy", len(args) < 2 or args[1]):
+        args[0]._replace(y, "nan_to_num with copy=False")
+        return args[0]
+    return own(y, args, more, function in ARRAYS)
+
+
+def own(y: Any, args: Iterable[Any], more: dict[str, Any], array: bool) -> Any:
+    """The result, which is no other name of an argument."""
+    if _is_traced(y):
+        if any(y is x or (type(x) in (list, tuple) and any(y is z for z in x)) for x in (*args, *more.values())):
+            y = y.__copy__()
+        if array:
+            y.cell.array = True
+        return y
+    if type(y) in (list, tuple):
+        return type(y)([own(z, args, more, array) for z in y])
+    return y
+
+
+def as_view(function: Any, args: tuple[Any, ...], more: dict[str, Any], y: Any) -> Any:
+    if not args:  # the array was given by its name
+        name, base = next((k, v) for k, v in more.items() if _is_traced(v))
+        rest: tuple[Any, ...] = ()
+        more = {k: v for k, v in more.items() if k != name}
+    else:
+        base, *rest = args  # type: ignore[assignment]
+    if function in EACH and rest:
+        return type(y)([as_view(function, (x,), {}, z) for x, z in zip(args, y, strict=True)])
+    if not _is_traced(y) or not has_memory(base) or (function is np.diag and base.type.ndim == 1):
+        return own(y, (base,), {}, array=True)
+    if function is np.imag and base.type.dtype.kind != "c":
+        return y
+    ours = gnp.FUNCTIONS[function]
+    read: Read = lambda b: ours(b, *rest, **more)  # noqa: E731
+    layout, sure = layout_of(function, base, rest, more)
+    if layout is None and sure is False:
+        copy = y.__copy__()
+        copy.cell.packed = True
+        return copy
+    if y.cell is base.cell:
+        if sure:
+            return y
+        y = y.__copy__()
+    return y.viewing(base, read, PUTS[function](base, function, rest, more), layout, sure is not None)
+
+
+def layout_of(function: Any, base: Any, rest: Any, more: Any) -> tuple[Ghost | None, bool | None]:
+    """The layout of a view, if it is known, and whether it is one: True, False, or None for not known."""
+    known = base.cell.ghost()
+    if function not in COPIES_IF_IT_MUST:
+        return (None if known is None else function(known, *rest, **more)), True
+    if more.get("order", "C") != "C":
+        return None, None
+    target = rest[0] if rest and function is np.reshape else more.get("shape", -1)
+    if known is None:
+        plain = packed(base.type.shape).reshape(target).shape
+        only_ones = [n for n in plain if n != 1] == [n for n in base.type.shape if n != 1]
+        return None, True if function is np.reshape and only_ones else None
+    if function is np.ravel and not known.flags.c_contiguous:
+        return None, False
+    try:
+        return np.reshape(known, target, copy=False), True
+    except ValueError:
+        return None, False
+
+
+def parts(function: Any, args: tuple[Any, ...], more: dict[str, Any], ys: Any) -> Any:
+    """Several views of one array; what is written to one is put where its elements come from."""
+    base = args[0] if args else next(v for v in more.values() if _is_traced(v))
+    if not has_memory(base) or (function is np.unstack and base.type.ndim == 1):
+        return ys
+    ours = gnp.FUNCTIONS[function]
+    index = np.arange(base.type.size).reshape(base.type.shape)
+    places = function(*(index if x is base else x for x in args), **{k: index if v is base else v for k, v in more.items()})
+
+    def view(i: int) -> Any:
+        def read(b: Any) -> Any:
+            return ours(*(b if x is base else x for x in args), **{k: b if v is base else v for k, v in more.items()})[i]
+
+        def put(b: Any, value: Any) -> Any:
+            flat = gnp.setitem(gnp.reshape(b, (-1,)), places[i].reshape(-1), gnp.reshape(value, (-1,)))
+            return gnp.reshape(flat, b.type.shape)
+
+        y = ys[i].__copy__() if ys[i].cell is base.cell else ys[i]
+        return y.viewing(base, read, put, None, sure=True)
+
+    return type(ys)([view(i) for i in range(len(ys))])
+
+
+def has_memory(x: Any) -> bool:
+    """Whether a view of it would be one: not of a NumPy scalar, which never changes."""
+    return _is_traced(x) and x.cell.is_array
+
+
+def _is_traced(x: Any) -> bool:
+    return hasattr(x, "cell")

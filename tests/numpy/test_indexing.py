@@ -1,0 +1,266 @@
+"""Reading and writing by index: every key that NumPy takes, and NumPy's errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ge2.numpy as gnp
+from ge2.base.errors import ConcretizationTypeError, InPlaceError, InputError, OutOfBoundsError, ShapeError
+from ge2.ir import type_of
+from ge2.trace import Input, stage
+from tests.numpy.agreement import DTYPES, agree, attempt, compare, draw, traced
+
+SHAPE = (3, 4, 2, 3)
+X = np.arange(72).reshape(SHAPE)
+
+
+@st.composite
+def parts(draw: st.DrawFn, n: int) -> Any:
+    """One part of a key, for an axis of size n; now and then outside."""
+    index = st.integers(-n, n - 1)
+    bound = st.none() | st.integers(-n - 2, n + 2)
+    step = st.none() | st.integers(-3, 3).filter(bool)
+    arrays = st.lists(index, min_size=1, max_size=3)
+    return draw(
+        index
+        | st.builds(slice, bound, bound, step)
+        | index.map(np.int64)
+        | arrays
+        | st.lists(index, min_size=3, max_size=3).map(np.array)
+        | st.lists(index, min_size=2, max_size=2).map(lambda x: np.array(x)[:, None])
+        | st.lists(st.booleans(), min_size=n, max_size=n).map(np.array)
+        | st.just(slice(None))
+    )
+
+
+@st.composite
+def keys(draw: st.DrawFn) -> Any:
+    """A key for an array of that shape."""
+    before = draw(st.integers(0, len(SHAPE)))
+    key = [draw(parts(n)) for n in SHAPE[:before]]
+    if draw(st.booleans()):
+        after = draw(st.integers(0, len(SHAPE) - before))
+        key += [Ellipsis, *(draw(parts(n)) for n in SHAPE[len(SHAPE) - after :])]
+    for _ in range(draw(st.integers(0, 2))):
+        key.insert(draw(st.integers(0, len(key))), None)
+    return key[0] if len(key) == 1 and draw(st.booleans()) else tuple(key)
+
+
+def get(key: Any) -> Any:
+    return lambda x: x[key]
+
+
+@given(keys())
+def test_reading(key: Any) -> None:
+    want = attempt(get(key), X)
+    compare(want, attempt(gnp.getitem, X, key), True, str(key))
+    compare(want, attempt(traced, get(key), X), True, f"traced {key}")
+
+
+@given(keys())
+def test_reading_with_traced_indices(key: Any) -> None:
+    key = key if type(key) is tuple else (key,)
+    places = [i for i, k in enumerate(key) if isinstance(k, np.ndarray | np.int64) and k.dtype != bool]
+    want = attempt(get(key), X)
+    got = attempt(traced, lambda x, *key: x[key], X, *key, only=[0, *(i + 1 for i in places)])
+    compare(want, got, True, f"{key}, arrays traced")
+
+
+@given(keys(), st.data())
+def test_writing(key: Any, data: st.DataObject) -> None:
+    seen = attempt(get(key), X)
+    if (
+        isinstance(seen, Exception) or len(np.unique(seen[0])) < seen[0].size
+    ):  # NumPy promises no order of writes
+        return
+    shape = data.draw(st.sampled_from([seen[0].shape, (), seen[0].shape[-1:], (1, *seen[0].shape)]))
+    value = -1 - np.arange(int(np.prod(shape))).reshape(shape)
+    want = X.copy()
+    want[key] = value
+    compare([want], attempt(gnp.setitem, X, key, value), True, str(key))
+
+    def write(x: Any, value: Any) -> Any:
+        y = x.copy()
+        y[key] = value
+        return y
+
+    compare([want], attempt(traced, write, X, value), True, f"traced {key}")
+
+
+@pytest.mark.parametrize("key", [5, -4, (0, 0, 2), (slice(None), 4), [0, 3], np.array([[-4]]), (0,) * 5, (..., ...), 1.5, "a", [0.5],
+                                 ([0, 1], [0, 1, 2]), np.ones(4, bool), np.ones((3, 3), bool), (0, np.ones(3, bool))], ids=str)  # fmt: skip
+def test_bad_keys(key: Any) -> None:
+    want, got = attempt(get(key), X), attempt(gnp.getitem, X, key)
+    assert isinstance(want, IndexError) and isinstance(got, IndexError | TypeError), got
+    assert isinstance(attempt(gnp.setitem, X, key, 0), IndexError | TypeError)
+    assert isinstance(attempt(traced, get(key), X), IndexError | TypeError)
+
+
+def test_errors_speak_as_numpy_does() -> None:
+    x = np.ones((2, 3), "f4")
+    with pytest.raises(OutOfBoundsError, match="index 5 is out of bounds for axis 1 with size 3"):
+        gnp.getitem(x, (0, 5))
+    with pytest.raises(
+        OutOfBoundsError, match="too many indices for array: array is 2-dimensional, but 3 were indexed"
+    ):
+        gnp.getitem(x, (0, 0, 0))
+    with pytest.raises(
+        ShapeError, match=r"could not broadcast input array from shape \(4,\) into shape \(3,\) of f32\[2,3\]"
+    ):
+        gnp.setitem(x, 0, np.ones(4))
+    with pytest.raises(IndexError, match="index 7 is out of bounds"):
+        traced(lambda x, i: x[i], x, np.int64(7))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_writing_casts(dtype: np.dtype, rng: np.random.Generator) -> None:
+    x = draw(rng, dtype, (3, 4))
+    for value in (1, True, draw(rng, "f8", (4,), 0), draw(rng, "i1", (3, 1), 0)):
+        want = x.copy()
+        want[1:, ::2] = np.broadcast_to(value, (3, 4))[1:, ::2]
+        compare(
+            [want],
+            [gnp.setitem(x, (slice(1, None), slice(None, None, 2)), np.broadcast_to(value, (3, 4))[1:, ::2])],
+            True,
+            str(dtype),
+        )
+        want[1] = np.broadcast_to(value, (3, 4))[1]
+    compare(
+        [np.where(np.eye(3, 4, dtype=bool), dtype.type(1), x)],
+        [gnp.setitem(x, np.eye(3, 4, dtype=bool), 1)],
+        True,
+        "mask",
+    )
+    agree(lambda x: x[2], x, ours=lambda x: gnp.getitem(x, 2))
+
+
+def test_the_last_of_several_values_for_one_place_stays() -> None:
+    assert gnp.setitem(np.zeros(3), [1, 1, 1], [5.0, 6.0, 7.0]).tolist() == [0, 7, 0]
+
+
+# ---------------------------------------------------------------------------------------------------- masks
+
+
+def test_a_known_mask_is_an_index_array() -> None:
+    mask = X % 5 == 0
+    agree(get(mask), X, ours=lambda x: gnp.getitem(x, mask))
+    agree(get(mask[0]), X[0], ours=lambda x: gnp.getitem(x, mask[0]))
+
+
+def test_a_traced_mask_is_an_error_that_offers_where() -> None:
+    x = np.arange(4.0)
+    with pytest.raises(
+        ConcretizationTypeError,
+        match=r"depends on the values of mask, which is traced bool\[4\](.|\n)*try  np.where",
+    ):
+        traced(lambda x: x[x > 1], x)
+    for f in (
+        np.nonzero,
+        np.flatnonzero,
+        np.argwhere,
+        lambda x: np.compress(x > 1, x),
+        lambda x: np.extract(x > 1, x),
+    ):
+        with pytest.raises(ConcretizationTypeError, match="depends on the values of"):
+            traced(f, x)
+
+
+def test_a_traced_mask_takes_a_number() -> None:
+    x = np.arange(12.0).reshape(3, 4)
+
+    def clip(x: Any) -> Any:
+        y = x.copy()
+        y[y > 5] = 0
+        y[y[:, 0] > 3] = [1.0, 2.0, 3.0, 4.0]
+        return y
+
+    compare([clip(x)], [traced(clip, x)], True, "mask")
+    with pytest.raises(ConcretizationTypeError, match="depends on the mask"):
+        traced(lambda x: gnp.setitem(x, x > 5, np.ones(6)), x)
+
+
+# ------------------------------------------------------------------------------------------------ functions
+
+
+def test_take(rng: np.random.Generator) -> None:
+    for axis in (None, 0, 1, -1):
+        for index in (1, [0, 1], np.array([[0, -1], [1, 0]]), []):
+            agree(np.take, X, index, axis)
+            agree(np.take, X, index, axis, mode="wrap")
+    for mode in ("clip", "wrap", "raise"):
+        agree(np.take, X, np.array([-9, 7]), 1, mode=mode, trace=mode != "raise")
+    with pytest.raises(InputError, match="indices are integers"):  # NumPy truncates
+        gnp.take(X, [0.5], 1)
+    agree(np.take, X, 0, 7)
+
+
+def test_take_along_axis(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((3, 4, 2))
+    for axis in (0, 1, -1):
+        agree(np.take_along_axis, x, np.argsort(x, axis), axis)
+    agree(np.take_along_axis, x, np.array([[[0]], [[3]], [[-1]]]), 1)
+    agree(np.take_along_axis, x, np.array([3, 0]), None)
+    agree(np.take_along_axis, x, np.array([3, 0]), 1)
+    agree(np.take_along_axis, x, np.array([[[4]]]), 1, trace=False)
+    agree(np.take_along_axis, x, np.array([[[0.5]]]), 1)
+
+
+def test_choosing_and_others() -> None:
+    agree(np.choose, np.array([[0, 1], [2, 1]]), [X[0, :2, 0, 0], 7, X[1, :2, :2, 0]])
+    agree(np.choose, np.array([0, 5, -1]), [10, 20, 30], mode="clip")
+    agree(np.choose, np.array([0, 5, -1]), [10, 20, 30], mode="wrap")
+    agree(np.unravel_index, np.array([5, 11, 0]), (3, 4))
+    agree(np.compress, [True, False, True], X, 0)
+    agree(np.extract, X % 2 == 0, X, trace=False)
+    want, got = np.ix_([0, 2], [True, False, True]), gnp.ix_([0, 2], [True, False, True])
+    compare(list(want), list(got), True, "ix_")
+
+
+def test_one_hot() -> None:
+    x = np.array([[0, 2], [1, 5]])
+    want = np.concatenate([np.eye(3), np.zeros((3, 3))])[x]
+    compare([want], [gnp.one_hot(x, 3)], True, "one_hot")
+    compare([want.astype("f4")], [traced(lambda x: gnp.one_hot(x, 3, dtype="f4"), x)], True, "one_hot")
+    compare([np.moveaxis(want, -1, 0)], [gnp.one_hot(x, 3, axis=0)], True, "one_hot")
+
+
+def test_writing_functions() -> None:
+    def run(x: Any) -> Any:
+        y = x.copy()
+        np.put_along_axis(y, np.array([[1], [0], [2]]), -1, 1)
+        np.copyto(y, 7, where=y == 5)
+        np.put(y, [0, -1], [100, 200])
+        np.putmask(y, y == 4, -4)
+        np.fill_diagonal(y, 9)
+        return y
+
+    x = np.arange(12.0).reshape(3, 4)
+    compare([run(x)], [traced(run, x)], True, "writing")
+    with pytest.raises(InPlaceError, match="write a traced value into a real array"):
+        traced(lambda x: gnp.copyto(np.zeros((3, 4)), x), x)
+
+
+# --------------------------------------------------------------------------------------------------- graphs
+
+
+def names(f: Any, *shapes: tuple[int, ...]) -> list[str]:
+    return [
+        e.op.name
+        for e in stage(lambda *xs: [f(*xs)], [Input(type_of(np.ones(s))) for s in shapes]).graph.eqns
+    ]
+
+
+def test_basic_keys_are_views() -> None:
+    assert names(lambda x: x[:], (3, 4)) == names(lambda x: x[...], (3, 4)) == []
+    assert names(lambda x: x[1:, ::2], (3, 4)) == ["slice"]
+    assert names(lambda x: x[1], (3, 4)) == ["slice", "reshape"]
+    assert names(lambda x: x[None], (3, 4)) == ["reshape"]
+    assert names(lambda x: x[::-1], (3, 4)) == ["rev"]
+    assert names(lambda x: x[[0, 2]], (3, 4)) == ["gather"]
+    assert names(lambda x: x[np.arange(3), [0, 1, 0]], (3, 4)) == ["gather"]
+    assert names(lambda x: gnp.setitem(x, slice(1, 2), 0), (3, 4)) == ["broadcast_in_dim", "update_slice"]
