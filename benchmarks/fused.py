@@ -32,8 +32,9 @@ def run(quick: bool = False) -> list[Row]:
     for name, call in candidates.items():
         np.testing.assert_allclose(float(call()), expected, rtol=1e-4, err_msg=name)  # type: ignore[arg-type]
     times = medians(candidates, rounds=3 if quick else 11)
+    target = None if quick else Target(3.5, "numpy")
     work = f"sum(tanh(x*w+b)**2), {size / 1e6:g} M floats"
-    return [Row(work, "seconds", times.pop("ge2"), times, Target(3.5, "numpy"), "float32", {"x": [size]})]
+    return [Row(work, "seconds", times.pop("ge2"), times, target, "float32", {"x": [size]})]
 
 
 def jax_candidate(x: Any, w: Any, b: Any) -> dict[str, Callable[[], object]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -29,6 +30,7 @@ def run(quick: bool = False) -> list[Row]:
 
 
 def once(program: str) -> float:
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     began = time.perf_counter()
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT, env=environment)
     return time.perf_counter() - began

@@ -37,7 +37,13 @@ class Ge2Error(Exception):
         super().__init__("\n".join(lines))
 
 
-class TypeRuleError(Ge2Error, TypeError): ...
+class TypeRuleError(Ge2Error, TypeError):
+    """Raised far below the user's line, which it looks up itself."""
+
+    def __init__(self, what: str, *, where: object = None, fix: str = "") -> None:
+        from ge2.base.source import here  # the errors come before all else
+
+        super().__init__(what, where=here() if where is None else where, fix=fix)
 
 
 class ShapeError(TypeRuleError, ValueError): ...

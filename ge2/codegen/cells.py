@@ -53,7 +53,11 @@ class Cells:
         if set(step.over) & set(self.values.tiling.cut):
             return  # partial results have a place of their own
         own = None if y.var is None or self.kept(y) else self.own.get(y.var)
-        if own is not None and fits(own, y) and (own.since < n or (own.since == n and self.over_inputs(step))):
+        if (
+            own is not None
+            and fits(own, y)
+            and (own.since < n or (own.since == n and self.over_inputs(step)))
+        ):
             own.last = FOREVER
             self.of[y] = own
             self.lend(n, step)
@@ -62,7 +66,14 @@ class Cells:
         if late:
             self.late.append(y)
         last = FOREVER if late or self.kept(y) else y.last
-        cell = next((c for c in self.candidates(n, step) if last < c.due or (last == c.due and self.replaceable(c.due, y))), None)
+        cell = next(
+            (
+                c
+                for c in self.candidates(n, step)
+                if c.due == FOREVER or last < c.due or (last == c.due and self.replaceable(c.due, y))
+            ),
+            None,
+        )
         if cell is None:
             cell = Cell(f"s{len(self.scratch)}", y.axes, y.dtype)
             self.scratch.append(cell)
@@ -86,8 +97,14 @@ class Cells:
 
     def candidates(self, n: int, step: Step) -> Sequence[Cell]:
         """Cells of the right form that are free once the operands are read, those of operands first."""
-        mine = [self.of[x] for x in step.xs if x in self.of and self.of[x].last == n and may_replace(step, self.of, self.of[x])]
-        shared = [] if self.kept(step.y) else self.own.values()  # before the loop, each thread works by itself
+        mine = [
+            self.of[x]
+            for x in step.xs
+            if x in self.of and self.of[x].last == n and may_replace(step, self.of, self.of[x])
+        ]
+        shared = (
+            [] if self.kept(step.y) else self.own.values()
+        )  # before the loop, each thread works by itself
         others = [c for c in (*shared, *self.scratch) if c.last < n and c.since < n < c.due]
         return [c for c in (*mine, *others) if fits(c, step.y)]
 
@@ -102,7 +119,9 @@ class Cells:
     def replaceable(self, n: int, y: Held) -> bool:
         """Whether step `n` may write its result over `y`, which it reads."""
         step = self.values.steps[n]
-        return step.eqn is not None and all(may_overwrite(step.eqn.op, i) for i, x in enumerate(step.xs) if x is y)
+        return step.eqn is not None and all(
+            may_overwrite(step.eqn.op, i) for i, x in enumerate(step.xs) if x is y
+        )
 
 
 def fits(cell: Cell, y: Held) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 PACKAGED = Path(__file__).parents[1] / "templates"  # where a wheel puts them
 MARGIN = 66  # the column of comments
@@ -14,6 +16,8 @@ CHECKOUT = Path(__file__).parents[2] / "templates"  # where a checkout keeps the
 
 @cache
 def environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # `import ge2` does without
+
     found = Environment(
         loader=FileSystemLoader([PACKAGED, CHECKOUT]),
         undefined=StrictUndefined,  # a misspelt name is an error, not an empty string

@@ -61,12 +61,17 @@ class Kernel:
         """The arrays of the results, and from when to when other values may lie in them."""
         region, steps = self.region, self.values.steps
         made = {step.y.var: n for n, step in enumerate(steps)}
-        read = {p.var: max((n for n, s in enumerate(steps) for x in s.xs if x.leaf is p), default=-1) for p in self.values.params.values()}
+        read = {
+            p.var: max((n for n, s in enumerate(steps) for x in s.xs if x.leaf is p), default=-1)
+            for p in self.values.params.values()
+        }
         until = {region.graph.outputs[i]: read.get(region.graph.inputs[j], -1) for i, j in shared}
         found = {}
         for var in region.graph.outputs:
             assert isinstance(var, Var)
-            param = self.results[var] = aligned(safe(self.names[var]), var, self.values.where[var], region.space)
+            param = self.results[var] = aligned(
+                safe(self.names[var]), var, self.values.where[var], region.space
+            )
             found[var] = Cell(param.name, param.axes, var.type.dtype, made[var], until.get(var, -1))
             if self.is_partial(steps[made[var]]):
                 del found[var]
@@ -103,14 +108,18 @@ class Kernel:
             return
         into = self.cell_text(self.cells.of[y])
         if eqn is None:
-            self.add(y.axes, f"{self.words.use('copyto')}({into}, {self.operand(step.xs[0])}, casting='unsafe')")
+            self.add(
+                y.axes, f"{self.words.use('copyto')}({into}, {self.operand(step.xs[0])}, casting='unsafe')"
+            )
         elif isinstance(eqn.op, Reduce | ArgReduce):
             self.add(y.axes, self.folded(step, into), self.note(eqn))
         elif eqn.op.name == "convert_element_type" and eqn.outs[0].type.dtype in HALF:
             self.rounded(step, into)
         else:
             xs = [self.operand(x) for x in step.xs]
-            *first, final = statements(eqn, into, xs, self.words, self.dense(self.cells.of[y]), self.temp(step))
+            *first, final = statements(
+                eqn, into, xs, self.words, self.dense(self.cells.of[y]), self.temp(step)
+            )
             for text in first:
                 self.add(y.axes, text)
             self.add(y.axes, final, self.note(eqn))
@@ -143,7 +152,11 @@ class Kernel:
         assert step.eqn is not None
         dtype = dtype_text(step.eqn.outs[0].type.dtype)
         narrow = f"{self.operand(step.xs[0])}.astype({self.words.dtype(dtype)})"
-        self.add(step.y.axes, f"{self.words.use('copyto')}({into}, {narrow}, casting='unsafe')", self.note(step.eqn))
+        self.add(
+            step.y.axes,
+            f"{self.words.use('copyto')}({into}, {narrow}, casting='unsafe')",
+            self.note(step.eqn),
+        )
 
     def store(self, y: Held) -> None:
         """Copies a result that was made elsewhere to its array."""
@@ -170,7 +183,9 @@ class Kernel:
         dtype = dtype_text(op.dtype if op.dtype not in HALF else FLOAT32)
         numbers = f"{self.words.use('arange')}({op.shape[op.axis]}).astype('{dtype}')"
         shape = form(axes, self.region.space)
-        return self.words.constant(numbers if len(shape) == 1 else f"{numbers}.reshape({list(shape or [()])})".replace("[()]", "()"))
+        return self.words.constant(
+            numbers if len(shape) == 1 else f"{numbers}.reshape({list(shape or [()])})".replace("[()]", "()")
+        )
 
     def cell_text(self, cell: Cell) -> str:
         return self.part(cell.name, cell.axes)
@@ -241,13 +256,22 @@ class Kernel:
         more = f"{typed}{out}{', keepdims=True' if keep else ''}"
         if isinstance(op, ArgReduce):
             return f"{text}.{op.name}({places[0]}{more})"
-        place = "None" if len(places) == len(self.region.space) - first else str(places[0]) if len(places) == 1 else str(places)
+        place = (
+            "None"
+            if len(places) == len(self.region.space) - first
+            else str(places[0])
+            if len(places) == 1
+            else str(places)
+        )
         drop = f"[{', '.join(['0'] * (target - first))}]" if dropped and into is None else ""
         return f"{self.words.use(op.ufunc.__name__)}.reduce({text}, {place}{more}){drop}"  # type: ignore[attr-defined]
 
     def repeated_shape(self, axes: Dims) -> str:
         ragged = self.tiling.axis if self.tiling.blocks > 1 else -1
-        sizes = ["stop - start" if a == ragged and a in axes else str(self.tiling.extent(a)) if a in axes else "1" for a in range(min(axes), len(self.region.space))]
+        sizes = [
+            "stop - start" if a == ragged and a in axes else str(self.tiling.extent(a)) if a in axes else "1"
+            for a in range(min(axes), len(self.region.space))
+        ]
         return f"({', '.join(sizes)},)"
 
     def fold_blocks(self, step: Step) -> None:

@@ -113,7 +113,10 @@ def choose_bits(eqn: Eqn, y: str, xs: Sequence[str], words: Vocabulary, temp: st
     integer = words.use(f"int{8 * eqn.outs[0].type.dtype.itemsize}")
     bits_y, bits_a, bits_b = (f"{x}.view({integer})" for x in (y, a, b))
     whole, minus, both = words.use("copyto"), words.use("subtract"), words.use("bitwise_and")
-    at_mask = [f"{whole}({temp}, {mask})", f"{minus}({words.number(0, np.dtype(integer))}, {temp}, out={temp})"]
+    at_mask = [
+        f"{whole}({temp}, {mask})",
+        f"{minus}({words.number(0, np.dtype(integer))}, {temp}, out={temp})",
+    ]
     off_mask = [at_mask[0], f"{minus}({temp}, {words.number(1, np.dtype(integer))}, out={temp})"]
     if all_zero(eqn.inputs[2]):
         return [*at_mask, f"{both}({bits_a}, {temp}, out={bits_y})"]
@@ -175,7 +178,7 @@ def may_overwrite(op: Op, operand: int) -> bool:
 
 def has_text(op: Op) -> bool:
     """Whether the operation can be written as NumPy calls."""
-    return op.name in SPECIAL or op.name == "ldexp" or isinstance(op, Elementwise) and known_ufunc(op)
+    return op.name in SPECIAL or op.name == "ldexp" or (isinstance(op, Elementwise) and known_ufunc(op))
 
 
 def known_ufunc(op: Elementwise) -> bool:
@@ -183,7 +186,9 @@ def known_ufunc(op: Elementwise) -> bool:
     return isinstance(op.ufunc, np.ufunc) and getattr(np, name, None) is op.ufunc
 
 
-def statements(eqn: Eqn, y: str, xs: Sequence[str], words: Vocabulary, dense: bool = True, temp: str = "") -> list[str]:
+def statements(
+    eqn: Eqn, y: str, xs: Sequence[str], words: Vocabulary, dense: bool = True, temp: str = ""
+) -> list[str]:
     """The equation, its result written to `y`; `dense`: that has no gaps between its elements."""
     if temp:
         return choose_bits(eqn, y, xs, words, temp)

@@ -131,11 +131,16 @@ class Values:
             return self.load((atom.key, ()), lambda: Held("", (), held(atom.type.dtype), atom))
         found = self.env.get(atom)
         if found is not None:
-            assert found[1] == at or isinstance(found[0].leaf, Param), "a value made in a region has one orientation"
+            assert found[1] == at or isinstance(found[0].leaf, Param), (
+                "a value made in a region has one orientation"
+            )
             if found[1] == at:
                 return found[0]
-            atom = found[0].leaf.var
-        return self.load((atom, at), lambda: self.array(atom, at))
+            return self.input(found[0].leaf.var, at)
+        return self.input(atom, at)
+
+    def input(self, var: Var, at: Dims) -> Held:
+        return self.load((var, at), lambda: self.array(var, at))
 
     def load(self, key: tuple[object, Dims], make: Any) -> Held:
         if key not in self.loads:
@@ -193,7 +198,13 @@ def aligned(name: str, var: Var, at: Dims, space: Dims) -> Param:
     if list(order) == real:
         return Param(name, var, axes, None, None if shape == wanted else wanted)
     full = (*(d for d in range(len(shape)) if d not in real), *order)
-    return Param(name, var, axes, full, None if len(full) == rank and tuple(shape[d] for d in full) == wanted else wanted)
+    return Param(
+        name,
+        var,
+        axes,
+        full,
+        None if len(full) == rank and tuple(shape[d] for d in full) == wanted else wanted,
+    )
 
 
 def form(axes: Dims, space: Sequence[int]) -> Dims:
@@ -222,4 +233,3 @@ def safe(name: str) -> str:
     import keyword
 
     return f"{name}_" if keyword.iskeyword(name) else name
-

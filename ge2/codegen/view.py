@@ -64,9 +64,11 @@ class KernelView:
 
     @property
     def parameters(self) -> str:
-        arrays = (*self.inputs, *self.outputs, *self.partials, *self.scratch)
-        return ", ".join([*(["parts"] if self.looped else []), *(a.name for a in arrays)])
+        names = [a.name for a in (*self.inputs, *self.outputs)] + [
+            a.name for a in (*self.partials, *self.scratch)
+        ]
+        return ", ".join([*(["parts"] if self.looped else []), *names])
 
     @property
     def finished(self) -> str:
-        return ", ".join(a.name for a in (*self.outputs, *self.partials))
+        return ", ".join([a.name for a in self.outputs] + [a.name for a in self.partials])

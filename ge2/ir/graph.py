@@ -26,11 +26,20 @@ class Var:
 class Literal:
     """A scalar constant, written into the equation that uses it; a Python number is a weak one.
 
-    Two literals are equal if they have the same bits: 0.0 and -0.0 differ, and a NaN equals itself.
+    Two literals are equal if they have the same bits: 0.0 and -0.0 differ, but a NaN equals any NaN.
     """
 
     value: np.generic | Number
     type: ArrayType
+    key: tuple[object, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        value = self.value
+        if value != value:
+            bits: object = repr(value)  # NaNs differ in bits that mean nothing
+        else:
+            bits = value.tobytes() if isinstance(value, np.generic) else repr(value)
+        object.__setattr__(self, "key", (bits, self.type))
 
     @staticmethod
     def of(value: np.generic | Number) -> Literal:
@@ -39,11 +48,6 @@ class Literal:
             return Literal(value, ArrayType((), weak, weak=True))
         assert isinstance(value, np.generic)
         return Literal(value, ArrayType((), value.dtype))
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        bits = self.value.tobytes() if isinstance(self.value, np.generic) else repr(self.value)
-        return (bits, self.type)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Literal) and self.key == other.key
@@ -137,8 +141,10 @@ def without_dead_code(graph: Graph) -> Graph:
     live: set[Atom] = {a for a in graph.outputs if type(a) is Var}
     kept: list[Eqn] = []
     for eqn in reversed(graph.eqns):
-        if eqn.op.effect or not live.isdisjoint(eqn.outs):
-            live.update(a for a in eqn.inputs if type(a) is Var)
+        outs = eqn.outs
+        needed = outs[0] in live if len(outs) == 1 else not live.isdisjoint(outs)
+        if needed or eqn.op.effect:
+            live.update(eqn.inputs)  # literals too: cheaper than asking
             kept.append(eqn)
     if len(kept) == len(graph.eqns):
         return graph

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -32,7 +32,7 @@ class Lowering:
     __slots__ = ()
 
 
-class Op(ABC):
+class Op:  # not an ABC, whose `isinstance` costs more than most passes do
     """An operation with its parameters, for example `ReduceSum(axes=(1,))`.
 
     Subclasses are abstract (a family of operations) or final (one operation); a final class is a frozen

@@ -15,11 +15,11 @@ import re
 from ast import literal_eval
 from collections.abc import Callable, Iterator, Mapping
 from string import ascii_lowercase
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from ge2.base.dtypes import COMPLEX, FLOAT64, INEXACT, LONG, known, python_type, short
+from ge2.base.dtypes import FLOAT64, LONG, PYTHON, python_type, short
 from ge2.base.errors import ParseError
 from ge2.ir.graph import Atom, Eqn, Graph, Literal, Var
 from ge2.ir.op import Op
@@ -65,7 +65,7 @@ def write(graph: Graph, indent: str = "", names: Names | None = None) -> str:
     consts = " ".join(map(bind, graph.inputs[: graph.consts]))
     inputs = " ".join(map(bind, graph.inputs[graph.consts :]))
     inner = indent + 2 * STEP
-    lines = [f"{{ lambda {consts + ' ' if consts else ''}; {inputs}. let" if inputs else f"{{ lambda {consts + ' ' if consts else ''};. let"]
+    lines = [f"{{ lambda {consts}{' ' if consts else ''};{' ' if inputs else ''}{inputs}. let"]
     for eqn in graph.eqns:
         outs = " ".join(bind(v) if v in used else f"_:{v.type}" for v in eqn.outs)
         ins = "".join(" " + atom_text(a, names) for a in eqn.inputs)
@@ -92,6 +92,17 @@ def op_text(op: Op, indent: str = "") -> str:
     params = sorted(op.params().items())
     if not params:
         return op.name
+    try:
+        return _with_params(op, params, indent)
+    except _NoText as error:
+        raise ParseError(f"{op.name} has no text form: it holds {error}", fix="print the graph without it") from None
+
+
+class _NoText(Exception):
+    """A parameter is neither a number, a word, a type nor a graph."""
+
+
+def _with_params(op: Op, params: list[tuple[str, Any]], indent: str) -> str:
     if not any(_holds_graph(v) for _, v in params):
         return f"{op.name}[{' '.join(f'{k}={param_text(v)}' for k, v in params)}]"
     inner = indent + STEP
@@ -114,7 +125,7 @@ def param_text(value: Any, indent: str = "") -> str:
         return value if plain else repr(value)
     if value is None or isinstance(value, bool | int | float | ArrayType):
         return str(value) if isinstance(value, ArrayType) else repr(value)
-    raise ParseError(f"a parameter of type {type(value).__name__} has no text form: {value!r}")
+    raise _NoText(f"a Python {type(value).__name__}, {value!r}")
 
 
 def _holds_graph(value: Any) -> bool:
@@ -148,6 +159,7 @@ class _Parser:
         while at < len(text):
             found = TOKEN.match(text, at)
             if found is None or found.lastgroup is None:
+                at += len(text[at:]) - len(text[at:].lstrip())
                 raise ParseError(f"this is no part of a graph: {text[at : at + 20]!r}", where=_place(text, at))
             self.tokens.append((found.lastgroup, found[found.lastgroup], found.start(found.lastgroup)))
             at = found.end()
@@ -181,9 +193,12 @@ class _Parser:
             self.fail("a name")
         return self.take()
 
-    def fail(self, wanted: str) -> None:
+    def fail(self, wanted: str, at: int | None = None) -> NoReturn:
+        """The error that says what was wanted at token `at`, the current one unless told otherwise."""
+        self.at = self.at if at is None else at
         place = self.tokens[self.at][2] if self.at < len(self.tokens) else len(self.text)
-        raise ParseError(f"expected {wanted}, found {self.peek()!r}", where=_place(self.text, place))
+        found = repr(self.peek()) if self.peek() else "the end of the text"
+        raise ParseError(f"expected {wanted}, found {found}", where=_place(self.text, place))
 
     # -- graphs
 
@@ -213,24 +228,25 @@ class _Parser:
         return found
 
     def binder(self, names: dict[str, Var]) -> Var:
-        name = self.word()
+        at, name = self.at, self.word()
         self.expect(":")
         var = Var(self.type())
         if name in names:
-            self.fail(f"a name other than {name}, which is taken")
+            self.fail(f"a name other than {name}, which is taken", at)
         if name != "_":
             names[name] = var
         return var
 
     def eqn(self, names: dict[str, Var]) -> Eqn:
-        outs = []
+        at = self.at
         fresh: dict[str, Var] = {}
-        while not self.skip("="):
-            outs.append(self.binder(fresh))
+        outs = self.binders(fresh, "=")
         op = self.op()
         inputs = []
         while not self.ends_eqn():
             inputs.append(self.atom(names))
+        if taken := names.keys() & fresh.keys():
+            self.fail(f"names other than {', '.join(sorted(taken))}, taken above", at)
         names.update(fresh)
         return Eqn(op, tuple(inputs), tuple(outs))
 
@@ -238,7 +254,7 @@ class _Parser:
         """At `in`, at the end, or at the first binder of the next equation: only binders have `name :`."""
         if self.kind() != "word":
             return self.kind() == "end" or self.peek() == "="
-        return self.peek() == "in" or self.peek(1) == ":" and self.peek() not in WORDS
+        return self.peek() == "in" or (self.peek(1) == ":" and self.peek() not in WORDS)
 
     def op(self) -> Op:
         at, name, params = self.at, self.word(), {}
@@ -249,37 +265,40 @@ class _Parser:
                 params[key] = self.param()
         make = self.table.get(name)
         if make is None:
-            self.at = at
-            self.fail("the name of an operation")
+            self.fail("the name of an operation", at)
         try:
-            return make(**params)  # type: ignore[misc]
-        except TypeError as error:
-            self.at = at
-            raise ParseError(f"{name} does not take these parameters: {error}", where=_place(self.text, self.tokens[at][2])) from None
+            return make(**params)
+        except (TypeError, ValueError) as error:
+            where = _place(self.text, self.tokens[at][2])
+            raise ParseError(f"{name} does not take these parameters: {error}", where=where) from None
 
     def atom(self, names: dict[str, Var]) -> Atom:
         if self.kind() == "word" and self.peek() not in WORDS:
             name = self.take()
             if name not in names:
-                self.at -= 1
-                self.fail("a value that is defined above")
+                self.fail("a value that is defined above", self.at - 1)
             return names[name]
-        value = self.param()
+        at, value = self.at, self.param()
         self.expect(":")
-        return literal(value, self.type())
+        found = literal(value, self.type())
+        if found is None:
+            self.fail("a number of the type that follows it", at)
+        return found
 
     def type(self) -> ArrayType:
-        weak = self.skip("~")
+        at, weak = self.at, self.skip("~")
         dtype = LONG.get(self.word())
         if dtype is None:
-            self.at -= 1
-            self.fail("a dtype")
-        assert dtype is not None and known(dtype)
+            self.fail("a dtype", self.at - 1)
         self.expect("[")
         shape = []
         while not self.skip("]"):
+            if not self.peek().isdecimal():
+                self.fail("a size, or ']'")
             shape.append(int(self.take()))
             self.skip(",")
+        if weak and (shape or dtype not in PYTHON.values()):
+            self.fail("the type of a Python number after '~'", at)
         return ArrayType(tuple(shape), dtype, weak)
 
     def param(self) -> Any:
@@ -288,8 +307,12 @@ class _Parser:
             self.at += 1
             return int(token) if re.fullmatch(r"[+-]?\d+", token) else float(token)
         if kind == "string":
+            try:
+                found = literal_eval(token)
+            except (SyntaxError, ValueError):
+                self.fail("a string that Python reads")
             self.at += 1
-            return literal_eval(token)
+            return found
         if token == "{":
             return self.graph()
         if token == "(":
@@ -308,15 +331,29 @@ class _Parser:
         return tuple(items)
 
 
-def literal(value: Any, type: ArrayType) -> Literal:
-    """A literal of that type from the numbers its text was made of."""
-    if isinstance(value, tuple):
-        value = complex(*value)
+def literal(value: Any, type: ArrayType) -> Literal | None:
+    """A literal of that type from the numbers its text was made of; None if they are not of that type."""
+    dtype = type.dtype
+    wanted = python_type(dtype)
+    if wanted is complex:
+        value = _complex(value)
+    elif wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, wanted) or isinstance(value, bool) is not (wanted is bool) or type.shape:
+        return None
     if type.weak:
-        return Literal(python_type(type.dtype)(value), type)
-    if type.dtype in COMPLEX or type.dtype not in INEXACT:
-        return Literal(type.dtype.type(value), type)
-    return Literal(np.asarray(value, FLOAT64).astype(type.dtype)[()], type)
+        return Literal(value, type)
+    if wanted is not float:
+        limits = np.iinfo(dtype) if wanted is int else None
+        return Literal(dtype.type(value), type) if limits is None or limits.min <= value <= limits.max else None
+    with np.errstate(over="ignore"):
+        return Literal(np.asarray(value, FLOAT64).astype(dtype)[()], type)
+
+
+def _complex(value: Any) -> complex | None:
+    parts = value if isinstance(value, tuple) else ()
+    numbers = len(parts) == 2 and all(isinstance(v, int | float) and not isinstance(v, bool) for v in parts)
+    return complex(*parts) if numbers else None
 
 
 def _place(text: str, at: int) -> str:

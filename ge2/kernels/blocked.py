@@ -30,7 +30,7 @@ class Blocked(Family):
     def launch(self, problem: Problem) -> Launch:
         assert isinstance(problem.op, Region)
         view = kernel_view(problem.op, problem.op.kind, problem.shared)
-        return Launch(self.name, source(view), view)
+        return Launch(self.name, problem.op, source(view), view)
 
 
 @final

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import final
 
 from ge2.base.errors import NoRuleError
@@ -36,5 +37,7 @@ def select(problem: Problem, catalog: tuple[Family, ...] = CATALOG) -> Choice:
     raise NoRuleError(f"no kernel for {problem.op} on {problem.target}", where=refused)
 
 
+@lru_cache(maxsize=1024)
 def launch(problem: Problem) -> Launch:
+    """The chosen kernel, written once for equal problems."""
     return select(problem).family.launch(problem)

@@ -25,9 +25,13 @@ class Problem:
 @final
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A kernel ready to be compiled and launched; without a source, NumPy's own function is the kernel."""
+    """A kernel ready to be compiled and launched; without a source, NumPy's own function is the kernel.
+
+    It serves every operation equal to `op`, whose values its view speaks of.
+    """
 
     name: str
+    op: Op
     source: str = ""
     view: KernelView | None = None
 

@@ -26,7 +26,7 @@ class Product(Family):
         return ""
 
     def launch(self, problem: Problem) -> Launch:
-        return Launch(self.name)
+        return Launch(self.name, problem.op)
 
 
 @final
@@ -39,4 +39,4 @@ class Library(Family):
         return ""
 
     def launch(self, problem: Problem) -> Launch:
-        return Launch(self.name)
+        return Launch(self.name, problem.op)

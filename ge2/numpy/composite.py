@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX, EXTENDED, FLOAT64, INEXACT
@@ -13,6 +14,7 @@ from ge2.base.errors import ArgumentError, ConcretizationTypeError, InputError, 
 from ge2.base.source import here
 from ge2.ir import type_of
 from ge2.numpy import elementwise as e
+from ge2.numpy.creation import full
 from ge2.numpy.promotion import (
     array,
     as_dtype,
@@ -22,6 +24,7 @@ from ge2.numpy.promotion import (
     fit,
     fresh,
     lift,
+    reshape,
     strong,
 )
 from ge2.ops import elementwise as ops
@@ -86,9 +89,8 @@ def nonzero(a: Any) -> Any:
 
 def flatnonzero(a: Any) -> Any:
     """`nonzero` of the flattened array; an error on traced values."""
-    from ge2.numpy.shapes import ravel
-
-    return nonzero(ravel(a))[0]
+    x = array(a)
+    return nonzero(reshape(x, (type_of(x).size,)))[0]
 
 
 def argwhere(a: Any) -> Any:
@@ -148,8 +150,6 @@ def imag(val: Any) -> Any:
 
 
 def zeros_as(x: Any) -> Any:
-    from ge2.numpy.creation import full
-
     t = type_of(x)
     return full(t.shape, t.dtype.type(0))
 
@@ -250,8 +250,6 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
 
 def finfo(dtype: Any) -> Any:
     """Limits of a float dtype, of bfloat16 and fp8 too, as `numpy.finfo`; takes arrays as well."""
-    import ml_dtypes
-
     d = np.dtype(dtype) if isinstance(dtype, np.dtype | type | str) else type_of(lift(dtype)).dtype
     return ml_dtypes.finfo(d) if d in EXTENDED else np.finfo(d)  # type: ignore[no-untyped-call]
 

@@ -13,7 +13,7 @@ import numpy as np
 from ge2.base.dtypes import FLOAT64, INT64, INTEGERS
 from ge2.base.errors import ArgumentError, ConcretizationTypeError, InputError
 from ge2.base.source import here
-from ge2.ir import Dims, type_of
+from ge2.ir import ArrayType, Dims, type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.promotion import (
     array as value_of,
@@ -31,7 +31,7 @@ from ge2.numpy.promotion import (
     strong,
 )
 from ge2.ops import elementwise as ops
-from ge2.ops.shape import Concatenate, Iota
+from ge2.ops.shape import Concatenate, Iota, Transpose
 
 INT32 = np.dtype(np.int32)
 
@@ -210,7 +210,7 @@ def arange(
     only_numpy(device=device, like=like)
     start, stop, step = (0, start, 1) if stop is None else (start, stop, 1 if step is None else step)
     for name, x in (("start", start), ("stop", stop), ("step", step)):
-        if hasattr(x, "type") and not hasattr(x.type, "__call__"):
+        if isinstance(getattr(x, "type", None), ArrayType):
             raise ConcretizationTypeError(
                 f"the length of arange would depend on {name}, which is traced {x.type}",
                 where=here(),
@@ -267,9 +267,8 @@ def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retste
 
 def moved(y: Any, axis: int) -> Any:
     """The array with its first axis at another place."""
-    from ge2.numpy.shapes import moveaxis
-
-    return moveaxis(y, 0, axis)
+    order = (*range(1, axis + 1), 0, *range(axis + 1, type_of(y).ndim))
+    return Transpose(order)(y) if axis else y
 
 
 def logspace(
@@ -355,3 +354,18 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     powers = iota((rows, columns), 1, as_dtype(int))
     powers = powers if increasing else ops.SUB(np.int64(columns - 1), powers)
     return cast(e.power(reshape(cast(x, dtype), (rows, 1)), powers), dtype)
+
+
+def tril_indices_from(arr: Any, k: int = 0) -> Any:
+    """The indices of the lower triangle of a matrix, as `numpy.tril_indices_from`."""
+    return np.tril_indices(type_of(arr).shape[-2], k, type_of(arr).shape[-1])
+
+
+def triu_indices_from(arr: Any, k: int = 0) -> Any:
+    """The indices of the upper triangle of a matrix, as `numpy.triu_indices_from`."""
+    return np.triu_indices(type_of(arr).shape[-2], k, type_of(arr).shape[-1])
+
+
+def diag_indices_from(arr: Any) -> Any:
+    """The indices of the diagonal of an array of equal sizes, as `numpy.diag_indices_from`."""
+    return np.diag_indices_from(np.broadcast_to(np.int8(0), type_of(arr).shape))

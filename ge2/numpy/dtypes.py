@@ -8,7 +8,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ge2.base.dtypes import BOOL, COMPLEX, EXTENDED, FLOATS, INEXACT, INTEGERS, can_cast, promote
+from ge2.base.dtypes import BOOL, COMPLEX, EXTENDED, FLOATS, INEXACT, INTEGERS, promote
+from ge2.base.dtypes import can_cast as allowed
 from ge2.base.errors import ArgumentError
 from ge2.base.source import here
 from ge2.ir import type_of
@@ -70,9 +71,9 @@ def promote_types(type1: Any, type2: Any) -> Any:
     return promote(as_dtype(type1), as_dtype(type2))
 
 
-def can_cast_(from_: Any, to: Any, casting: str = "safe") -> bool:
+def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
     """Whether a cast is allowed by a rule, as `numpy.can_cast`; of an array its dtype counts."""
-    return can_cast(as_dtype(from_.dtype if hasattr(from_, "dtype") else from_), as_dtype(to), casting)
+    return allowed(as_dtype(from_.dtype if hasattr(from_, "dtype") else from_), as_dtype(to), casting)
 
 
 def issubdtype(arg1: Any, arg2: Any) -> bool:

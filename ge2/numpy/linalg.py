@@ -55,7 +55,7 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Any:
 
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
     """The sum of the diagonal of the last two axes, as `numpy.linalg.trace`."""
-    return shapes.trace(x, offset, -2, -1, dtype)
+    return products.trace(x, offset, -2, -1, dtype)
 
 
 def multi_dot(arrays: Any, *, out: Any = None, precision: str | None = None) -> Any:

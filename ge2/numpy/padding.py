@@ -10,9 +10,10 @@ import numpy as np
 from ge2.base.errors import ArgumentError, ShapeError
 from ge2.base.source import here
 from ge2.ir import Dims, type_of
-from ge2.numpy.indexing import take
+from ge2.numpy.joining import concatenate
 from ge2.numpy.promotion import array, broadcast, cast, fresh, one_axis
-from ge2.numpy.shapes import concatenate, part
+from ge2.numpy.selecting import take
+from ge2.numpy.shapes import part
 from ge2.ops.shape import Pad
 
 OWN = ("edge", "reflect", "symmetric", "wrap")

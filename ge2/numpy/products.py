@@ -233,6 +233,11 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: str | None = None) ->
     return contract(a, b, pairs, precision=precision)
 
 
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
+    """The sum of a diagonal, as `numpy.trace`."""
+    return total(diagonal(a, offset, axis1, axis2), -1, dtype, out)
+
+
 def kron(a: Any, b: Any) -> Any:
     """Blocks of `b`, one scaled by each element of `a`, as `numpy.kron`."""
     a, b = array(a), array(b)

@@ -431,3 +431,18 @@ def _numbers(x: Any, where: Any) -> Any:
     if type_of(x).dtype not in INEXACT:
         return where
     return e.logical_and(e.logical_not(e.isnan(x)), True if where is UNSET else where)
+
+
+def nan_index(function: Callable[..., Any], name: str, unit: float) -> Callable[..., Any]:
+    def nan_function(a: Any, axis: int | None = None, out: Any = None, *, keepdims: Any = False) -> Any:
+        x = array(a)
+        if type_of(x).dtype in INEXACT:
+            x = choose_by(ops.IS_NAN(x), type_of(x).dtype.type(unit), x)
+        return function(x, axis, out, keepdims=keepdims)
+
+    nan_function.__name__ = nan_function.__qualname__ = name
+    nan_function.__doc__ = f"`{function.__name__}` of the elements that are not NaN; 0 where all are, an error in `numpy.{name}`."
+    return nan_function
+
+
+nanargmax, nanargmin = nan_index(argmax, "nanargmax", -np.inf), nan_index(argmin, "nanargmin", np.inf)

@@ -12,10 +12,11 @@ from ge2.base.source import here
 from ge2.ir import type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.composite import choose_by, no_out
+from ge2.numpy.joining import concatenate
 from ge2.numpy.promotion import array, as_dtype, broadcast, cast, one_axis, reshape
 from ge2.numpy.reductions import UNSET, wide
 from ge2.numpy.reductions import sum as total
-from ge2.numpy.shapes import concatenate, part, ravel
+from ge2.numpy.shapes import part, ravel
 from ge2.ops import elementwise as ops
 from ge2.ops.scan import CumMax, CumMin, CumProd, CumSum
 
@@ -123,7 +124,7 @@ def _without_nan(a: Any, unit: int) -> Any:
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = UNSET, append: Any = UNSET) -> Any:
     """Each element less the one before it, n times over, as `numpy.diff`.
 
-    >>> diff(np.array([1, 4, 9]))
+    >>> diff([1, 4, 9])
     array([3, 5])
     """
     x = array(a)

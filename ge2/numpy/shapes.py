@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import itertools
 import math
 import operator
 from collections.abc import Sequence
@@ -11,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import can_cast
-from ge2.base.errors import ArgumentError, ConcretizationTypeError, InputError, ShapeError
+from ge2.base.errors import ArgumentError, ShapeError
 from ge2.base.source import here
 from ge2.ir import Dims, type_of
 from ge2.numpy.creation import as_shape, below_diagonal, iota, owned
@@ -20,12 +18,8 @@ from ge2.numpy.promotion import (
     Axes,
     all_axes,
     array,
-    as_dtype,
-    cast,
-    common_dtype,
     common_shape,
     fresh,
-    listed,
     one_axis,
 )
 from ge2.numpy.promotion import broadcast as spread
@@ -283,168 +277,10 @@ def part(x: Any, axis: int, start: int, stop: int, step: int = 1) -> Any:
     return Slice(starts, stops, tuple([step if i == axis else 1 for i in range(len(shape))]))(x)
 
 
-# ------------------------------------------------------------------------------------ joining and splitting
-
-
-def concatenate(
-    arrays: Any, /, axis: int | None = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
-) -> Any:
-    """Arrays one after another along an existing axis, as `numpy.concatenate`."""
-    if out is not None:
-        raise InputError("concatenate: out= is not supported", where=here(), fix="y = np.concatenate(xs)")
-    xs = [array(x) for x in arrays]
-    if not xs:
-        raise ShapeError("need at least one array to concatenate", where=here())
-    if axis is None:
-        xs, axis = [ravel(x) for x in xs], 0
-    types = [type_of(x) for x in xs]
-    if types[0].ndim == 0:
-        raise ShapeError("zero-dimensional arrays cannot be concatenated", where=here(), fix="np.stack")
-    at = one_axis(axis, types[0].ndim, xs[0])
-    others = {t.shape[:at] + t.shape[at + 1 :] for t in types}
-    if len(others) > 1 or len({t.ndim for t in types}) > 1:
-        what = f"all the input array dimensions except for the concatenation axis {at} must match exactly; got {listed(xs)}"
-        raise ShapeError(what, where=here(), fix="np.stack for a new axis, or x.reshape")
-    return Concatenate(at)(*in_common(xs, dtype, casting))
-
-
-concat = concatenate
-
-
-def in_common(xs: Sequence[Any], dtype: Any, casting: str) -> list[Any]:
-    """The arrays in the dtype that holds them all, or in the one asked for."""
-    if dtype is None:
-        common = common_dtype(xs)
-        return [cast(x, common) for x in xs]
-    target = as_dtype(dtype)
-    for x in xs:
-        if not can_cast(type_of(x).dtype, target, casting):
-            what = f"Cannot cast array data from {type_of(x).dtype} to {target} according to the rule '{casting}'"
-            raise InputError(what, where=here(), fix="casting='unsafe'")
-    return [cast(x, target) for x in xs]
-
-
-def stack(
-    arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
-) -> Any:
-    """Arrays of one shape along a new axis, as `numpy.stack`."""
-    xs = [array(x) for x in arrays]
-    if not xs:
-        raise ShapeError("need at least one array to stack", where=here())
-    shape = type_of(xs[0]).shape
-    if builtins.any(type_of(x).shape != shape for x in xs):
-        raise ShapeError(
-            f"all input arrays must have the same shape; got {listed(xs)}",
-            where=here(),
-            fix="np.broadcast_arrays",
-        )
-    at = one_axis(axis, len(shape) + 1)
-    return concatenate(
-        [reshaped(x, (*shape[:at], 1, *shape[at:])) for x in xs], at, out, dtype=dtype, casting=casting
-    )
-
-
-def vstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
-    """Rows below one another, as `numpy.vstack`."""
-    return concatenate([atleast_2d(x) for x in tup], 0, dtype=dtype, casting=casting)
-
-
-def hstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
-    """Columns beside one another, as `numpy.hstack`."""
-    xs = [atleast_1d(x) for x in tup]
-    return concatenate(xs, 0 if xs and type_of(xs[0]).ndim == 1 else 1, dtype=dtype, casting=casting)
-
-
-def dstack(tup: Any) -> Any:
-    """Along the third axis, as `numpy.dstack`."""
-    return concatenate([atleast_3d(x) for x in tup], 2)
-
-
-def column_stack(tup: Any) -> Any:
-    """Rows as columns beside one another, as `numpy.column_stack`."""
-    columns = [array(x) for x in tup]
-    return concatenate([x if type_of(x).ndim > 1 else transpose(atleast_2d(x)) for x in columns], 1)
-
-
-def append(arr: Any, values: Any, axis: int | None = None) -> Any:
-    """`values` after `arr`, both flattened if no axis is given, as `numpy.append`."""
-    return concatenate((arr, values), axis)
-
-
-def block(arrays: Any) -> Any:
-    """A matrix of blocks from nested lists, the innermost joined along the last axis, as `numpy.block`."""
-    depth, ndim = _nesting(arrays), _most_axes(arrays)
-    ndim = builtins.max(depth, ndim)
-
-    def join(item: Any, level: int) -> Any:
-        if not isinstance(item, list):
-            x = array(item)
-            return reshaped(x, (1,) * (ndim - type_of(x).ndim) + type_of(x).shape)
-        return concatenate([join(i, level - 1) for i in item], axis=-level)
-
-    return fresh(join(arrays, depth)) if depth == 0 else join(arrays, depth)
-
-
-def _nesting(item: Any) -> int:
-    return 1 + builtins.max(map(_nesting, item)) if isinstance(item, list) else 0
-
-
-def _most_axes(item: Any) -> int:
-    return builtins.max(map(_most_axes, item)) if isinstance(item, list) else type_of(array(item)).ndim
-
-
-def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
-    """Parts along an axis, as many as asked, or between the given indices, as `numpy.array_split`."""
-    x = array(ary)
-    axis = one_axis(axis, type_of(x).ndim, x)
-    size = type_of(x).shape[axis]
-    if isinstance(indices_or_sections, int | np.integer):
-        sections = int(indices_or_sections)
-        if sections <= 0:
-            raise ShapeError("number sections must be larger than 0.", where=here())
-        each, extra = builtins.divmod(size, sections)
-        cuts = [i * each + builtins.min(i, extra) for i in range(sections + 1)]
-    else:
-        cuts = [0, *map(operator.index, indices_or_sections), size]
-    return [part(x, axis, *between(a, b, size)) for a, b in itertools.pairwise(cuts)]
-
-
 def between(start: int, stop: int, size: int) -> tuple[int, int]:
     """The bounds of a slice as Python understands them."""
     a, b, _ = slice(start, stop).indices(size)
     return a, builtins.max(a, b)
-
-
-def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
-    """Equal parts along an axis, or the parts between the given indices, as `numpy.split`."""
-    x = array(ary)
-    size = type_of(x).shape[one_axis(axis, type_of(x).ndim, x)]
-    if isinstance(indices_or_sections, int | np.integer) and size % int(indices_or_sections):
-        what = f"array split does not result in an equal division: axis {axis} of {type_of(x)} into {indices_or_sections}"
-        raise ShapeError(what, where=here(), fix="np.array_split")
-    return array_split(x, indices_or_sections, axis)
-
-
-def hsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
-    """`split` along axis 1, or axis 0 of a row."""
-    return split(ary, indices_or_sections, 1 if type_of(array(ary)).ndim > 1 else 0)
-
-
-def vsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
-    """`split` along axis 0."""
-    return split(ary, indices_or_sections, 0)
-
-
-def dsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
-    """`split` along axis 2."""
-    return split(ary, indices_or_sections, 2)
-
-
-def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
-    """The parts along an axis, without it, as `numpy.unstack`."""
-    x = moveaxis(x, axis, 0)
-    n, *rest = type_of(x).shape
-    return tuple([reshaped(part(x, 0, i, i + 1), tuple(rest)) for i in range(n)])
 
 
 # ----------------------------------------------------------------------------------------------- repeating
@@ -461,30 +297,6 @@ def tile(A: Any, reps: Any) -> Any:
     apart = reshaped(x, tuple([k for n in shape for k in (1, n)]))
     wide = spread(apart, tuple([k for r, n in zip(times, shape, strict=True) for k in (r, n)]))
     return owned(reshaped(wide, tuple([r * n for r, n in zip(times, shape, strict=True)])))
-
-
-def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
-    """Each element so many times in a row, as `numpy.repeat`; the numbers must not be traced."""
-    if hasattr(repeats, "type") and not isinstance(repeats, np.generic):
-        what = f"the length of repeat would depend on repeats, which is traced {repeats.type}"
-        raise ConcretizationTypeError(what, where=here(), fix="a NumPy array of repeats")
-    x = ravel(a) if axis is None else array(a)
-    axis = one_axis(0 if axis is None else axis, type_of(x).ndim, x)
-    shape, times = type_of(x).shape, np.asarray(repeats)
-    if times.size == 1:
-        wide = spread(
-            reshaped(x, (*shape[: axis + 1], 1, *shape[axis + 1 :])),
-            (*shape[: axis + 1], int(times.item()), *shape[axis + 1 :]),
-        )
-        return owned(reshaped(wide, (*shape[:axis], shape[axis] * int(times.item()), *shape[axis + 1 :])))
-    if times.shape != (shape[axis],):
-        raise ShapeError(
-            f"operands could not be broadcast together: repeats of shape {times.shape}, axis {axis} of {type_of(x)}",
-            where=here(),
-        )
-    from ge2.numpy.indexing import take
-
-    return take(x, np.repeat(np.arange(shape[axis]), times), axis)
 
 
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Any, ...]:
@@ -575,10 +387,3 @@ def diag(v: Any, k: int = 0) -> Any:
 def diagflat(v: Any, k: int = 0) -> Any:
     """The matrix with the flattened elements on its k-th diagonal."""
     return diag(ravel(v), k)
-
-
-def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
-    """The sum of a diagonal, as `numpy.trace`."""
-    from ge2.numpy.reductions import sum as total
-
-    return total(diagonal(a, offset, axis1, axis2), -1, dtype, out)

@@ -12,9 +12,10 @@ from ge2.base.source import here
 from ge2.ir import type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.composite import choose_by, no_out
-from ge2.numpy.indexing import take
 from ge2.numpy.promotion import Axes, all_axes, array, broadcast, cast, common_dtype, lift, one_axis, reshape
+from ge2.numpy.reductions import any as any_of
 from ge2.numpy.reductions import mean, moment_dtypes, with_ones
+from ge2.numpy.selecting import take
 from ge2.numpy.shapes import flip, moveaxis, part, ravel
 from ge2.ops.sort import ArgSort, SearchSorted, Sort
 
@@ -38,6 +39,27 @@ def argsort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, 
     """The indices that sort along an axis, always stably, as `numpy.argsort(..., stable=True)`."""
     x, axis = in_order(a, axis, order)
     return ArgSort(axis)(x)
+
+
+def partition(a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Any:
+    """Sorted: every element at its place, not the k-th alone, as `numpy.partition` allows."""
+    return sort(a, axis, None, order)
+
+
+def argpartition(
+    a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None
+) -> Any:
+    """The indices that sort, as `numpy.argpartition` allows."""
+    return argsort(a, axis, None, order)
+
+
+def isin(
+    element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None
+) -> Any:
+    """Whether each element is among the others, by comparing all pairs, as `numpy.isin`."""
+    x, others = array(element), ravel(test_elements)
+    found = any_of(e.equal(reshape(x, (*type_of(x).shape, 1)), others), -1)
+    return e.logical_not(found) if invert else found
 
 
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:

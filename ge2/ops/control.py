@@ -31,8 +31,12 @@ def matches(op: Op, graph: Graph, types: Sequence[ArrayType]) -> None:
 
 
 def filled(cts: Sequence[Value | None], ys: Sequence[Value]) -> list[Value]:
-    """The cotangents of the inexact results, zeros made."""
-    return [y.zeros() if ct is None else ct for ct, y in zip(cts, ys, strict=False) if y.type.dtype in INEXACT]
+    """The cotangents (or tangents) of the inexact values, zeros made."""
+    return [zero_like(y) if ct is None else ct for ct, y in zip(cts, ys, strict=False) if y.type.dtype in INEXACT]
+
+
+def zero_like(y: Value) -> Value:
+    return y.zeros().cast(y.dtype, weak=True) if y.type.weak else y.zeros()
 
 
 def scattered(found: Sequence[Value], wanted: Flags) -> Cotangents:
@@ -481,8 +485,7 @@ class CustomJvp(GraphOp):
 
     def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
         refuse_captured(self, flags_of(ts))
-        tangents = [x.zeros() if t is None else t for t, x in zip(ts, xs, strict=True) if x.type.dtype in INEXACT]
-        outputs, rule = self.jaxpr.outputs, self.rule
+        tangents, outputs, rule = filled(ts, xs), self.jaxpr.outputs, self.rule
         if not derive.apart:
             return with_tangents(Call(rule, "custom_jvp")(*xs, *tangents), outputs)
         found = Call(without_dead_code(Graph(rule.inputs, rule.eqns, rule.outputs[len(outputs) :])), "custom_jvp")(*xs, *tangents)

@@ -16,7 +16,7 @@ from ge2.passes.sweep import Rules, Sweep
 
 
 def fold(graph: Graph) -> Graph:
-    return Sweep(RULES).run(graph)
+    return Sweep(RULES, merging=False).run(graph)
 
 
 def known(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
@@ -32,7 +32,7 @@ def known(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom
         return None  # to be raised when it runs
     if out.weak:
         return Literal(y, out) if PYTHON.get(type(y)) == out.dtype else None
-    return Literal(np.asarray(y).astype(out.dtype, copy=False)[()], out)
+    return Literal(out.dtype.type(np.asarray(y)[()]), out)
 
 
 def held(atom: Atom) -> Any:
@@ -69,6 +69,6 @@ def unbroadcast(sweep: Sweep, atom: Atom) -> Atom:
 
 ELEMENTWISE = (*BY_NAME, "convert_element_type", "integer_pow")
 RULES: Rules = {
-    **{name: (known, scalar_operands) for name in ELEMENTWISE},
-    **{name: (known, of_scalar) for name in ("reshape", "transpose", "rev", "slice", "broadcast_in_dim")},
+    **dict.fromkeys(ELEMENTWISE, (known, scalar_operands)),
+    **dict.fromkeys(("reshape", "transpose", "rev", "slice", "broadcast_in_dim"), (known, of_scalar)),
 }

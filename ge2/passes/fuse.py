@@ -9,7 +9,7 @@ to whoever reads through them.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ge2.base.dtypes import HALF
@@ -32,7 +32,9 @@ def fuse(graph: Graph) -> Graph:
 def dims_of(op: Op, x: Var | Any, out: Dims) -> Dims | None:
     """For a view: which axis of its result each axis of its input is; None for any other operation."""
     if isinstance(op, BroadcastInDim):
-        return tuple(NONE if n == 1 and out[d] == 1 else d for n, d in zip(x.type.shape, op.dims, strict=True))
+        return tuple(
+            NONE if n == 1 and out[d] == 1 else d for n, d in zip(x.type.shape, op.dims, strict=True)
+        )
     if isinstance(op, Transpose):
         return tuple(NONE if n == 1 else op.order.index(i) for i, n in enumerate(x.type.shape))
     if isinstance(op, Reshape):
@@ -96,7 +98,9 @@ class Fusion:
     def source(self, x: Var) -> tuple[Var, Dims]:
         """What a value is a view of, itself if of nothing else."""
         found = self.views.get(x)
-        return (x, tuple(NONE if n == 1 else d for d, n in enumerate(x.type.shape))) if found is None else found
+        return (
+            (x, tuple(NONE if n == 1 else d for d, n in enumerate(x.type.shape))) if found is None else found
+        )
 
     def group(self, var: Var) -> Group | None:
         found = self.home.get(var)
@@ -125,7 +129,9 @@ class Fusion:
         shape = eqn.outs[0].type.shape if isinstance(eqn.op, Pointlike) else eqn.inputs[0].type.shape
         uses: Uses = [self.source(a) for a in eqn.inputs if isinstance(a, Var)]
         producers = dict.fromkeys(g for var, _ in uses if (g := self.group(var)) is not None)
-        siblings = [leader(self.leaders, g) for var, _ in uses if shape and (g := self.readers.get(var)) is not None]
+        siblings = [
+            leader(self.leaders, g) for var, _ in uses if shape and (g := self.readers.get(var)) is not None
+        ]
         home = None
         for group in dict.fromkeys([*sorted(producers, key=lambda g: -g.level), *siblings]):
             if self.joined(group, index, eqn, uses, shape):
@@ -153,7 +159,7 @@ class Fusion:
         if len(group.entries) >= MEMBERS or level >= group.limit(self.leaders):
             return False
         entry = group.place(uses, shape)
-        if entry is None or any(group.embed.get(v, at) != at and v in group.made for v, d in uses if (at := seen_from(entry, d)) is not None):
+        if entry is None or any(v in group.made and group.embed[v] != seen_from(entry, d) for v, d in uses):
             return False
         whole = group.closes(uses)
         over = reduced(eqn.op, entry)
@@ -163,8 +169,12 @@ class Fusion:
         if group.entries and too_large(axes, whole, BLOCK):
             return False
         if isinstance(eqn.op, ArgReduce) and too_large(axes, whole, BLOCK):
-            whole = frozenset()  # alone, and the kernel is NumPy's own
-        out = entry if isinstance(eqn.op, Pointlike) else tuple(entry[i] for i in kept(folded_axes(eqn.op), len(shape)))
+            whole, group.ceiling = frozenset(), 0  # it stays alone
+        out = (
+            entry
+            if isinstance(eqn.op, Pointlike)
+            else tuple(entry[i] for i in kept(folded_axes(eqn.op), len(shape)))
+        )
         group.level, group.whole = level, whole
         group.add(index, eqn.outs, entry, shape, out, uses)
         self.group_of[index] = group
@@ -176,21 +186,23 @@ class Fusion:
     def merge(self, a: Group, b: Group) -> None:
         """Takes `b`, from which `a` reads, into `a`, if the two fit."""
         level = max(a.level, b.level)
-        if len(a.entries) + len(b.entries) > MEMBERS or level >= min(a.limit(self.leaders, b), b.limit(self.leaders, a)):
+        if len(a.entries) + len(b.entries) > MEMBERS or level >= min(
+            a.limit(self.leaders, b), b.limit(self.leaders, a)
+        ):
             return
         names = merged(a, b)
         if names is None:
             return
         axes = {**a.axes, **{names[axis]: n for axis, n in b.axes.items()}}
-        turn = lambda at: tuple(NONE if axis == NONE else names[axis] for axis in at)  # noqa: E731
-        folded = {**a.folded, **{var: frozenset(turn(over)) for var, over in b.folded.items()}}
-        whole = a.whole.union(turn(b.whole), *(folded[v] for v in a.embed if v in b.folded), *(folded[v] for v in b.embed if v in a.folded))
+        folded = {**a.folded, **{var: frozenset(named(names, over)) for var, over in b.folded.items()}}
+        read = [folded[v] for v in a.embed if v in b.folded] + [folded[v] for v in b.embed if v in a.folded]
+        whole = a.whole.union(named(names, b.whole), *read)
         if too_large(axes, whole, BLOCK):
             return
         a.level, a.axes, a.folded, a.whole = level, axes, folded, whole
         for var, at in b.embed.items():
-            a.read(var, turn(at))
-        a.entries.update((index, turn(entry)) for index, entry in b.entries.items())
+            a.read(var, named(names, at))
+        a.entries.update((index, named(names, entry)) for index, entry in b.entries.items())
         a.made |= b.made
         a.twisted |= b.twisted
         a.consumers |= b.consumers
@@ -218,8 +230,13 @@ class Fusion:
         return Rebuild(self, nodes).run()
 
 
+def named(names: Mapping[int, int], axes: Iterable[int]) -> Dims:
+    """Axes of one group as another calls them."""
+    return tuple(NONE if axis == NONE else names[axis] for axis in axes)
+
+
 def folded_axes(op: Any) -> Dims:
-    return (op.axis,) if isinstance(op, ArgReduce) else op.axes  # type: ignore[no-any-return]
+    return (op.axis,) if isinstance(op, ArgReduce) else op.axes
 
 
 def reduced(op: Op, entry: Dims) -> frozenset[int]:
@@ -303,7 +320,12 @@ class Rebuild:
         inner = Graph(tuple(writer.inputs), tuple(writer.eqns), outs)
         space = tuple(n for _, n in sorted((number[a], n) for a, n in group.axes.items()))
         kind = "rowwise" if group.whole else "reduce" if group.folded else "pointwise"
-        return Eqn(Region(kind, space, tuple(writer.axes), inner), tuple(writer.inputs), outs, self.old[node[-1]].source)
+        return Eqn(
+            Region(kind, space, tuple(writer.axes), inner),
+            tuple(writer.inputs),
+            outs,
+            self.old[node[-1]].source,
+        )
 
 
 def numbering(group: Group) -> dict[int, int]:
@@ -327,7 +349,10 @@ class Writer:
 
     def equation(self, eqn: Eqn, entry: Dims) -> None:
         at = tuple(self.number[a] for a in entry)
-        inputs = tuple(self.operand(a, at) if isinstance(a, Var) and len(a.type.shape) == len(at) else self.scalar(a) for a in eqn.inputs)
+        inputs = tuple(
+            self.operand(a, at) if isinstance(a, Var) and len(a.type.shape) == len(at) else self.scalar(a)
+            for a in eqn.inputs
+        )
         self.eqns.append(eqn if inputs == eqn.inputs else Eqn(eqn.op, inputs, eqn.outs, eqn.source))
         self.axes.append(at)
         self.made.update(eqn.outs)

@@ -7,11 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ge2.ir import Dims, Var
 
-ROW = 1 << 16  # the most elements that the whole axes of a region may span, so that a row of them stays in cache
+ROW = (
+    1 << 16
+)  # the most elements that the whole axes of a region may span, so that a row of them stays in cache
 MEMBERS = 160  # the most equations of a region
 NONE = -1  # in place of an axis: of size 1
 
-Uses = Sequence[tuple[Var, Dims]]  # operands: a value, and for each axis of it the axis of the result, or NONE
+Uses = Sequence[
+    tuple[Var, Dims]
+]  # operands: a value, and for each axis of it the axis of the result, or NONE
 
 
 class Group:
@@ -21,7 +25,18 @@ class Group:
     must not be cut into blocks, since the result of a reduction over them is read inside.
     """
 
-    __slots__ = ("axes", "ceiling", "consumers", "embed", "entries", "folded", "level", "made", "twisted", "whole")
+    __slots__ = (
+        "axes",
+        "ceiling",
+        "consumers",
+        "embed",
+        "entries",
+        "folded",
+        "level",
+        "made",
+        "twisted",
+        "whole",
+    )
 
     def __init__(self, level: int) -> None:
         self.level = level
@@ -71,7 +86,9 @@ class Group:
                 if match is not None:
                     found[d] = match
                     rest.remove((match, n))
-        if None in found and (rest or taken | set(found) < set(self.axes)):  # a new axis only where all others are too
+        if None in found and (
+            rest or taken | set(found) < set(self.axes)
+        ):  # a new axis only where all others are too
             return None
         fresh = iter(range(1 + max(self.axes, default=-1), 1000))
         return tuple(next(fresh) if a is None else a for a in found)

@@ -17,7 +17,16 @@ from ge2.ops.control import (
 )
 
 # Operations whose first graph is what they compute; their other graphs served derivatives, which are done.
-CALLS = (Call, CallSaving, Checkpoint, CheckpointSaving, CustomJvp, CustomJvpSaving, CustomVjp, CustomVjpSaving)
+CALLS = (
+    Call,
+    CallSaving,
+    Checkpoint,
+    CheckpointSaving,
+    CustomJvp,
+    CustomJvpSaving,
+    CustomVjp,
+    CustomVjpSaving,
+)
 
 
 def inline(graph: Graph) -> Graph:

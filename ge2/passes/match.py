@@ -1,7 +1,7 @@
 """One index a row, as in `z[arange(n), y]`, becomes a comparison with the column numbers, which fuses with the row.
 
-    gather z rows y           ->  reduce_sum(where(columns == y, z, -0.0))
-    scatter_add 0 ct rows y   ->  where(columns == y, ct, 0.0)
+gather z rows y           ->  reduce_sum(where(columns == y, z, -0.0))
+scatter_add 0 ct rows y   ->  where(columns == y, ct, 0.0)
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def pick(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom 
     if x.type.dtype != accumulator(x.type.dtype) or not one_a_row(sweep, op.axes, x.type.shape, indices):
         return None
     rank = x.type.ndim
-    zero = Literal.of(x.type.dtype.type(0)) if x.type.dtype.kind in "iub" else Literal.of(-x.type.dtype.type(0))
+    zero = (
+        Literal.of(x.type.dtype.type(0)) if x.type.dtype.kind in "iub" else Literal.of(-x.type.dtype.type(0))
+    )
     chosen = sweep.make(WHERE, (columns(sweep, x.type.shape, indices[-1]), x, zero))
     rows = sweep.make(ReduceSum((rank - 1,)), (chosen,))
     return sweep.make(Reshape(out.shape), (rows,), out)
@@ -95,7 +97,9 @@ def one_a_row(sweep: Sweep, axes: Dims, shape: Dims, indices: Sequence[Atom]) ->
     if last.type.shape not in (shape[:-1], (*shape[:-1], 1)) or last.type.weak:
         return False
     counted = [counts_along(sweep, a) for a in rows]
-    return all(c == k and a.type.shape[k] == shape[k] for k, (c, a) in enumerate(zip(counted, rows, strict=True)))
+    return all(
+        c == k and a.type.shape[k] == shape[k] for k, (c, a) in enumerate(zip(counted, rows, strict=True))
+    )
 
 
 def counts_along(sweep: Sweep, atom: Atom) -> int | None:
@@ -105,7 +109,11 @@ def counts_along(sweep: Sweep, atom: Atom) -> int | None:
         return None
     if isinstance(made.op, Iota):
         return made.op.axis
-    inner = counts_along(sweep, made.inputs[0]) if isinstance(made.op, BroadcastInDim | Reshape | Transpose) else None
+    inner = (
+        counts_along(sweep, made.inputs[0])
+        if isinstance(made.op, BroadcastInDim | Reshape | Transpose)
+        else None
+    )
     return None if inner is None else moved(made, inner)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ge2.base.config import config
+from ge2.base.pause import collector_paused
 from ge2.ir import Graph, verify
 from ge2.passes.fold import fold
 from ge2.passes.fuse import fuse
@@ -13,6 +14,7 @@ from ge2.passes.simplify import simplify
 PIPELINE = (inline, simplify, fold, match, fuse)
 
 
+@collector_paused
 def run_pipeline(graph: Graph) -> Graph:
     """The graph after every pass that is not switched off; in check mode each result is verified."""
     for step in PIPELINE:

@@ -144,6 +144,10 @@ def alone(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom
     return inputs[0] if len(inputs) == 1 and inputs[0].type == out else None
 
 
+def unpadded(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    return None if any((*op.low, *op.high, *op.inner)) else inputs[0]
+
+
 # fmt: off
 RULES: Rules = {
     "add": (neutral(0, "either", minus=True), plus_minus),  # x + 0.0 is not exact for -0.0, x + -0.0 is
@@ -167,7 +171,7 @@ RULES: Rules = {
     "transpose": (transposed,),
     "reshape": (reshaped,),
     "slice": (same,),
-    "pad": (same,),
+    "pad": (unpadded,),
     "rev": (over_nothing,),
     "reduce_sum": (over_nothing,), "reduce_prod": (over_nothing,),
     "reduce_max": (over_nothing,), "reduce_min": (over_nothing,),

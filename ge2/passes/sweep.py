@@ -15,8 +15,9 @@ Rules = Mapping[str, Sequence[Rule]]  # by the name of the operation
 class Sweep:
     """The equations so far, what each value of the old graph is called now, and who made each new one."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, merging: bool = True) -> None:
         self.rules = rules
+        self.merging = merging  # whether equal equations become one
         self.env: dict[Var, Atom] = {}
         self.eqns: list[Eqn] = []
         self.maker: dict[Atom, Eqn] = {}
@@ -27,7 +28,7 @@ class Sweep:
         env = self.env
         for eqn in graph.eqns:
             self.source = eqn.source
-            inputs = tuple([env.get(a, a) if type(a) is Var else a for a in eqn.inputs])  # type: ignore[arg-type]
+            inputs = tuple([env.get(a, a) if type(a) is Var else a for a in eqn.inputs])
             if eqn.op.several or eqn.op.effect or len(eqn.outs) != 1:
                 self.eqns.append(eqn if inputs == eqn.inputs else Eqn(eqn.op, inputs, eqn.outs, eqn.source))
                 continue
@@ -35,10 +36,12 @@ class Sweep:
             found = self.make(eqn.op, inputs, out.type, out)
             if found is not out:
                 env[out] = found
-        outputs = tuple([env.get(a, a) if type(a) is Var else a for a in graph.outputs])  # type: ignore[arg-type]
+        outputs = tuple([env.get(a, a) if type(a) is Var else a for a in graph.outputs])
         return without_dead_code(Graph(graph.inputs, tuple(self.eqns), outputs, graph.consts))
 
-    def make(self, op: Op, inputs: Sequence[Atom], type_: ArrayType | None = None, out: Var | None = None) -> Atom:
+    def make(
+        self, op: Op, inputs: Sequence[Atom], type_: ArrayType | None = None, out: Var | None = None
+    ) -> Atom:
         """The value of `op inputs`: by a rule, or known already, or made by a new equation."""
         if type_ is None:
             (type_,) = op.infer(*(a.type for a in inputs))
@@ -46,7 +49,7 @@ class Sweep:
             found = rule(self, op, inputs, type_)
             if found is not None:
                 return found
-        if isinstance(op, GraphOp):
+        if not self.merging or isinstance(op, GraphOp):
             return self.record(op, inputs, type_, out)
         key = (op, tuple([a if type(a) is Var else a.key for a in inputs]))  # type: ignore[union-attr]
         known = self.seen.get(key)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import dis
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from types import CodeType
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 WRITING: Final = frozenset(("append", "appendleft", "extend", "add", "update", "insert", "put", "info", "debug", "warning"))
+GENERATORS: Final = ("default_rng", "RandomState")
 LOADS: Final = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF")
 ATTRIBUTES: Final = ("LOAD_ATTR", "LOAD_METHOD")
-SILENT: Final = ("CACHE", "PUSH_NULL", "EXTENDED_ARG", "NOP", "PRECALL", "RESUME", "NOT_TAKEN")
+SILENT: Final = ("CACHE", "PUSH_NULL", "EXTENDED_ARG", "NOP", "RESUME", "NOT_TAKEN")
 COUNTING: Final = ("BINARY_OP", "SWAP", "SWAP", "STORE_SUBSCR")
 
 
@@ -30,6 +32,7 @@ class Reads:
     free: frozenset[str]
     paths: tuple[Path, ...]
     written: frozenset[str]  # global names that it assigns
+    unseeded: frozenset[tuple[CodeType, int]]  # lines that make a generator of random numbers without a seed
 
 
 _known: WeakKeyDictionary[CodeType, Reads] = WeakKeyDictionary()
@@ -48,9 +51,11 @@ def _reads(code: CodeType) -> Reads:
     free: set[str] = set()
     paths: dict[Path, None] = {}
     written: set[str] = set()
+    unseeded: set[tuple[CodeType, int]] = set()
     for inner in nested(code):
-        steps = [i for i in dis.get_instructions(inner) if i.opname not in SILENT]
+        steps = [i for i in dis.get_instructions(inner) if i.opname not in (*SILENT, "PRECALL")]
         written.update(i.argval for i in steps if i.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"))
+        unseeded.update((inner, line) for line in unseeded_lines(steps))
         for at, step in enumerate(steps):
             if step.opname in LOADS and not only_writes(steps, at):
                 if "DEREF" in step.opname:
@@ -58,7 +63,14 @@ def _reads(code: CodeType) -> Reads:
                 else:
                     names[step.argval] = None
                 paths[path_from(steps, at)] = None
-    return Reads(tuple(names), frozenset(free & set(code.co_freevars)), tuple(paths), frozenset(written))
+    return Reads(tuple(names), frozenset(free & set(code.co_freevars)), tuple(paths), frozenset(written), frozenset(unseeded))
+
+
+def unseeded_lines(steps: Sequence[dis.Instruction]) -> Iterator[int]:
+    """The lines with `default_rng()` or `RandomState()`, whatever they belong to."""
+    for step, after in pairwise(steps):
+        if step.argval in GENERATORS and after.opname == "CALL" and after.argval == 0 and after.positions and after.positions.lineno:
+            yield after.positions.lineno
 
 
 def nested(code: CodeType) -> Iterator[CodeType]:

@@ -203,6 +203,11 @@ class Plan:
             found += scope.values()
         return found
 
+    def generators(self) -> list[Any]:
+        """The generators of random numbers that the function could draw from."""
+        kinds = np.random.Generator | np.random.RandomState
+        return [x for v in self.values for x in (leaves_of(v)[0] if is_live(v) else [v]) if isinstance(x, kinds)]
+
 
 def plan(function: Any) -> Plan:
     """Follows functions from the first until no new ones are found."""
@@ -217,10 +222,9 @@ def plan(function: Any) -> Plan:
         seen.add(id(f))
         scope = Scope(f, reads_of(f.__code__))
         found = scope.values()
-        if found:
-            scopes.append(scope)
-            values += found
-            todo += [g for v in found for g in functions_in(v)]
+        scopes.append(scope)
+        values += found
+        todo += [g for v in found for g in functions_in(v)]
     live = [v for v in values if is_live(v)]
     return Plan(function, tuple(scopes), values, Token(tuple(map(still_key, values))), live, frozenset(seen))
 
@@ -282,12 +286,6 @@ class Closure:
                     paths = [()] if structure is None else key_paths(structure)
                     found.update((id(x), label + keystr(p)) for x, p in zip(leaves, paths, strict=True))
         return found
-
-    def generators(self) -> list[Any]:
-        """The generators of random numbers that the function could draw from."""
-        kinds = np.random.Generator | np.random.RandomState
-        return [x for v in self.plan.values for x in (leaves_of(v)[0] if is_live(v) else [v]) if isinstance(x, kinds)]
-
 
 def is_array(value: Any) -> bool:
     """Whether it becomes a hidden input: an array that ge2 computes with, or a traced value."""

@@ -18,7 +18,9 @@ def compile_graph(graph: Graph, *, donated: tuple[bool, ...] = (), name: str = "
     """
     program = schedule(run_pipeline(graph), donated)
     branches = {
-        step.number: tuple(compile_graph(branch, name=f"{name}_branch{i}") for i, branch in enumerate(step.eqn.op.branches))
+        step.number: tuple(
+            compile_graph(branch, name=f"{name}_branch{i}") for i, branch in enumerate(step.eqn.op.branches)
+        )
         for step in program.steps
         if isinstance(step.eqn.op, Cond | CondSaving)
     }

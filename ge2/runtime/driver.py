@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +16,7 @@ from ge2.base.dtypes import SHORT
 from ge2.codegen.environment import render
 from ge2.codegen.values import Param
 from ge2.codegen.view import KernelView, Line
-from ge2.ir import Atom, Dims, Eqn, Evaluate, Literal, Var
+from ge2.ir import ArrayType, Atom, Dims, Eqn, Evaluate, Graph, Literal, Var
 from ge2.ir.text import op_text
 from ge2.kernels.catalog import launch as choose
 from ge2.kernels.kernel import Problem
@@ -83,16 +84,28 @@ class Driver:
         )  # fmt: skip
         for buffer in self.program.buffers.values():
             if buffer.storage == "arena":
-                self.needs.append((buffer.name, buffer.type.shape, buffer.type.dtype, buffer.first, buffer.last))
+                self.needs.append(
+                    (buffer.name, buffer.type.shape, buffer.type.dtype, buffer.first, buffer.last)
+                )
                 self.early.add(buffer.name)
         for step in self.program.steps:
             getattr(self, f"run_{step.kind}")(step)
         results = [self.result(a, i) for i, a in enumerate(self.program.graph.outputs)]
-        self.plan = plan([Lifetime(int(np.prod(s, dtype=np.int64)) * d.itemsize, first, last) for _, s, d, first, last in self.needs])
+        self.plan = plan(
+            [Lifetime(math.prod(s) * d.itemsize, first, last) for _, s, d, first, last in self.needs]
+        )
         for (name, shape, dtype, _, _), offset in zip(self.needs, self.plan.offsets, strict=True):
             self.bind.append(Line(f"{name} = ndarray({shape}, {dtype.name}, arena, {offset})"))
         inputs = ", ".join(self.name(v) for v in self.program.graph.inputs)
-        text = Text("program", inputs, self.plan.nbytes, (*self.bind, *self.views), tuple(self.bound), tuple(self.body), ", ".join(results))
+        text = Text(
+            "program",
+            inputs,
+            self.plan.nbytes,
+            (*self.bind, *self.views),
+            tuple(self.bound),
+            tuple(self.body),
+            ", ".join(results),
+        )
         self.source = render(TEMPLATE, text)
         execute(self.source, self.names)
         return self
@@ -139,7 +152,10 @@ class Driver:
         buffer = self.buffer(var)
         if buffer.storage == "output":
             made = f"empty({buffer.type.shape}, {buffer.type.dtype.name})"
-            self.add(f"{buffer.name} = " + (f"reuse({buffer.donor}, {buffer.type.dtype.name})" if buffer.donor else made))
+            self.add(
+                f"{buffer.name} = "
+                + (f"reuse({buffer.donor}, {buffer.type.dtype.name})" if buffer.donor else made)
+            )
 
     # -- steps
 
@@ -162,7 +178,9 @@ class Driver:
     def run_view(self, step: Step) -> None:
         eqn = step.eqn
         if not any(isinstance(a, Var) for a in eqn.inputs):
-            constant = self.given(EVALUATE.apply(eqn.op, ())[0], "k")
+            constant = self.given(
+                EVALUATE.apply(eqn.op, [np.asarray(a.value, a.type.dtype) for a in eqn.inputs])[0], "k"
+            )  # type: ignore[union-attr]
             self.view(self.buffer(eqn.outs[0]).name, constant, constant, note(eqn))
             return
         for x, out in zip(eqn.inputs, eqn.outs, strict=True):
@@ -197,8 +215,10 @@ class Driver:
         name = f"{view.kind}_{len(self.records)}"
         module = load(chosen.source)
         self.names[name] = module[view.name]
-        outer: dict[Var, Atom] = dict(zip(eqn.op.graph.inputs, eqn.inputs, strict=True))  # type: ignore[attr-defined]
-        outer.update(zip(eqn.op.graph.outputs, eqn.outs, strict=True))  # type: ignore[attr-defined]
+        inner: Graph = chosen.op.graph  # type: ignore[attr-defined]
+        outer: dict[Atom, Atom] = dict(
+            zip((*inner.inputs, *inner.outputs), (*eqn.inputs, *eqn.outs), strict=True)
+        )
         for var in eqn.outs:
             self.fresh(var)
         arrays = [self.param(outer, p) for p in (*view.inputs, *view.outputs)]
@@ -216,7 +236,10 @@ class Driver:
             return
         sets = []
         for i in range(min(self.threads, view.tiling.parts)):
-            own = [self.need(f"{name}_{s.name}_{i}", s.shape, s.dtype, step.number, direct=False) for s in view.scratch]
+            own = [
+                self.need(f"{name}_{s.name}_{i}", s.shape, s.dtype, step.number, direct=False)
+                for s in view.scratch
+            ]
             sets.append(f"({', '.join(own)}{',' if own else ''})")
         self.early.add(f"{name}_work")
         self.bound[f"{name}_work"] = None
@@ -233,11 +256,15 @@ class Driver:
 
     def matrix(self, atom: Atom, order: Dims | None, shape: Dims | None) -> str:
         """An operand of a product. Its axes may not merge without a copy, which is then made at each call."""
-        if shape is None or isinstance(atom, Literal) or (order is None and self.buffer(atom).storage == "arena"):
+        if (
+            shape is None
+            or isinstance(atom, Literal)
+            or (order is None and self.buffer(atom).storage == "arena")
+        ):
             return self.aligned(atom, order, shape)
         return f"{self.aligned(atom, order, None)}.reshape({shape})"
 
-    def param(self, outer: dict[Var, Atom], param: Param) -> str:
+    def param(self, outer: dict[Atom, Atom], param: Param) -> str:
         return self.aligned(outer[param.var], param.order, param.shape)
 
     def aligned(self, atom: Atom, order: Dims | None, shape: Dims | None) -> str:
@@ -247,7 +274,9 @@ class Driver:
             value = value if order is None else value.transpose(order)
             return self.given(value if shape is None else value.reshape(shape), "k")
         source = self.buffer(atom).name
-        turned = ("" if order is None else f".transpose({order})") + ("" if shape is None else f".reshape({shape})")
+        turned = ("" if order is None else f".transpose({order})") + (
+            "" if shape is None else f".reshape({shape})"
+        )
         if not turned:
             return self.name(atom)
         if source not in self.early:
@@ -321,7 +350,10 @@ def view_text(eqn: Eqn, x: str) -> str:
     if isinstance(op, Reshape):
         return f"{x}.reshape({op.shape})"
     if isinstance(op, Slice):
-        parts = [f"{a}:{b}" + (f":{s}" if s != 1 else "") for a, b, s in zip(op.start, op.stop, op.step, strict=True)]
+        parts = [
+            f"{a}:{b}" + (f":{s}" if s != 1 else "")
+            for a, b, s in zip(op.start, op.stop, op.step, strict=True)
+        ]
         return f"{x}[{', '.join(parts)}]" if parts else x
     if isinstance(op, Rev):
         rank = eqn.inputs[0].type.ndim
@@ -341,13 +373,17 @@ def product(eqn: Eqn) -> tuple[Turn, Turn, Dims | None]:
     op, (a, b), (out,) = eqn.op, (x.type for x in eqn.inputs), eqn.outs
     assert isinstance(op, DotGeneral)
     free_a, free_b = op.free(a, b)
-    size = lambda t, axes: int(np.prod([t.shape[i] for i in axes], dtype=np.int64))  # noqa: E731
-    batch = (size(a, op.beside[0]),) if op.beside[0] else ()
-    m, n, k = size(a, free_a), size(b, free_b), size(a, op.contract[0])
+    batch = (volume(a, op.beside[0]),) if op.beside[0] else ()
+    m, n, k = volume(a, free_a), volume(b, free_b), volume(a, op.contract[0])
     left = turn(a.shape, (*op.beside[0], *free_a, *op.contract[0]), (*batch, m, k))
     right = turn(b.shape, (*op.beside[1], *op.contract[1], *free_b), (*batch, k, n))
     whole = (*batch, m, n)
     return left, right, None if out.type.shape == whole else whole
+
+
+def volume(type_: ArrayType, axes: Dims) -> int:
+    """How many elements these axes span."""
+    return math.prod(type_.shape[i] for i in axes)
 
 
 def turn(shape: Dims, order: Dims, wanted: Dims) -> Turn:
@@ -360,4 +396,3 @@ def record(eqn: Eqn, name: str, source: str) -> KernelRecord:
     lines = tuple(dict.fromkeys(str(e.source) for e in op.graph.eqns if e.source is not None))
     nbytes = sum(t.nbytes for t in (*(a.type for a in eqn.inputs), *(v.type for v in eqn.outs)))
     return KernelRecord(name, op.kind, source, len(op.graph.eqns), lines, nbytes)
-

@@ -45,7 +45,9 @@ class Reference:
         self.graph = graph
 
     def __call__(self, *arrays: Any) -> list[Any]:
-        return [owned(y, a.type) for y, a in zip(interpret(self.graph, arrays), self.graph.outputs, strict=True)]
+        return [
+            owned(y, a.type) for y, a in zip(interpret(self.graph, arrays), self.graph.outputs, strict=True)
+        ]
 
 
 def interpret(graph: Graph, arrays: Sequence[Any]) -> list[Any]:

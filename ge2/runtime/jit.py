@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from types import MethodType
 from typing import Any, Final, NamedTuple, NoReturn, final, overload
 from weakref import WeakSet
 
@@ -121,7 +121,7 @@ class Jitted:
         leaves, structure = flatten((args, kwargs))
         try:
             keys = tuple([(x.shape, x.dtype) if type(x) is ARRAY_TYPE else leaf_key(x) for x in leaves])
-        except Refused:
+        except (Refused, InputError):
             keys = self._careful_keys(leaves, structure, abstract)
         seen = self._look(leaves, keys)
         donated = self._accepted(structure, leaves, seen)
@@ -160,10 +160,9 @@ class Jitted:
         name, kind = arguments.name(i), type(leaves[i]).__name__
         if why:
             raise InputError(f"{name} of {arguments.title} {why}", where=here(), fix=fix)
-        what = f"{name} of {arguments.title} is a {kind}, neither an array nor a container of arrays"
+        what = f"{name} of {arguments.title} is {article(kind)} {kind}, neither an array nor a container of arrays"
         more = why_leaf(leaves[i])
-        fix = f"ge2.tree_util.register_pytree_node_class on {kind} if it holds arrays; static_argnums if it is a constant"
-        raise InputError(f"{what}: {more}" if more else what, where=here(), fix=fix)
+        raise InputError(f"{what}: {more}" if more else what, where=here(), fix=f"{container_fix(leaves[i])}, if it is a constant")
 
     def _look(self, leaves: Sequence[Any], keys: tuple[Any, ...]) -> Seen:
         """What the function closes over, and what functions among its arguments do."""
@@ -213,7 +212,7 @@ class Jitted:
         arguments = self._arguments(leaves, key.structure, positions)
         names = [arguments.name(i) for i in range(len(leaves))]
         hidden = self._hidden(seen)
-        inputs = [Input(leaf_type(leaves[i]), ABSTRACT, names[i]) for i in positions]
+        inputs = [Input(t, ABSTRACT, names[i]) for i, t in zip(positions, arguments.types(), strict=True)]
         returned = Results()
 
         plans = self._plans(leaves)
@@ -230,7 +229,7 @@ class Jitted:
         def work() -> Any:
             return stage(run, [*hidden, *inputs], arguments.title, "jit")
 
-        purity = Purity(self._closure.generators() if self._closure else [])
+        purity = Purity([g for p in plans for g in p.generators()], [s.function.__code__ for p in plans for s in p.scopes])
         closed = work()
         purity.check(work)
         entry = Entry(tidy(closed.graph), closed.captured, returned.structure, positions if len(positions) < len(leaves) else None)
@@ -334,6 +333,18 @@ class Method:
 
     def __hash__(self) -> int:
         return hash((id(self.__func__), id(self.__self__)))
+
+
+def article(word: str) -> str:
+    return "an" if word[0] in "aeiouAEIOU" else "a"
+
+
+def container_fix(leaf: Any) -> str:
+    """How an object becomes an argument."""
+    cls = type(leaf)
+    if cls.__module__.partition(".")[0] in sys.stdlib_module_names - {"__main__"}:
+        return "a list, a dict or np.asarray(x); or static_argnums"
+    return f"@ge2.tree_util.register_pytree_node_class above {cls.__name__}, if it holds arrays; or static_argnums"
 
 
 def is_function(leaf: Any) -> bool:

@@ -53,7 +53,10 @@ def plan(lifetimes: Sequence[Lifetime]) -> Plan:
                 insort(gaps, (room - size, offset + size))
         offsets[i] = offset
         insort(live, (need.last, offset, size))
-    high = max((o + -(-max(n.nbytes, 1) // ALIGNMENT) * ALIGNMENT for o, n in zip(offsets, lifetimes, strict=True)), default=0)
+    high = max(
+        (o + -(-max(n.nbytes, 1) // ALIGNMENT) * ALIGNMENT for o, n in zip(offsets, lifetimes, strict=True)),
+        default=0,
+    )
     return Plan(tuple(offsets), high)
 
 

@@ -6,14 +6,15 @@ import dis
 import functools
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import CodeType, FrameType
 from typing import Any, final
 
 import numpy as np
 
 from ge2.base.errors import ImpureError
-from ge2.base.source import Source, user_frame
+from ge2.base.source import LIBRARIES, Source
+from ge2.runtime.bytecode import ATTRIBUTES, SILENT, reads_of
 
 FIX = "key = ge2.random.key(0) as an argument, and ge2.random.normal(key, shape), which is pure"
 Generators = Sequence[Any]
@@ -41,19 +42,20 @@ def _comparable(found: Any) -> Any:
 class Purity:
     """The states of all generators that a function may draw from, before it is traced."""
 
-    def __init__(self, generators: Generators) -> None:
+    def __init__(self, generators: Generators, codes: Iterable[CodeType]) -> None:
         found = legacy()
         self.generators = [*generators, *([] if found is None else [found])]
         self.before = [state(g) for g in self.generators]
+        self.unseeded = frozenset(line for code in codes for line in reads_of(code).unseeded)
 
     def check(self, again: Callable[[], object]) -> None:
         """ImpureError if a state changed, and changes once more at a line of the user's when the work is done again.
 
         Another thread that draws at the same time is no reason: then the line must name a generator.
         """
-        if self.unchanged():
+        if self.unchanged() and not self.unseeded:
             return
-        place = Watcher(self.generators).line_of(again)
+        place = Watcher(self.generators, self.unseeded).line_of(again)
         if place is not None:
             what = "the function drew random numbers while it was traced: every call would get the same ones"
             raise ImpureError(what, where=place, fix=FIX)
@@ -66,8 +68,8 @@ class Purity:
 class Watcher:
     """Runs a function line by line, and tells after which line a generator had changed."""
 
-    def __init__(self, generators: Generators) -> None:
-        self.generators = generators
+    def __init__(self, generators: Generators, unseeded: frozenset[tuple[CodeType, int]]) -> None:
+        self.generators, self.unseeded = generators, unseeded
         self.alone = threading.active_count() == 1
         self.last: tuple[FrameType, int] | None = None
         self.states: list[Any] = []
@@ -86,7 +88,7 @@ class Watcher:
 
     def enter(self, frame: FrameType, event: str, arg: Any) -> Any:
         self.compare()
-        if self.found is not None or user_frame_is_not(frame):
+        if self.found is not None or is_library(frame):
             return None
         self.last = (frame, frame.f_lasti)
         return self.line
@@ -95,6 +97,8 @@ class Watcher:
         self.compare()
         if event == "line":
             self.last = (frame, frame.f_lasti)
+            if (frame.f_code, frame.f_lineno) in self.unseeded and names_any(frame, frame.f_lasti, makes_generator):
+                self.found = Source(frame.f_code, frame.f_lasti)
         return self.line if self.found is None else None
 
     def compare(self) -> None:
@@ -104,20 +108,18 @@ class Watcher:
         now = [state(g) for g in self.generators]
         if now != self.states and self.last is not None:
             frame, lasti = self.last
-            if self.alone or names_generator(frame, lasti):
+            if self.alone or names_any(frame, lasti, draws):
                 self.found = Source(frame.f_code, lasti)
         self.states = now
 
 
-def user_frame_is_not(frame: FrameType) -> bool:
-    from ge2.base.source import LIBRARIES
-
+def is_library(frame: FrameType) -> bool:
     return frame.f_code.co_filename.startswith(LIBRARIES)
 
 
-def names_generator(frame: FrameType, lasti: int) -> bool:
-    """Whether the line calls something of `np.random` by a name that can be looked up."""
-    return any(draws(resolve(frame, chain)) for chain in chains_of(frame.f_code, Source(frame.f_code, lasti).line))
+def names_any(frame: FrameType, lasti: int, wanted: Callable[[Any], bool]) -> bool:
+    """Whether the line has a name for something of that kind."""
+    return any(wanted(resolve(frame, chain)) for chain in chains_of(frame.f_code, Source(frame.f_code, lasti).line))
 
 
 @functools.lru_cache(maxsize=256)
@@ -127,12 +129,11 @@ def chains_of(code: CodeType, line: int) -> tuple[tuple[str, ...], ...]:
     grows, at = False, 0
     for i in dis.get_instructions(code):
         at = i.positions.lineno if i.positions and i.positions.lineno else at
-        if i.opname.startswith("LOAD_") and isinstance(i.argval, str):
-            if i.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-                if grows and chains:
-                    chains[-1].append(i.argval)
-                continue
-            grows = at == line and i.opname != "LOAD_CONST"
+        if i.opname in ATTRIBUTES:
+            if grows:
+                chains[-1].append(i.argval)
+        elif i.opname not in SILENT:
+            grows = at == line and i.opname.startswith("LOAD_") and i.opname != "LOAD_CONST" and isinstance(i.argval, str)
             if grows:
                 chains.append([i.argval])
     return tuple(map(tuple, chains))
@@ -149,3 +150,7 @@ def resolve(frame: FrameType, chain: Sequence[str]) -> Any:
 def draws(value: Any) -> bool:
     """Whether calling it draws from one of NumPy's generators."""
     return isinstance(getattr(value, "__self__", None), np.random.Generator | np.random.RandomState)
+
+
+def makes_generator(value: Any) -> bool:
+    return value is np.random.default_rng or value is np.random.RandomState

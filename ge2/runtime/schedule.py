@@ -35,7 +35,9 @@ class Scheduler:
         self.kinds = [kind_of(eqn) for eqn in graph.eqns]
         for var in graph.inputs:
             self.add(var, "host" if var.type.weak else "input", -1)
-        self.donated = [v for v, given in zip(graph.inputs, donated, strict=False) if given and not v.type.weak]
+        self.donated = [
+            v for v, given in zip(graph.inputs, donated, strict=False) if given and not v.type.weak
+        ]
 
     def add(self, var: Var, storage: str, first: int, base: Buffer | None = None) -> Buffer:
         buffer = self.buffers[var] = Buffer(safe(self.names[var]), var.type, storage, first, first, base)
@@ -46,7 +48,10 @@ class Scheduler:
             for i, var in enumerate(eqn.outs):
                 self.place(n, kind, eqn, i, var)
         self.lifetimes()
-        steps = tuple(self.step(n, kind, eqn) for n, (kind, eqn) in enumerate(zip(self.kinds, self.graph.eqns, strict=True)))
+        steps = tuple(
+            self.step(n, kind, eqn)
+            for n, (kind, eqn) in enumerate(zip(self.kinds, self.graph.eqns, strict=True))
+        )
         return Program(self.graph, steps, self.buffers)
 
     def place(self, n: int, kind: str, eqn: Eqn, i: int, var: Var) -> None:
@@ -87,7 +92,11 @@ class Scheduler:
 
     def joined(self, eqn: Eqn) -> Buffer | None:
         """One buffer that stands for all inputs: they live as long as the results do."""
-        sources = [b.base or b for a in eqn.inputs if isinstance(a, Var) and (b := self.buffers[a]).storage in ("arena", "view")]
+        sources = [
+            b.base or b
+            for a in eqn.inputs
+            if isinstance(a, Var) and (b := self.buffers[a]).storage in ("arena", "view")
+        ]
         arena = [b for b in sources if b.storage == "arena"]
         for b in arena:
             b.last = END
@@ -112,7 +121,11 @@ class Scheduler:
             if buffer.storage != "output":
                 continue
             for x in self.donated:
-                if x.type == out.type and self.buffers[x].last <= n and (self.buffers[x].last < n or in_place(eqn, i, x)):
+                if (
+                    x.type == out.type
+                    and self.buffers[x].last <= n
+                    and (self.buffers[x].last < n or in_place(eqn, i, x))
+                ):
                     buffer.donor = self.buffers[x].name
                     self.donated.remove(x)
                     if x in eqn.inputs:
@@ -126,7 +139,9 @@ def kind_of(eqn: Eqn) -> str:
         return "host"
     if isinstance(eqn.op, Region):
         return "kernel" if serves(eqn) else "library"
-    if isinstance(eqn.op, Iota) or (isinstance(eqn.op, BroadcastInDim) and isinstance(eqn.inputs[0], Literal)):
+    if isinstance(eqn.op, Iota) or (
+        isinstance(eqn.op, BroadcastInDim) and isinstance(eqn.inputs[0], Literal)
+    ):
         return "view"  # of a constant
     if isinstance(eqn.op, VIEWS):
         return "view" if all(isinstance(a, Var) and not a.type.weak for a in eqn.inputs) else "library"

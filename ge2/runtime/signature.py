@@ -14,7 +14,7 @@ from ge2.base.errors import InputError
 from ge2.base.pytree import register_leaf
 from ge2.base.source import here
 from ge2.base.structure import exact
-from ge2.ir import ArrayType, type_of
+from ge2.ir import ArrayType, Evaluate, current, type_of
 from ge2.trace import check_type, is_traced
 
 WEAK: Final[dict[type, type]] = {t: t for t in NUMBERS}  # a Python number's key is its type
@@ -78,6 +78,8 @@ def leaf_key(x: Any) -> Any:
     if cls in WEAK:
         return cls
     if is_traced(x):
+        if type(current()) is Evaluate:
+            raise x.escaped()
         return python_type(x.type.dtype) if x.type.weak else (x.type.shape, x.type.dtype)
     if isinstance(x, np.ndarray | np.generic):
         return strange_array(x)

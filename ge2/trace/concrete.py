@@ -31,14 +31,15 @@ FIXES = {
     "int":    "pass it as a static argument (static_argnums=), or index with arrays",
     "float":  "keep it an array: np.sin(x) for math.sin(x), x.astype(np.float32) for np.float32(x); "
     "np.zeros_like(x) for an array to write it into",
-    "array":  "ge2.numpy.asarray(x), np.stack([...]) for a list of traced values",
+    "array":  "the function of that name in ge2.numpy, such as ge2.numpy.asarray(x); np.stack([x, y]) for a list of traced values; "
+    "x.astype(np.float32) for np.float32(x)",
     "format": "print(x) shows its type; return it to see its value",
 }
 DOING = {
     "bool":   "the truth of {0} was asked for",
     "int":    "{0} was used as a Python int",
     "float":  "{0} was used as a Python number",
-    "array":  "NumPy was given {0}, which has no elements yet",
+    "array":  "NumPy asked for the elements of {0}",
     "format": "{0} was formatted as a number",
 }
 ERRORS = {
@@ -132,7 +133,8 @@ def outer_value(value: Any, use: str) -> Any:
 
 def refuse(trace: Trace, var: Var, x: Tracer, use: str) -> NoReturn:
     name = trace.names.get(var, "an argument")
-    why = f"it depends on {name}, which is not known while {trace.title} is traced"
+    unknown = f"not known while {trace.title} is traced"
+    why = f"that is {unknown}" if x.atom is var else f"it depends on {name}, which is {unknown}"
     what = f"{DOING[use].format(x.label())}, but {trace.reasons.get(var) or why}"
     raise ERRORS.get(use, ConcretizationTypeError)(what, where=here(), fix=FIXES[use])
 

@@ -180,7 +180,9 @@ def as_view(function: Any, args: tuple[Any, ...], more: dict[str, Any], y: Any) 
     if function in EACH and rest:
         return type(y)([as_view(function, (x,), {}, z) for x, z in zip(args, y, strict=True)])
     if not _is_traced(y) or not has_memory(base) or (function is np.diag and base.type.ndim == 1):
-        return own(y, (base,), {}, array=True)
+        return own(y, (base,), {}, array=False)
+    if PUTS[function] is flipped and not y.type.shape:
+        return own(y, (base,), {}, array=False)  # NumPy reads it as `x[()]`
     if function is np.imag and base.type.dtype.kind != "c":
         return y
     ours = gnp.FUNCTIONS[function]

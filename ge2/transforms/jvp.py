@@ -44,7 +44,7 @@ def tangent(trace: Trace, ts: dict[Any, Any], out: Atom) -> Any:
     t = None if isinstance(out, Literal) else ts.get(out)
     if t is None:
         return trace.lift(zero(out.type))
-    return t if t.type == out.type else t.cast(out.type.dtype, out.type.weak)
+    return t
 
 
 def push_forward(trace: Trace, eqn: Eqn, env: dict[Var, Atom], ts: dict[Any, Any], derive: Derive) -> None:
@@ -66,7 +66,14 @@ def push_forward(trace: Trace, eqn: Eqn, env: dict[Var, Atom], ts: dict[Any, Any
             found = pushed(eqn.op, incoming, [Tracer(trace, v) for v in eqn.outs], xs, derive)
     for var, t, real in zip(eqn.outs, found, inexact, strict=True):
         if t is not None and real:
-            ts[var] = t
+            ts[var] = t if t.type == var.type else conformed(t, var, eqn)
+
+
+def conformed(t: Any, var: Var, eqn: Eqn) -> Any:
+    """A tangent as its value's type, from which it may differ in being a Python number."""
+    if t.type.shape != var.type.shape or t.type.dtype != var.type.dtype:
+        raise VerifyError(f"the forward derivative of {eqn.op} gives {t.type} for {var.type}", where=eqn.source)
+    return t.cast(var.type.dtype, var.type.weak)
 
 
 def pushed(op: Op, ts: Sequence[Any], ys: Sequence[Any], xs: Sequence[Any], derive: Derive) -> Sequence[Any]:

@@ -21,8 +21,19 @@ from ge2.ops.sort import Sort
 INT32 = np.dtype(np.int32)
 DTYPES = (FLOAT32, FLOAT32, FLOAT32, FLOAT64, FLOAT16, BFLOAT16, COMPLEX64, INT32, INT64, BOOL)
 SIZES = (1, 2, 3, 5, 8, 33)
-WIDE = {COMPLEX64: COMPLEX128, **{d: FLOAT64 for d in FLOATS}}
-TAME = ("tanh", "sin", "cos", "abs", "neg", "atan", "square", "sign", "rint", "is_finite")  # never far from one
+WIDE = {COMPLEX64: COMPLEX128, **dict.fromkeys(FLOATS, FLOAT64)}
+TAME = (
+    "tanh",
+    "sin",
+    "cos",
+    "abs",
+    "neg",
+    "atan",
+    "square",
+    "sign",
+    "rint",
+    "is_finite",
+)  # never far from one
 COMPLEX_TAME = ("neg", "conj", "square", "abs")
 
 
@@ -35,7 +46,9 @@ class Program:
         self.arrays: list[np.ndarray] = []
         self.eqns: list[Eqn] = []
         self.values: list[Var] = []
-        self.nominal: dict[Var, np.dtype] = {}  # the type it has where nothing is widened; all choices follow it
+        self.nominal: dict[
+            Var, np.dtype
+        ] = {}  # the type it has where nothing is widened; all choices follow it
         self.exact: set[Var] = set()  # the same in any precision, so that tests on them branch alike
 
     def dtype(self, dtype: np.dtype) -> np.dtype:
@@ -47,7 +60,9 @@ class Program:
         self.nominal[out] = self.inferred(op, inputs)
         self.eqns.append(Eqn(op, inputs, (out,)))
         self.values.append(out)
-        if all(isinstance(a, Literal) or a in self.exact for a in inputs) and not isinstance(op, type(BY_NAME["tanh"])):
+        if all(isinstance(a, Literal) or a in self.exact for a in inputs) and not isinstance(
+            op, type(BY_NAME["tanh"])
+        ):
             self.exact.add(out)
         return out
 
@@ -55,7 +70,9 @@ class Program:
         if isinstance(op, ConvertElementType | Iota):
             return self.asked
         nominal = [self.nominal[a] if isinstance(a, Var) else None for a in inputs]
-        types = [a.type if n is None else ArrayType(a.type.shape, n) for a, n in zip(inputs, nominal, strict=True)]
+        types = [
+            a.type if n is None else ArrayType(a.type.shape, n) for a, n in zip(inputs, nominal, strict=True)
+        ]
         known = next((n for n in reversed(nominal) if n is not None and n != BOOL), BOOL)
         types = [ArrayType(t.shape, known) if n is None else t for t, n in zip(types, nominal, strict=True)]
         return op.infer(*types)[0].dtype
@@ -109,7 +126,20 @@ class Program:
         return tuple(i for i in range(ndim) if self.rng.random() < 0.5)
 
     def step(self) -> None:
-        kinds = (self.unary, self.binary, self.binary, self.scalar, self.reduce, self.reduce, self.spread, self.view, self.cut, self.choose, self.cast, self.other)
+        kinds = (
+            self.unary,
+            self.binary,
+            self.binary,
+            self.scalar,
+            self.reduce,
+            self.reduce,
+            self.spread,
+            self.view,
+            self.cut,
+            self.choose,
+            self.cast,
+            self.other,
+        )
         kinds[self.rng.integers(len(kinds))]()
 
     def name_for(self, v: Var, names: tuple[str, ...]) -> str:
@@ -126,7 +156,12 @@ class Program:
             name = "tanh"
         if name == "square" and kind != "f":
             name = "neg"
-        self.apply(BY_NAME[name] if self.rng.random() < 0.85 or kind != "f" else IntegerPow(int(self.rng.integers(1, 4))), v)
+        self.apply(
+            BY_NAME[name]
+            if self.rng.random() < 0.85 or kind != "f"
+            else IntegerPow(int(self.rng.integers(1, 4))),
+            v,
+        )
 
     def binary(self) -> None:
         a = self.pick(lambda v: self.kind(v) != "b")

@@ -106,6 +106,13 @@ def ipow(a: Any, b: Any) -> Any:
     return a
 
 
+def running(a: Any, b: Any) -> Any:
+    if a.shape != (b.size,):
+        raise ValueError("NumPy would write past the end of out")
+    np.cumsum(b, out=a)
+    return a
+
+
 def set_item(key: Any, value: Any = None) -> Callable[[Any, Any], Any]:
     def step(a: Any, b: Any) -> Any:
         a[key] = b if value is None else value
@@ -160,7 +167,7 @@ WRITE: dict[str, Callable[[Any, Any], Any]] = {
     "np.sin(b, out=a)":    into(np.sin, "b"),
     "np.multiply(b, b, out=a, where)": into(np.multiply, "b", "b", where=np.array([True, False, True])),
     "np.sum(b, 0, out=a)": into(np.sum, "b", (0,)),
-    "np.cumsum(b, out=a)": into(np.cumsum, "b"),
+    "np.cumsum(b, out=a)": running,
     "np.copyto(a, b)":     lambda a, b: (np.copyto(a, b), a)[1],
     "np.put(a, [0], 5)":   lambda a, b: (np.put(a, [0], 5.0), a)[1],
     "np.fill_diagonal(a)": lambda a, b: (np.fill_diagonal(a.reshape(*a.shape[:2]), 9.0), a)[1],
@@ -178,7 +185,7 @@ def run(program: Program, args: list[Any], only: list[bool] | None = None) -> tu
             continue
         try:
             y = STEPS[step][1](values[i % len(values)], values[j % len(values)])
-        except (ValueError, TypeError, IndexError, AttributeError):
+        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
             if only is not None:
                 raise
             done.append(False)

@@ -9,7 +9,6 @@ import pytest
 from ge2.base.errors import GradientError, InputError
 from ge2.transforms import checkpoint, cond, float0, grad, jvp, linearize, make_jaxpr, vmap
 from tests.transforms.functions import close
-from tests.transforms.test_reverse import here
 
 
 def test_structures_and_types():
@@ -47,7 +46,7 @@ def test_has_aux():
     [
         (np.ones(2), r"tangent of x.*f64\[3\].*f64\[2\]"),
         (np.ones(3, np.float32), r"tangent of x.*f32\[3\]"),
-        ([np.ones(3)], "tangents"),
+        ([np.ones(3)], "tangent of x.*a list"),
         ("t", "str"),
     ],
 )
@@ -61,11 +60,7 @@ def test_as_many_tangents_as_primals():
         jvp(lambda x, y: x, (1.0, 2.0), (1.0,))
     with pytest.raises(GradientError, match="tangent of n.*integers have no derivative") as error:
         jvp(lambda n: n * 2.0, (3,), (1.0,))
-    assert here(error)
-
-
-def here_line(error):
-    return "test_forward.py" in str(error.value)
+    assert "test_forward.py" in str(error.value)
 
 
 def test_sizes_of_zero():

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 
-def _direct() -> tuple[Callable[[], Any], Callable[[Any], None]]:
+def _direct() -> tuple[Callable[[], Any], Callable[[Any], object]]:
     from numpy._core import umath
 
     silent, variable = umath._make_extobj(all="ignore"), umath._extobj_contextvar
     return lambda: variable.set(silent), variable.reset
 
 
-def _public() -> tuple[Callable[[], Any], Callable[[Any], None]]:
+def _public() -> tuple[Callable[[], Any], Callable[[Any], object]]:
     return lambda: np.seterr(all="ignore"), lambda old: np.seterr(**old)
 
 

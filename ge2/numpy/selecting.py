@@ -1,0 +1,245 @@
+"""Functions that take indices: what they read, and what they write in place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ge2.base.dtypes import BOOL, INT64, INTEGERS
+from ge2.base.errors import (
+    ArgumentError,
+    ConcretizationTypeError,
+    InPlaceError,
+    InputError,
+    OutOfBoundsError,
+    ShapeError,
+)
+from ge2.base.source import here
+from ge2.ir import ArrayType, Dims, type_of
+from ge2.numpy.composite import choose_by, clip, is_traced, known_elements
+from ge2.numpy.elementwise import equal, floor_divide, remainder
+from ge2.numpy.indexing import common_index, fitting, getitem, setitem
+from ge2.numpy.joining import stack
+from ge2.numpy.promotion import array, as_dtype, broadcast, cast, lift, one_axis, reshape
+from ge2.numpy.shapes import broadcast_arrays
+from ge2.ops.index import Gather, Scatter
+from ge2.ops.shape import Iota
+
+
+def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
+    """The elements at `indices` along an axis, or of the flattened array, as `numpy.take`.
+
+    `mode` "wrap" and "clip" bring indices inside; with "raise", traced indices are checked when the program runs.
+    """
+    if out is not None:
+        raise InputError("take: out= is not supported", where=here(), fix="y = np.take(x, i)")
+    x, index = array(a), array(indices)
+    if type_of(index).size == 0 and type_of(index).dtype not in INTEGERS:
+        index = cast(index, INT64)
+    x = reshape(x, (type_of(x).size,)) if axis is None else x
+    at = one_axis(0 if axis is None else axis, type_of(x).ndim, x)
+    if type_of(index).dtype not in INTEGERS | {BOOL}:
+        raise InputError(
+            f"take: indices are integers; got {type_of(index)}", where=here(), fix="indices.astype(int)"
+        )
+    index = brought_inside(
+        cast(index, INT64) if type_of(index).dtype == BOOL else index, type_of(x).shape[at], mode
+    )
+    return getitem(x, (*(slice(None),) * at, index))
+
+
+def brought_inside(index: Any, n: int, mode: str) -> Any:
+    if mode not in ("raise", "wrap", "clip"):
+        raise ArgumentError(f"mode is 'raise', 'wrap' or 'clip'; got {mode!r}", where=here())
+    if mode == "raise" or not n:
+        return index
+    return remainder(index, n) if mode == "wrap" else clip(index, 0, n - 1)
+
+
+def along_axis(arr: Any, indices: Any, axis: int | None) -> tuple[Any, int, tuple[Any, ...]]:
+    """The array, its axis, and an index for each axis that picks what `indices` says along that one."""
+    x, index = array(arr), array(indices)
+    if axis is None:
+        x, axis = reshape(x, (type_of(x).size,)), 0
+    t, own = type_of(x), type_of(index)
+    axis = one_axis(axis, t.ndim, x)
+    if own.dtype not in INTEGERS:
+        raise OutOfBoundsError(
+            f"`indices` must be an integer array; got {own}", where=here(), fix="indices.astype(int)"
+        )
+    if own.ndim != t.ndim:
+        raise ShapeError(
+            f"`indices` and `arr` must have the same number of dimensions; got {own}, {t}",
+            where=here(),
+            fix="indices[:, None]",
+        )
+    wanted = tuple([1 if i == axis else n for i, n in enumerate(t.shape)])
+    try:
+        shape = np.broadcast_shapes(own.shape, wanted)
+    except ValueError:
+        raise OutOfBoundsError(
+            f"`indices`, {own}, do not broadcast against {t} along axis {axis}", where=here()
+        ) from None
+    lines = [counting(shape, i) for i in range(t.ndim)]
+    return x, axis, tuple([broadcast(index, shape) if i == axis else lines[i] for i in range(t.ndim)])
+
+
+def counting(shape: Dims, axis: int) -> Any:
+    return Iota(shape, axis, INT64)()
+
+
+def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Any:
+    """For each line along an axis the elements at its own indices, as `numpy.take_along_axis`."""
+    x, axis, places = along_axis(arr, indices, axis)
+    check_known(places[axis], axis, type_of(x))
+    return Gather(tuple(range(type_of(x).ndim)))(x, *places)
+
+
+def check_known(index: Any, axis: int, t: ArrayType) -> None:
+    if not is_traced(index):
+        common_index([index], [t.shape[axis]], t)
+
+
+def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
+    """Each element so many times in a row, as `numpy.repeat`; the numbers must not be traced."""
+    repeats = (
+        known_elements(repeats) if is_traced(repeats) and known_elements(repeats) is not None else repeats
+    )
+    if is_traced(repeats):
+        what = f"the length of repeat would depend on repeats, which is traced {repeats.type}"
+        raise ConcretizationTypeError(what, where=here(), fix="a NumPy array of repeats")
+    x = ravel(a) if axis is None else array(a)
+    axis = one_axis(0 if axis is None else axis, type_of(x).ndim, x)
+    shape, times = type_of(x).shape, np.asarray(repeats)
+    if times.size == 1:
+        wide = spread(
+            reshaped(x, (*shape[: axis + 1], 1, *shape[axis + 1 :])),
+            (*shape[: axis + 1], int(times.item()), *shape[axis + 1 :]),
+        )
+        return owned(reshaped(wide, (*shape[:axis], shape[axis] * int(times.item()), *shape[axis + 1 :])))
+    if times.shape != (shape[axis],):
+        raise ShapeError(
+            f"operands could not be broadcast together: repeats of shape {times.shape}, axis {axis} of {type_of(x)}",
+            where=here(),
+        )
+    return take(x, np.repeat(np.arange(shape[axis]), times), axis)
+
+
+def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Any:
+    """The slices where the condition holds, as `numpy.compress`; the condition must not be traced."""
+    mask = array(condition)
+    mask = mask if (known := known_elements(mask)) is None else known
+    if is_traced(mask):
+        what = f"the shape of compress depends on the values of condition, which is traced {mask.type}"
+        raise ConcretizationTypeError(what, where=here(), fix="np.where(mask, x, other)")
+    return take(a, np.flatnonzero(mask), axis, out)
+
+
+def extract(condition: Any, arr: Any) -> Any:
+    """The elements where the condition holds, as `numpy.extract`; the condition must not be traced."""
+    mask = array(condition)
+    return compress(mask if is_traced(mask) else np.ravel(mask), arr)
+
+
+def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
+    """For each element the choice of that number, as `numpy.choose`."""
+    index, *options = broadcast_arrays(a, *choices)
+    index = brought_inside(index, len(options), mode)
+    table = stack(options)
+    return take_along_axis(table, reshape(index, (1, *type_of(index).shape)), 0)[0]
+
+
+def one_hot(x: Any, num_classes: int, *, dtype: Any = np.float64, axis: int = -1) -> Any:
+    """1 at the place that each integer names along a new axis, 0 elsewhere; an integer outside gives zeros.
+
+    >>> one_hot(np.array([0, 2]), 3)
+    array([[1., 0., 0.],
+           [0., 0., 1.]])
+    """
+    index = array(x)
+    if type_of(index).dtype not in INTEGERS:
+        raise InputError(f"one_hot takes integers; got {type_of(index)}", where=here(), fix="x.astype(int)")
+    own = type_of(index).shape
+    at = one_axis(axis, len(own) + 1)
+    classes = Iota((num_classes,), 0, type_of(index).dtype)()
+    places = equal(
+        reshape(index, (*own[:at], 1, *own[at:])), reshape(classes, (num_classes, *(1,) * (len(own) - at)))
+    )
+    return cast(places, as_dtype(dtype))
+
+
+def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]:
+    """Flat indices as one index for each axis, as `numpy.unravel_index`."""
+    rest, found = array(indices), []
+    sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    if not is_traced(rest):
+        return np.unravel_index(rest, sizes)
+    for n in sizes[::-1]:
+        found.append(remainder(rest, n))
+        rest = floor_divide(rest, n)
+    return tuple(found[::-1])
+
+
+def ix_(*args: Any) -> tuple[Any, ...]:
+    """Index arrays, each along an axis of its own, as `numpy.ix_`."""
+    xs = [array(a) for a in args]
+    xs = [np.flatnonzero(x) if type_of(x).dtype == BOOL and not is_traced(x) else x for x in xs]
+    return tuple(
+        [
+            reshape(x, tuple([type_of(x).size if j == i else 1 for j in range(len(xs))]))
+            for i, x in enumerate(xs)
+        ]
+    )
+
+
+def write(target: Any, new: Any, name: str) -> None:
+    """Gives an array new contents, if it can take them."""
+    if is_traced(new) and not is_traced(target):
+        raise InPlaceError(
+            f"numpy.{name} was asked to write a traced value into a real array",
+            where=here(),
+            fix="ge2.numpy.full for np.full; np.zeros_like(x) for an array that can be written",
+        )
+    target[...] = new
+
+
+def put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> None:
+    """Writes `values` at the indices of each line, in place, as `numpy.put_along_axis`."""
+    x, axis, places = along_axis(arr, indices, axis)
+    t = type_of(x)
+    value = fitting(cast(array(values), t.dtype), type_of(places[axis]).shape, t)
+    new = Scatter(tuple(range(t.ndim)))(x, value, *places)
+    write(arr, reshape(new, type_of(arr).shape), "put_along_axis")
+
+
+def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
+    """Writes `src` into `dst` where the mask holds, in place, as `numpy.copyto`."""
+    t = type_of(dst)
+    value = fitting(cast(array(src), t.dtype), t.shape, t)
+    write(dst, value if where is True else choose_by(array(where), value, dst), "copyto")
+
+
+def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
+    """Writes `v` at flat indices, in place, as `numpy.put`."""
+    t, index, value = type_of(a), array(ind), array(v)
+    flat = setitem(reshape(array(a), (t.size,)), brought_inside(index, t.size, mode), value)
+    write(a, reshape(flat, t.shape), "put")
+
+
+def putmask(a: Any, mask: Any, values: Any) -> None:
+    """Writes the elements of `values` where the mask holds, in place; `values` must broadcast to `a`."""
+    copyto(a, values, where=mask)
+
+
+def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
+    """Writes a number along the main diagonal of a matrix, in place, as `numpy.fill_diagonal`."""
+    t = type_of(a)
+    if t.ndim != 2 or wrap or type_of(lift(val)).shape:
+        raise ArgumentError(
+            "fill_diagonal takes a matrix and a number",
+            where=here(),
+            fix="a[np.arange(n), np.arange(n)] = values",
+        )
+    n = np.arange(min(t.shape))
+    write(a, setitem(a, (n, n), val), "fill_diagonal")
