@@ -16,15 +16,11 @@ from ge2 import random as random
 from ge2 import tree as tree
 from ge2 import tree_util as tree_util
 from ge2.base.config import config as config
-from ge2.base.dtypes import BFLOAT16 as bfloat16
+from ge2.base.dtypes import BFLOAT16
 from ge2.runtime import clear_caches as clear_caches
 from ge2.runtime import disable_jit as disable_jit
 from ge2.runtime import jit as jit
 from ge2.transforms.api import grad as grad
-from ge2.transforms.api import hessian as hessian
-from ge2.transforms.api import jacfwd as jacfwd
-from ge2.transforms.api import jacobian as jacobian
-from ge2.transforms.api import jacrev as jacrev
 from ge2.transforms.api import jvp as jvp
 from ge2.transforms.api import linearize as linearize
 from ge2.transforms.api import value_and_grad as value_and_grad
@@ -38,11 +34,25 @@ from ge2.transforms.inspect import ShapeDtypeStruct as ShapeDtypeStruct
 from ge2.transforms.inspect import eval_shape as eval_shape
 from ge2.transforms.inspect import make_jaxpr as make_jaxpr
 from ge2.transforms.inspect import parse as parse
+from ge2.transforms.jacobians import hessian as hessian
+from ge2.transforms.jacobians import jacfwd as jacfwd
+from ge2.transforms.jacobians import jacobian as jacobian
+from ge2.transforms.jacobians import jacrev as jacrev
+from ge2.transforms.lax import stop_gradient as stop_gradient
+from ge2.transforms.zeros import float0 as float0
+
+bfloat16 = BFLOAT16
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import version  # slow to import, and hardly ever asked for
+        from importlib.metadata import (
+            PackageNotFoundError,
+            version,
+        )  # slow to import, and hardly ever asked for
 
-        return version("ge2")
+        try:
+            return version("ge2")
+        except PackageNotFoundError:
+            return "0.0.0+checkout"  # run from a folder, without being installed
     raise AttributeError(f"module 'ge2' has no attribute {name!r}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -24,3 +26,23 @@ hypothesis.settings.load_profile("ci")  # pytest --hypothesis-profile=explore lo
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     """Random numbers of the test's own: the same in each run, in any order, on any number of processes."""
     return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write tests/golden anew from what the code prints")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], str]:
+    """Compares a text with the file of that name in tests/golden, or writes the file under --update-golden."""
+
+    def compare(name: str, text: str) -> str:
+        path = Path(__file__).parent / "golden" / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        assert path.exists(), f"tests/golden/{name} is missing; pytest --update-golden writes it"
+        assert text == path.read_text()
+        return text
+
+    return compare

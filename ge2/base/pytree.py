@@ -28,6 +28,7 @@ from ge2.base.structure import why_leaf as why_leaf
 IsLeaf = Callable[[Any], bool]
 PathsAndLeaves = list[tuple[KeyPath, Any]]
 Names = tuple[str, str]  # what the two trees that are compared are called
+register_leaf(Structure)
 
 
 # --- apart and together -------------------------------------------------------------------------------------

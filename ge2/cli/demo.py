@@ -23,11 +23,12 @@ from ge2.cli.screen import Progress, columns, milliseconds
 REQUIRED = 0.97
 ROUNDS, SECONDS = 200, 3.0
 SHOW = "ge2 demo --kernels"
+LIBRARY = ("matmul", "library")  # steps that are one operation of NumPy
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a run of the demo found. Times are seconds; `kernels` counts those of a step by kind of region."""
+    """What a run of the demo found. Times are seconds; `kernels` counts those of a step by kind."""
 
     epochs: int
     seed: int
@@ -101,12 +102,18 @@ def train(step: Step, data: Digits, epochs: int, seed: int, quiet: bool = False)
 
 
 def regions(step: Any, state: State, data: Digits) -> Counter[str]:
-    """How many kernels of each kind a step runs; an error if it is not made of fused regions."""
+    """How many kernels of each kind a step runs; an error if it runs op by op."""
     low = lowered(step, state, data)
-    if config.disable_jit or low.executable.executor == "reference" or not low.regions:
+    if config.disable_jit or low.executable.executor == "reference" or few_regions(low.executable):
         fix = "unset GE2_DISABLE_JIT, GE2_EXECUTOR and GE2_PASSES_OFF"
         raise Ge2Error("the training step runs op by op, not as fused regions", fix=fix)
-    return Counter(kernel.kind for kernel in low.kernels)
+    steps = {kind: low.executable.program.count(kind) for kind in LIBRARY}
+    return Counter(kernel.kind for kernel in low.kernels) + Counter(steps)
+
+
+def few_regions(executable: Any) -> bool:
+    """Whether more is left to single operations than is fused; matrix products are never fused."""
+    return bool(executable.regions <= executable.program.count("library"))
 
 
 def lowered(step: Any, state: State, data: Digits) -> Any:
@@ -138,7 +145,8 @@ def headline(data: Digits) -> str:
 
 def summary(report: Report) -> str:
     ratio = report.step_by_hand / report.step
-    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(report.kernels.items()))
+    fused = ", ".join(f"{n} {kind}" for kind, n in sorted(report.kernels.items()) if kind not in LIBRARY)
+    calls = ", ".join(f"{n} {kind}" for kind, n in report.kernels.items() if kind in LIBRARY)
     rows = [
         ("trained", f"{report.steps} steps in {report.training:.2f} s, compiling included"),
         ("test accuracy", f"{report.accuracy:.4f} (at least {report.required:.2f} is required)"),
@@ -147,7 +155,7 @@ def summary(report: Report) -> str:
             "a step, by hand",
             f"{milliseconds(report.step_by_hand)} in vectorised NumPy; ge2 is {ratio:.2f} x as fast",
         ),
-        ("kernels of a step", counts),
+        ("kernels of a step", f"{fused} (fused regions); {calls} (NumPy's own)"),
         ("to see them", SHOW),
     ]
     verdict = "" if report.passed else "\n\nFAILED: the test accuracy is below what is required."

@@ -18,7 +18,7 @@ from ge2.ir import Dims, Eqn, Literal, Names, Var, write
 from ge2.ir.text import atom_text, op_text
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Iota
-from ge2.passes.region import Region
+from ge2.ops.region import Region
 
 Shared = frozenset[tuple[int, int]]
 TEMPLATE = "numpy/region.py.jinja"
@@ -240,7 +240,7 @@ class Kernel:
         assert step.eqn is not None
         (x,), op, text = step.xs, step.eqn.op, self.operand(step.xs[0])
         if not step.over:
-            return f"{self.words.use('copyto')}({into}, {self.words.number(0, INT64) if isinstance(op, ArgReduce) else text})"
+            return self.folded_nothing(op, into, text, x.dtype)
         axes = tuple(sorted({*x.axes, *step.repeated}))
         if step.repeated:
             text = f"{self.words.use('broadcast_to')}({text}, {self.repeated_shape(axes)})"
@@ -265,6 +265,13 @@ class Kernel:
         )
         drop = f"[{', '.join(['0'] * (target - first))}]" if dropped and into is None else ""
         return f"{self.words.use(op.ufunc.__name__)}.reduce({text}, {place}{more}){drop}"  # type: ignore[attr-defined]
+
+    def folded_nothing(self, op: Any, into: str | None, text: str, dtype: np.dtype) -> str:
+        """A reduction of single elements; a sum adds zero, as NumPy's does."""
+        if op.name == "reduce_sum" and dtype != BOOL:
+            return f"{self.words.use('add')}({text}, {self.words.number(0, dtype)}, out={into})"
+        value = self.words.number(0, INT64) if isinstance(op, ArgReduce) else text
+        return f"{self.words.use('copyto')}({into}, {value})"
 
     def repeated_shape(self, axes: Dims) -> str:
         ragged = self.tiling.axis if self.tiling.blocks > 1 else -1
@@ -298,7 +305,7 @@ class Kernel:
 def identity(op: Reduce, dtype: np.dtype) -> Any:
     """The number that changes no other under the reduction."""
     if op.name == "reduce_sum":
-        return -0.0 if dtype in FLOATS | COMPLEX else 0
+        return 0
     if op.name in ("reduce_prod", "reduce_and"):
         return 1
     if op.name == "reduce_or" or dtype == BOOL:

@@ -6,8 +6,11 @@ ones are left out, so that NumPy's broadcasting does the rest. Its own axes come
 
 from __future__ import annotations
 
+import builtins
+import keyword
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, final
 
 import numpy as np
@@ -17,7 +20,7 @@ from ge2.codegen.blocks import Tiling
 from ge2.ir import Atom, Dims, Eqn, Literal, Names, Op, Var
 from ge2.ops.reduce import ArgReduce, Reduce, kept
 from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
-from ge2.passes.region import Region
+from ge2.ops.region import Region
 
 NONE = -1
 VIEWS = (BroadcastInDim, Transpose, Reshape)
@@ -228,8 +231,12 @@ def widest(region: Region) -> int:
     return max([4, *sizes])
 
 
+@cache
 def safe(name: str) -> str:
-    """A name that Python does not keep for itself."""
-    import keyword
+    """A name that neither Python nor NumPy has a meaning for.
 
-    return f"{name}_" if keyword.iskeyword(name) else name
+    >>> safe("h"), safe("is"), safe("add")
+    ('h', 'is_', 'add_')
+    """
+    taken = keyword.iskeyword(name) or name in vars(builtins) or callable(vars(np).get(name))
+    return f"{name}_" if taken else name

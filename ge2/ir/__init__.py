@@ -18,6 +18,7 @@ from ge2.ir.op import GraphOp as GraphOp
 from ge2.ir.op import Interpreter as Interpreter
 from ge2.ir.op import Lowering as Lowering
 from ge2.ir.op import Op as Op
+from ge2.ir.op import Pushed as Pushed
 from ge2.ir.op import current as current
 from ge2.ir.op import interpreting as interpreting
 from ge2.ir.text import Names as Names

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ge2.base.dtypes import PYTHON
+from ge2.base.pytree import register_leaf
 from ge2.base.source import Source
 from ge2.ir.op import Op
 from ge2.ir.types import ArrayType
@@ -69,6 +70,7 @@ class Eqn:
     source: Source | None = None
 
 
+@register_leaf  # a function that holds one is no container of values
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
     """Equations from inputs to outputs. The first `consts` inputs stand for captured arrays.

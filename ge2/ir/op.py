@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Axis = int | None  # the axis a value is batched along; None for one shared value
 Batched = tuple[Sequence[Value], Sequence[Axis]]
 Cotangents = Sequence[Value | None]  # None is zero throughout
+Pushed = tuple[Sequence[Value], Cotangents]  # results and their tangents
 Flags = tuple[bool, ...]
 ADD_RULE = "a rule in the operation's class (CONTRIBUTING.md, 'add an op')"
 
@@ -52,11 +53,13 @@ class Op:  # not an ABC, whose `isinstance` costs more than most passes do
 
     @abstractmethod
     def reference(self, *arrays: Any) -> Any:
-        """The meaning, in numpy; a tuple if there are `several` results. Every kernel is judged against it."""
+        """The meaning, in numpy; a tuple if there are `several` results. Kernels are judged against it."""
 
     def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
         """The cotangent of each input, given those of the results; None for zero or where none is wanted."""
-        raise NoRuleError(f"{self.name} has no derivative", fix=f"ge2.stop_gradient(x), ge2.custom_vjp, or {ADD_RULE}")
+        raise NoRuleError(
+            f"{self.name} has no derivative", fix=f"ge2.stop_gradient(x), ge2.custom_vjp, or {ADD_RULE}"
+        )
 
     def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
         """The tangent of each result, given those of the inputs. Left out, it is the transpose of `vjp`."""
@@ -88,7 +91,7 @@ class Derive(Protocol):
     def apart(self) -> bool: ...
 
     def vjp(self, graph: Graph, wanted: Flags) -> tuple[Graph, Graph, int]:
-        """(inputs) -> (outputs, residuals); (residuals, cotangents) -> cotangents of the wanted inputs; how many residuals."""
+        """(inputs) -> (outputs, residuals); (residuals, cotangents) -> those of the wanted; how many."""
 
     def jvp(self, graph: Graph, active: Flags) -> Graph:
         """(inputs, tangents of the active ones) -> (outputs, tangents of the inexact outputs)."""
@@ -97,7 +100,7 @@ class Derive(Protocol):
         """(inputs) -> (outputs, residuals); (residuals, tangents) -> tangents; how many residuals."""
 
     def batch(self, graph: Graph, batched: Flags, size: int, out: Flags | None = None) -> tuple[Graph, Flags]:
-        """The graph over a new leading axis of the batched inputs, and which outputs have it; `out` forces those."""
+        """The graph over a new first axis of the batched inputs; which outputs have it (`out`: must have)."""
 
 
 class GraphOp(Op):
@@ -118,7 +121,7 @@ class GraphOp(Op):
         """The same operation with further results, the residuals of its derivative."""
         return self
 
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
         """The results and their tangents."""
         raise NoRuleError(f"{self.name} has no forward derivative", fix=f"ge2.custom_jvp, or {ADD_RULE}")
 
@@ -134,7 +137,7 @@ class Interpreter(Protocol):
 
 
 class Evaluate:
-    """The meaning that holds when nothing else does: compute with the references, weak numbers staying weak."""
+    """The meaning when there is no other: compute with the references, weak numbers staying weak."""
 
     def apply(self, op: Op, args: Sequence[Any]) -> Sequence[Any]:
         for x in args:

@@ -72,7 +72,7 @@ def types_of(atoms: Iterable[Atom]) -> tuple[ArrayType, ...]:
     return tuple([a.type for a in atoms])
 
 
-def listed(types: Iterable[ArrayType]) -> str:
+def listed(types: Iterable[object]) -> str:
     return ", ".join(map(str, types)) or "nothing"
 
 
@@ -83,4 +83,4 @@ def shown(eqn: Eqn) -> str:
         op = op_text(eqn.op)
     except ParseError:
         op = eqn.op.name
-    return f"{op} of {listed(a.type for a in eqn.inputs)}"
+    return f"{op} of {listed(getattr(a, 'type', a) for a in eqn.inputs)}"

@@ -8,7 +8,7 @@ from ge2.codegen.region import kernel_view, source
 from ge2.codegen.statements import has_text
 from ge2.kernels.kernel import Family, Launch, Problem
 from ge2.ops.elementwise import Pointlike
-from ge2.passes.region import Region
+from ge2.ops.region import Region
 
 
 class Blocked(Family):

@@ -32,8 +32,8 @@ from ge2.numpy.elementwise import (
     isfinite, isinf, isnan, isnat, lcm, ldexp, left_shift, less, less_equal, log, log10, log1p, log2,
     logaddexp, logaddexp2, logical_and, logical_not, logical_or, logical_xor, maximum, minimum, mod,
     modf, multiply, negative, nextafter, not_equal, positive, pow, power, rad2deg, radians, reciprocal,
-    remainder, right_shift, rint, shaped, sign, signbit, sin, sinh, spacing, sqrt, square, subtract, tan,
-    tanh, true_divide, trunc,
+    remainder, right_shift, rint, sign, signbit, sin, sinh, spacing, sqrt, square, subtract, tan, tanh,
+    true_divide, trunc,
 )
 from ge2.numpy.indexing import (
     getitem, setitem,
@@ -74,10 +74,12 @@ from ge2.numpy.sorting import (
     sort,
 )
 from ge2.numpy.elementwise import UFUNCS, operators
+from numpy import __array_api_version__, __array_namespace_info__
 from ge2.numpy.tables import functions, ufunc_method
 
 __all__ = [  # noqa: RUF022 the tables first
-    "FUNCTIONS", "UFUNCS", "linalg", "operators", "ufunc_method",
+    "FUNCTIONS", "UFUNCS", "__array_api_version__", "__array_namespace_info__",
+    "linalg", "operators", "ufunc_method",
     "abs", "absolute", "acos", "acosh", "add", "all", "allclose", "amax", "amin", "angle", "any",
     "append", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh",
     "argmax", "argmin", "argpartition", "argsort", "argwhere", "around", "array", "array_equal",
@@ -109,12 +111,12 @@ __all__ = [  # noqa: RUF022 the tables first
     "pow", "power", "prod", "promote_types", "ptp", "put", "put_along_axis", "putmask", "quantile",
     "rad2deg", "radians", "ravel", "real", "reciprocal", "remainder", "repeat", "reshape", "result_type",
     "right_shift", "rint", "roll", "rollaxis", "rot90", "round", "searchsorted", "select", "setitem",
-    "shape", "shaped", "sign", "signbit", "sin", "sinc", "sinh", "size", "sort", "spacing", "split",
-    "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "swapaxes", "take",
-    "take_along_axis", "tan", "tanh", "tensordot", "tile", "trace", "transpose", "trapezoid", "tri",
-    "tril", "tril_indices_from", "triu", "triu_indices_from", "true_divide", "trunc", "uint16", "uint32",
-    "uint64", "uint8", "unravel_index", "unstack", "unwrap", "vander", "var", "vdot", "vecdot", "vecmat",
-    "vsplit", "vstack", "where", "zeros", "zeros_like",
+    "shape", "sign", "signbit", "sin", "sinc", "sinh", "size", "sort", "spacing", "split", "sqrt",
+    "square", "squeeze", "stack", "std", "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan",
+    "tanh", "tensordot", "tile", "trace", "transpose", "trapezoid", "tri", "tril", "tril_indices_from",
+    "triu", "triu_indices_from", "true_divide", "trunc", "uint16", "uint32", "uint64", "uint8",
+    "unravel_index", "unstack", "unwrap", "vander", "var", "vdot", "vecdot", "vecmat", "vsplit",
+    "vstack", "where", "zeros", "zeros_like",
 ]
 
 # fmt: on

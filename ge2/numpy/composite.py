@@ -75,7 +75,7 @@ def choose_by(mask: Any, x: Any, y: Any) -> Any:
 
 
 def nonzero(a: Any) -> Any:
-    """The indices of elements that are not zero; an error on traced values, since its shape depends on them."""
+    """The indices of elements that are not zero; an error on traced values, which decide its shape."""
     a = array(a)
     a = a if (known := known_elements(a)) is None else known
     if is_traced(a):
@@ -287,12 +287,12 @@ def all_of(x: Any) -> Any:
 
 
 def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
-    """Whether all elements are close, as `numpy.allclose`; a traced bool if an argument is traced."""
+    """Whether all elements are close, as `numpy.allclose`; a traced bool of traced arguments."""
     return all_of(isclose(a, b, rtol, atol, equal_nan))
 
 
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
-    """Whether shapes and all elements are equal, as `numpy.array_equal`; a traced bool if an argument is traced."""
+    """Whether shapes and elements are equal, as `numpy.array_equal`; a traced bool of traced arguments."""
     a, b = array(a1), array(a2)
     if type_of(a).shape != type_of(b).shape:
         return False
@@ -313,7 +313,7 @@ def array_equiv(a1: Any, a2: Any) -> Any:
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
-    """The same numbers in another dtype, as `numpy.astype`; a complex number keeps its real part, without a warning.
+    """The same numbers in another dtype, as `numpy.astype`; of complex numbers the real part, unwarned.
 
     >>> astype(np.array([1.7, -1.7]), int)
     array([ 1, -1])

@@ -1,6 +1,6 @@
 """Arrays that are made: of numbers, of ranges, of lists of values.
 
-While a function is traced they are recorded as operations, so a large array of zeros is no constant of the graph.
+While a function is traced they are recorded as operations: a large array of zeros is no constant of a graph.
 """
 
 from __future__ import annotations
@@ -164,8 +164,8 @@ def empty(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None
     return zeros(shape, dtype, device=device, like=like)
 
 
-def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None,
-              *, device: Any = None) -> Any:  # fmt: skip
+def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True,
+              shape: Any = None, *, device: Any = None) -> Any:  # fmt: skip
     """`full` with the shape and dtype of `a`, each of which may be given, as `numpy.full_like`."""
     t = type_of(strong(lift(a)))
     return full(
@@ -206,7 +206,7 @@ def empty_like(
 def arange(
     start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None, like: Any = None
 ) -> Any:
-    """`start, start + step, ...` before `stop`, as `numpy.arange`; its length must not depend on traced values."""
+    """`start, start + step, ...` before `stop`, as `numpy.arange`; the length must be known."""
     only_numpy(device=device, like=like)
     start, stop, step = (0, start, 1) if stop is None else (start, stop, 1 if step is None else step)
     for name, x in (("start", start), ("stop", stop), ("step", step)):
@@ -238,8 +238,8 @@ def iota(shape: Dims, axis: int, dtype: np.dtype) -> Any:
     return Iota(shape, axis, dtype)()
 
 
-def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None,
-             axis: int = 0, *, device: Any = None) -> Any:  # fmt: skip
+def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False,
+             dtype: Any = None, axis: int = 0, *, device: Any = None) -> Any:  # fmt: skip
     """`num` numbers from `start` to `stop`, evenly spaced, as `numpy.linspace`; the ends may be traced."""
     num = operator.index(num)
     if num < 0:
@@ -331,7 +331,7 @@ def below_diagonal(shape: Dims, k: int) -> Any:
 
 
 def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
-    """The indices of each axis of an array of that shape, stacked, or a tuple if `sparse`, as `numpy.indices`."""
+    """The indices along each axis of that shape, stacked, or a tuple if `sparse`, as `numpy.indices`."""
     shape, dtype = as_shape(dimensions), as_dtype(dtype)
     if sparse:
         return tuple(

@@ -32,7 +32,7 @@ KINDS = {
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """Whether a dtype is of a kind, or of one of several, as `numpy.isdtype`; bfloat16 and fp8 are real floating.
+    """Whether a dtype is of a kind, or of one of several, as `numpy.isdtype`; half types are real floating.
 
     >>> isdtype(bfloat16, "real floating")
     True
@@ -52,7 +52,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 
 def result_type(*arrays_and_dtypes: Any) -> Any:
-    """The dtype that holds all of the arguments, arrays or dtypes; Python numbers yield, as `numpy.result_type`."""
+    """The dtype that holds all arguments, arrays or dtypes; Python numbers yield, as `numpy.result_type`."""
     return result_of(tuple([_kind(x) for x in arrays_and_dtypes]))
 
 

@@ -1,7 +1,7 @@
 """Every ufunc of NumPy, as a line of the tables at the end, and the functions that are made of them.
 
-Each line has two callables: the operator, under which Python numbers stay weak, and the public function, whose
-results are strong, as NumPy's are.
+Each line has two callables: the operator, under which Python numbers stay weak, and the public function,
+whose results are strong, as NumPy's are.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def _sides(a: Any, b: Any) -> tuple[Any, Any]:
 
 
 def _power(a: Any, b: Any, dtype: Any = None) -> Any:
-    """A power; an exponent that is a Python number becomes a parameter where the dtype stays that of the base."""
+    """A power; a Python number as the exponent becomes a parameter where the dtype stays that of the base."""
     kind = type(b)
     if (kind is int or kind is float) and dtype is None:
         a = lift(a)
@@ -393,7 +393,7 @@ greater       = binary(np.greater,       ops.GT, compare(np.greater, ops.GT))
 greater_equal = binary(np.greater_equal, ops.GE, compare(np.greater_equal, ops.GE))
 power         = binary(np.power,         ops.POW, _power)
 float_power   = binary(np.float_power,   ops.POW)
-ldexp         = binary(np.ldexp,         ops.LDEXP)  # NumPy's loops for int32 and int64 exponents give the same
+ldexp         = binary(np.ldexp,         ops.LDEXP)  # int32 and int64 exponents give the same
 logical_and   = binary(np.logical_and,   ops.AND, logical(ops.AND))
 logical_or    = binary(np.logical_or,    ops.OR,  logical(ops.OR))
 logical_xor   = binary(np.logical_xor,   ops.XOR, logical(ops.XOR))
@@ -436,11 +436,13 @@ def _is_weak_bool(x: Any) -> bool:
 
 _ARITHMETIC = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.divide, "floordiv": np.floor_divide,
-    "mod": np.remainder, "pow": np.power, "divmod": np.divmod, "lshift": np.left_shift, "rshift": np.right_shift,
+    "mod": np.remainder, "pow": np.power, "divmod": np.divmod, "lshift": np.left_shift,
+    "rshift": np.right_shift,
 }  # fmt: skip
 _OTHER = {
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "invert": np.invert,
-    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "eq": np.equal, "ne": np.not_equal,
 }  # fmt: skip
 operators: dict[str, Function] = {
     **{name: _of_numbers(name, INNER[f]) for name, f in _ARITHMETIC.items()},

@@ -1,6 +1,6 @@
 """Reading and writing by index: `x[key]` as NumPy means it, and the functions that take indices.
 
-A key is taken apart once (`Key`): what slices and integers do to the axes is a view, what arrays do is a gather.
+A key is taken apart once (`Key`): what slices and integers do is a view, what arrays do is a gather.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from ge2.ops.shape import Reshape, Rev, Slice, Transpose
 class Key:
     """An index taken apart.
 
-    First `start`, `stop`, `step` slice each axis, those in `flipped` are reversed, and those in `dropped`, of
-    size 1 by then, vanish. Then `arrays` index `axes` of what is left, their own axes going to the place `at` of
-    the result. New axes are at `new`.
+    First `start`, `stop`, `step` slice each axis, those in `flipped` are reversed, and those in `dropped`,
+    of size 1 by then, vanish. Then `arrays` index `axes` of what is left, and their own axes go to the
+    place `at` of the result. New axes are at `new`.
     """
 
     start: Dims
@@ -86,7 +86,7 @@ class Key:
 
     def slices(self, t: ArrayType) -> bool:
         """Whether the slices leave anything out."""
-        return self.stop != t.shape or any(self.start) or any([s != 1 for s in self.step])
+        return self.stop != t.shape or any(self.start) or any(s != 1 for s in self.step)
 
 
 def key_of(t: ArrayType, key: Any) -> Key:
@@ -157,7 +157,7 @@ def inside(index: int, axis: int, t: ArrayType) -> int:
 
 
 def expanded(key: tuple[Any, ...], t: ArrayType) -> list[Any]:
-    """The parts of a key: None, dots, slices, ints and integer arrays, one of the last three for each axis."""
+    """The parts of a key: None, dots, slices, ints and index arrays, one of the last three for each axis."""
     parts: list[Any] = []
     for p in key:
         parts.extend(parts_of(p, t, len(key)))
@@ -166,8 +166,8 @@ def expanded(key: tuple[Any, ...], t: ArrayType) -> list[Any]:
     if dots > 1:
         raise OutOfBoundsError("an index can only have a single ellipsis ('...')", where=here())
     if used > t.ndim:
-        what = f"too many indices for array: array is {t.ndim}-dimensional, but {used} were indexed; its type is {t}"
-        raise OutOfBoundsError(what, where=here(), fix="fewer indices")
+        what = f"too many indices for array: array is {t.ndim}-dimensional, but {used} were indexed"
+        raise OutOfBoundsError(f"{what}; its type is {t}", where=here(), fix="fewer indices")
     rest = [slice(None)] * (t.ndim - used)
     at = next((i for i, p in enumerate(parts) if p is Ellipsis), len(parts))
     checked_masks(parts, at, t)
@@ -223,7 +223,8 @@ def checked_masks(parts: Sequence[Any], at: int, t: ArrayType) -> None:
             axis = t.ndim - sum(q is not None for q in parts[i + 1 :])
             continue
         if type(p) is Masked and p.size != t.shape[axis]:
-            what = f"boolean index did not match indexed array along axis {axis}; size of axis is {t.shape[axis]}"
+            what = f"boolean index did not match indexed array along axis {axis}"
+            what += f"; size of axis is {t.shape[axis]}"
             raise OutOfBoundsError(f"{what} but size of corresponding boolean axis is {p.size}", where=here())
         axis += p is not None
 
@@ -269,7 +270,7 @@ def getitem(x: Any, key: Any) -> Any:
 
 
 def static(key: Any) -> tuple[Any, ...] | None:
-    """A key of integers, slices, dots and new axes alone as something that can be looked up; None for others."""
+    """A key of integers, slices, dots and new axes alone as something to look up; None for others."""
     found: list[Any] = []
     for p in key if type(key) is tuple else (key,):
         kind = type(p)
@@ -277,7 +278,7 @@ def static(key: Any) -> tuple[Any, ...] | None:
             found.append(p)
         elif kind is slice:
             bounds = (p.start, p.stop, p.step)
-            if not all([b is None or type(b) is int for b in bounds]):
+            if not all(b is None or type(b) is int for b in bounds):
                 return None
             found.append(bounds)
         else:
@@ -314,8 +315,8 @@ def turned(x: Any, order: Dims) -> Any:
 def setitem(x: Any, key: Any, value: Any) -> Any:
     """A new array: `x` after `x[key] = value`. The value is cast to the dtype of `x`, as in NumPy.
 
-    Where an index array names one place twice, the last value stays. A traced mask takes a value that does not
-    depend on how many elements it chooses.
+    Where an index array names one place twice, the last value stays. A traced mask takes a value that does
+    not depend on how many elements it chooses.
 
     >>> setitem(np.zeros(4), slice(1, 3), 7)
     array([0., 7., 7., 0.])
@@ -335,7 +336,7 @@ def setitem(x: Any, key: Any, value: Any) -> Any:
     rest = [n for i, n in enumerate(k.result) if not is_new(k, i)]
     back = tuple([k.order.index(i) for i in range(len(k.order))])
     value = turned(reshape(value, tuple(rest)), back)
-    if not k.slices(t):
+    if not k.slices(t) and not k.flipped:
         return Scatter(k.axes)(x, value, *k.arrays)
     part = Scatter(k.axes)(reshape(viewed(x, k), k.kept), value, *k.arrays)
     part = reshape(part, k.sizes)
@@ -348,7 +349,7 @@ def is_new(k: Key, axis: int) -> bool:
 
 def placed(x: Any, value: Any, k: Key) -> Any:
     """The array with its slices replaced."""
-    if k.sizes == type_of(x).shape and not k.slices(type_of(x)):
+    if not k.slices(type_of(x)):
         return fresh(value)
     return UpdateSlice(k.start, k.step)(x, value)
 
@@ -358,7 +359,7 @@ def fitting(value: Any, shape: Dims, t: ArrayType) -> Any:
     own = type_of(value).shape
     while len(own) > len(shape) and own[0] == 1:
         own = own[1:]
-    fits = len(own) <= len(shape) and all([n in (1, m) for n, m in zip(own[::-1], shape[::-1], strict=False)])
+    fits = len(own) <= len(shape) and all(n in (1, m) for n, m in zip(own[::-1], shape[::-1], strict=False))
     if not fits:
         what = f"could not broadcast input array from shape {type_of(value).shape} into shape {shape} of {t}"
         raise ShapeError(what, where=here(), fix="x[key] = np.broadcast_to(value, shape), or another index")
@@ -381,6 +382,6 @@ def masked(x: Any, mask: Any, value: Any) -> Any:
             f"boolean index {own} did not match indexed array {t}", where=here(), fix="a mask of its shape"
         )
     if type_of(value).ndim > left:
-        what = f"x[mask] = value: which element of {type_of(value)} goes where depends on the mask, which is traced"
+        what = f"x[mask] = value: what goes where of {type_of(value)} depends on the mask, which is traced"
         raise ConcretizationTypeError(what, where=here(), fix="np.where(mask, value, x)")
     return choose_by(reshape(mask, own.shape + (1,) * left), fitting(value, t.shape[own.ndim :], t), x)

@@ -45,7 +45,8 @@ def concatenate(
     at = one_axis(axis, types[0].ndim, xs[0])
     others = {t.shape[:at] + t.shape[at + 1 :] for t in types}
     if len(others) > 1 or len({t.ndim for t in types}) > 1:
-        what = f"all the input array dimensions except for the concatenation axis {at} must match exactly; got {listed(xs)}"
+        what = f"all the input array dimensions except for the concatenation axis {at} must match exactly"
+        what += f"; got {listed(xs)}"
         raise ShapeError(what, where=here(), fix="np.stack for a new axis, or x.reshape")
     return Concatenate(at)(*in_common(xs, dtype, casting))
 
@@ -61,7 +62,7 @@ def in_common(xs: Sequence[Any], dtype: Any, casting: str) -> list[Any]:
     target = as_dtype(dtype)
     for x in xs:
         if not can_cast(type_of(x).dtype, target, casting):
-            what = f"Cannot cast array data from {type_of(x).dtype} to {target} according to the rule '{casting}'"
+            what = f"Cannot cast array data from {type_of(x)} to {target} according to the rule '{casting}'"
             raise InputError(what, where=here(), fix="casting='unsafe'")
     return [cast(x, target) for x in xs]
 
@@ -156,7 +157,8 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     x = array(ary)
     size = type_of(x).shape[one_axis(axis, type_of(x).ndim, x)]
     if isinstance(indices_or_sections, int | np.integer) and size % int(indices_or_sections):
-        what = f"array split does not result in an equal division: axis {axis} of {type_of(x)} into {indices_or_sections}"
+        what = "array split does not result in an equal division"
+        what += f": axis {axis} of {type_of(x)} into {indices_or_sections}"
         raise ShapeError(what, where=here(), fix="np.array_split")
     return array_split(x, indices_or_sections, axis)
 

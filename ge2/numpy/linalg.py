@@ -21,8 +21,8 @@ from ge2.numpy.reductions import min as smallest
 from ge2.numpy.reductions import sum as total
 
 __all__ = [
-    "cross", "diagonal", "matmul", "matrix_norm", "matrix_power", "matrix_transpose", "multi_dot", "norm", "outer",
-    "tensordot", "trace", "vecdot", "vector_norm",
+    "cross", "diagonal", "matmul", "matrix_norm", "matrix_power", "matrix_transpose", "multi_dot", "norm",
+    "outer", "tensordot", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
 
 cross_, outer_ = products.cross, products.outer

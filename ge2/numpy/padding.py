@@ -21,7 +21,7 @@ FEW = 16  # slices, beyond which a gather is better
 
 
 def pad(array_: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Any:
-    """Padded by constants or, in modes "edge", "reflect", "symmetric", "wrap", by its own elements, as `numpy.pad`.
+    """Padded by numbers or, in the other modes, by its own elements, as `numpy.pad`.
 
     >>> pad(np.arange(3), (1, 2), "edge")
     array([0, 0, 1, 2, 2, 2])

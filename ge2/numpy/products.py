@@ -1,7 +1,7 @@
-"""Products of arrays: all of them one operation, `dot_general`, or an elementwise product where nothing is summed.
+"""Products of arrays: one operation, `dot_general`, or an elementwise product where nothing is summed.
 
-`precision` says how float32 may be multiplied: None and "highest" are IEEE, "tf32" and "bf16" allow a target to
-use such units. Half types are accumulated in float32 and rounded once.
+`precision` says how float32 may be multiplied: None and "highest" are IEEE, "tf32" and "bf16" allow a target
+to use such units. Half types are accumulated in float32 and rounded once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def dot_general(
 ) -> Any:
     """The product over `((lhs contracting, rhs contracting), (lhs batch, rhs batch))`, the numbers of axes.
 
-    The result has the batch axes, then the free axes of `lhs`, then those of `rhs`. `preferred_element_type` is
+    The result has the batch axes, the free axes of `lhs`, then those of `rhs`. `preferred_element_type` is
     the dtype of the result: float32 to keep what half types were accumulated in. Arguments as in `jax.lax`.
     """
     a, b = array(lhs), array(rhs)
@@ -71,7 +71,8 @@ def contract(
     """`DotGeneral` on arrays of one dtype, its sizes checked with an error in the user's words."""
     left, right = ([type_of(x).shape[i] for i in own] for x, own in ((a, axes[0]), (b, axes[1])))
     if left != right:
-        what = f"shapes {type_of(a)} and {type_of(b)} not aligned: {left} along axes {axes[0]}, {right} along axes {axes[1]}"
+        what = f"shapes {type_of(a)} and {type_of(b)} not aligned"
+        what += f": {left} along axes {axes[0]}, {right} along axes {axes[1]}"
         raise ShapeError(what, where=here(), fix="swapaxes, or .T of one of them")
     return DotGeneral(axes, beside, precision)(a, b)
 
@@ -91,7 +92,8 @@ def in_one_dtype(ufunc: np.ufunc | None, a: Any, b: Any, dtype: Any = None) -> t
 def no_scalars(name: str, a: Any, b: Any, least: tuple[int, int]) -> None:
     for i, (x, n) in enumerate(zip((a, b), least, strict=True)):
         if type_of(x).ndim < n:
-            what = f"{name}: Input operand {i} does not have enough dimensions (has {type_of(x).ndim}, needs {n}): {type_of(x)}"
+            what = f"{name}: Input operand {i} does not have enough dimensions"
+            what += f" (has {type_of(x).ndim}, needs {n}): {type_of(x)}"
             raise ShapeError(
                 what,
                 where=here(),
@@ -180,7 +182,7 @@ if hasattr(np, "matvec"):  # since NumPy 2.2
 
 
 def dot(a: Any, b: Any, out: Any = None, *, precision: str | None = None) -> Any:
-    """Over the last axis of `a` and the last but one of `b`; a product with a number multiplies, as `numpy.dot`."""
+    """Over the last axis of `a` and the last but one of `b`; a number multiplies, as `numpy.dot`."""
     no_out("dot", out)
     a, b = in_one_dtype(None, a, b)
     if not type_of(a).ndim or not type_of(b).ndim:
@@ -215,7 +217,7 @@ def outer(a: Any, b: Any, out: Any = None) -> Any:
 
 
 def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: str | None = None) -> Any:
-    """Over the last axes of `a` and the first of `b`, or over the given pairs of axes, as `numpy.tensordot`."""
+    """Over the last axes of `a` and the first of `b`, or over given pairs of axes, as `numpy.tensordot`."""
     a, b = in_one_dtype(None, a, b)
     rank_a, rank_b = type_of(a).ndim, type_of(b).ndim
     if isinstance(axes, tuple | list):
@@ -251,7 +253,7 @@ def kron(a: Any, b: Any) -> Any:
 
 
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Any:
-    """The vector product of three-vectors along an axis, as `numpy.cross`; two-vectors are an error, as in the array API."""
+    """The vector product of three-vectors along an axis, as `numpy.cross`; two-vectors are an error."""
     axisa, axisb, axisc = (axis,) * 3 if axis is not None else (axisa, axisb, axisc)
     a, b = moveaxis(a, axisa, -1), moveaxis(b, axisb, -1)
     for x in (a, b):

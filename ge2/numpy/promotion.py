@@ -61,7 +61,8 @@ def lift(x: Any) -> Any:
         return x
     if hasattr(x, "__array__") or isinstance(x, range):
         return np.asarray(x)
-    raise NotAValue(f"{kind.__name__} is neither an array nor a number", where=here(), fix="np.asarray(x)")
+    fix = "np.asarray(x)" if x is not None else "`x is None` to ask whether there is a value"
+    raise NotAValue(f"{kind.__name__} is neither an array nor a number", where=here(), fix=fix)
 
 
 def _stacked(items: Sequence[Any]) -> Any:
@@ -157,7 +158,9 @@ def resolve(ufunc: np.ufunc, kinds: tuple[Kind, ...], dtype: np.dtype | None = N
     given = [k for k in (*kinds, dtype) if isinstance(k, np.dtype)]
     for k in given:
         if not known(k):
-            raise InputError(f"{ufunc.__name__} of arrays of dtype {k} is not supported", fix=_instead(k))
+            raise InputError(
+                f"{ufunc.__name__} of arrays of dtype {k} is not supported", where=here(), fix=_instead(k)
+            )
     halves = {k for k in given if k in HALF}
     if halves <= {FLOAT16}:
         return _resolve(ufunc, kinds, dtype)
@@ -176,7 +179,7 @@ def _resolve(ufunc: np.ufunc, kinds: tuple[Kind, ...], dtype: np.dtype | None) -
         return ufunc.resolve_dtypes((*kinds, *(None,) * ufunc.nout), **asked)
     except TypeError as error:
         names = ", ".join(k.name if isinstance(k, np.dtype) else f"Python {k.__name__}" for k in kinds)
-        raise TypeRuleError(f"{ufunc.__name__} of {names}: {error}", fix="x.astype") from None
+        raise TypeRuleError(f"{ufunc.__name__} of {names}: {error}", where=here(), fix="x.astype") from None
 
 
 @cache
@@ -295,7 +298,7 @@ def elementwise(
     xs = [lift(x) for x in xs]
     types = [type_of(x) for x in xs]
     dtypes = resolve(ufunc, tuple([kind_of(t) for t in types]), dtype)
-    if all([t.weak for t in types]) and all(d in WEAK for d in dtypes):
+    if all(t.weak for t in types) and all(d in WEAK for d in dtypes):
         return op(*[weakly(x, d) for x, d in zip(xs, dtypes, strict=False)])
     shape = common_shape(ufunc.__name__, xs)
     return op(*[fit(x, d, shape) for x, d in zip(xs, dtypes, strict=False)])

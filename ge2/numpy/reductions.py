@@ -29,7 +29,7 @@ from ge2.numpy.promotion import (
 )
 from ge2.ops import elementwise as ops
 from ge2.ops.reduce import ArgMax, ArgMin, ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceSum
-from ge2.ops.shape import StopGradient
+from ge2.ops.shape import BroadcastInDim, StopGradient
 
 UNSET: Any = np._NoValue
 UINT64, INT64 = np.dtype(np.uint64), np.dtype(np.int64)
@@ -106,10 +106,11 @@ def extreme(name: str, op: Callable[..., Any], merge: Any) -> Callable[..., Any]
         first = cast(array(initial), t.dtype) if is_set(initial) else None
         if where is not True and where is not UNSET:
             if first is None:
-                what = f"reduction operation '{name}' does not have an identity, so to use a where mask one has to specify 'initial'"
+                what = f"reduction operation '{name}' does not have an identity"
+                what += ", so to use a where mask one has to specify 'initial'"
                 raise ShapeError(what, where=here(), fix=f"{name}(x, initial=..., where=mask)")
             x = choose_by(broadcast(e.truth(array(where)), t.shape), x, first)
-        if builtins.any([t.shape[i] == 0 for i in axes]):
+        if builtins.any(t.shape[i] == 0 for i in axes):
             return _extreme_of_nothing(name, x, axes, first, keepdims)
         y = op(axes)(x) if axes else fresh(x)
         y = merge(y, first) if first is not None else y
@@ -126,7 +127,8 @@ def _extreme_of_nothing(name: str, x: Any, axes: Dims, first: Any, keepdims: Any
     shape = type_of(x).shape
     left = tuple([n for i, n in enumerate(shape) if i not in axes])
     if first is None:
-        what = f"zero-size array to reduction operation {name}imum which has no identity: {type_of(x)} over axes {axes}"
+        what = f"zero-size array to reduction operation {name}imum which has no identity"
+        what += f": {type_of(x)} over axes {axes}"
         raise ShapeError(what, where=here(), fix="initial=")
     return finish(broadcast(first, left), shape, axes, keepdims)
 
@@ -186,7 +188,10 @@ def arg_extreme(name: str, op: Callable[..., Any]) -> Callable[..., Any]:
         return finish(op(at)(x), shape, axes, keepdims)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"The index of the first {name[3:]}imum along an axis, or of the flattened array; NaN wins, as in `numpy.{name}`."
+    function.__doc__ = f"""The index of the first {name[3:]}imum along an axis, or of the flattened array.
+
+    A NaN is an extreme, as in `numpy.{name}`.
+    """
     return function
 
 
@@ -243,7 +248,7 @@ def var(
     a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False,
     *, where: Any = True, mean: Any = UNSET, correction: Any = UNSET,
 ) -> Any:  # fmt: skip
-    """The mean of the squared distances from the mean, as `numpy.var`; `correction` is another name for `ddof`."""
+    """The mean of the squared distances from the mean, as `numpy.var`; `correction` is `ddof` too."""
     no_out("var", out)
     x = array(a)
     shape = type_of(x).shape
@@ -265,8 +270,13 @@ def var(
 
 
 def centre(x: Any, axes: Dims, where: Any) -> Any:
-    """The mean, its axes kept."""
-    return divided(sum(x, axes, keepdims=True, where=where), count(x, axes, where, True))
+    """The mean over the axes, repeated along them."""
+    return repeated(divided(sum(x, axes, where=where), count(x, axes, where)), type_of(x).shape, axes)
+
+
+def repeated(y: Any, shape: Dims, axes: Dims) -> Any:
+    """A reduction's result in the shape of what was reduced."""
+    return BroadcastInDim(shape, tuple([i for i in range(len(shape)) if i not in axes]))(y) if axes else y
 
 
 def no_integer(name: str, dtype: Any) -> Any:
@@ -341,17 +351,14 @@ def logsumexp(a: Any, axis: Axes = None, b: Any = None, keepdims: bool = False) 
     axes = all_axes(axis, t.ndim, x)
     if builtins.any(t.shape[i] == 0 for i in axes):
         return e.log(sum(e.exp(x), axes, keepdims=keepdims))
-    high = StopGradient()(max(real(x), axes, keepdims=True))
+    high = StopGradient()(max(real(x), axes))
     high = choose_by(e.isfinite(high), high, type_of(high).dtype.type(0))
-    terms = e.exp(e.subtract(x, high))
-    total = sum(terms if b is None else e.multiply(b, terms), axes, keepdims=True)
+    terms = e.exp(e.subtract(x, repeated(high, t.shape, axes)))
+    total = sum(terms if b is None else e.multiply(b, terms), axes)
     empty = e.equal(total, 0)
     safe = choose_by(empty, type_of(total).dtype.type(1), total)
     y = choose_by(empty, type_of(total).dtype.type(-np.inf), e.add(e.log(safe), high))
-    left = (
-        with_ones(t.shape, axes) if keepdims else tuple([n for i, n in enumerate(t.shape) if i not in axes])
-    )
-    return reshape(y, left)
+    return finish(y, t.shape, axes, keepdims)
 
 
 # -------------------------------------------------------------------------------------- NaN left out
@@ -384,7 +391,10 @@ def nan_extreme(function: Callable[..., Any], name: str, unit: float) -> Callabl
         return choose_by(all(nan, axis, keepdims=keepdims), type_of(x).dtype.type(np.nan), y)
 
     nan_function.__name__ = nan_function.__qualname__ = name
-    nan_function.__doc__ = f"The {name[3:]}imum of the elements that are not NaN; NaN, without a warning, where all are, as `numpy.{name}`."
+    nan_function.__doc__ = f"""The {name[3:]}imum of the elements that are not NaN, as `numpy.{name}`.
+
+    It is NaN, without a warning, where all are.
+    """
     return nan_function
 
 
@@ -394,7 +404,7 @@ nanmax, nanmin = nan_extreme(max, "nanmax", -np.inf), nan_extreme(min, "nanmin",
 def nanmean(
     a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True
 ) -> Any:
-    """The mean of the elements that are not NaN; NaN, without a warning, where all are, as `numpy.nanmean`."""
+    """The mean of the elements that are not NaN, as `numpy.nanmean`; NaN, unwarned, where all are."""
     x = array(a)
     return mean(x, axis, dtype, out, keepdims, where=_numbers(x, where))
 
@@ -441,7 +451,10 @@ def nan_index(function: Callable[..., Any], name: str, unit: float) -> Callable[
         return function(x, axis, out, keepdims=keepdims)
 
     nan_function.__name__ = nan_function.__qualname__ = name
-    nan_function.__doc__ = f"`{function.__name__}` of the elements that are not NaN; 0 where all are, an error in `numpy.{name}`."
+    nan_function.__doc__ = f"""`{function.__name__}` of the elements that are not NaN.
+
+    It is 0 where all are, which is an error in `numpy.{name}`.
+    """
     return nan_function
 
 

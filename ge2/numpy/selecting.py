@@ -18,11 +18,12 @@ from ge2.base.errors import (
 from ge2.base.source import here
 from ge2.ir import ArrayType, Dims, type_of
 from ge2.numpy.composite import choose_by, clip, is_traced, known_elements
+from ge2.numpy.creation import owned
 from ge2.numpy.elementwise import equal, floor_divide, remainder
 from ge2.numpy.indexing import common_index, fitting, getitem, setitem
 from ge2.numpy.joining import stack
 from ge2.numpy.promotion import array, as_dtype, broadcast, cast, lift, one_axis, reshape
-from ge2.numpy.shapes import broadcast_arrays
+from ge2.numpy.shapes import broadcast_arrays, ravel
 from ge2.ops.index import Gather, Scatter
 from ge2.ops.shape import Iota
 
@@ -30,7 +31,7 @@ from ge2.ops.shape import Iota
 def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
     """The elements at `indices` along an axis, or of the flattened array, as `numpy.take`.
 
-    `mode` "wrap" and "clip" bring indices inside; with "raise", traced indices are checked when the program runs.
+    `mode` "wrap" and "clip" bring indices inside; with "raise", traced ones are checked in the run.
     """
     if out is not None:
         raise InputError("take: out= is not supported", where=here(), fix="y = np.take(x, i)")
@@ -103,24 +104,20 @@ def check_known(index: Any, axis: int, t: ArrayType) -> None:
 
 def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
     """Each element so many times in a row, as `numpy.repeat`; the numbers must not be traced."""
-    repeats = (
-        known_elements(repeats) if is_traced(repeats) and known_elements(repeats) is not None else repeats
-    )
-    if is_traced(repeats):
-        what = f"the length of repeat would depend on repeats, which is traced {repeats.type}"
+    times = known_elements(repeats)
+    if times is None:
+        what = f"the length of repeat would depend on repeats, which is traced {type_of(repeats)}"
         raise ConcretizationTypeError(what, where=here(), fix="a NumPy array of repeats")
     x = ravel(a) if axis is None else array(a)
     axis = one_axis(0 if axis is None else axis, type_of(x).ndim, x)
-    shape, times = type_of(x).shape, np.asarray(repeats)
+    shape = type_of(x).shape
     if times.size == 1:
-        wide = spread(
-            reshaped(x, (*shape[: axis + 1], 1, *shape[axis + 1 :])),
-            (*shape[: axis + 1], int(times.item()), *shape[axis + 1 :]),
-        )
-        return owned(reshaped(wide, (*shape[:axis], shape[axis] * int(times.item()), *shape[axis + 1 :])))
+        before, n, after = shape[:axis], int(times.item()), shape[axis + 1 :]
+        wide = broadcast(reshape(x, (*before, shape[axis], 1, *after)), (*before, shape[axis], n, *after))
+        return owned(reshape(wide, (*before, shape[axis] * n, *after)))
     if times.shape != (shape[axis],):
         raise ShapeError(
-            f"operands could not be broadcast together: repeats of shape {times.shape}, axis {axis} of {type_of(x)}",
+            f"operands could not be broadcast: repeats {type_of(times)}, axis {axis} of {type_of(x)}",
             where=here(),
         )
     return take(x, np.repeat(np.arange(shape[axis]), times), axis)

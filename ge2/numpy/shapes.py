@@ -79,7 +79,8 @@ def squeeze(a: Any, axis: Axes = None) -> Any:
     shape = type_of(x).shape
     axes = [i for i, n in enumerate(shape) if n == 1] if axis is None else all_axes(axis, len(shape), x)
     if builtins.any(shape[i] != 1 for i in axes):
-        what = f"cannot select an axis to squeeze out which has size not equal to one: axis {axis} of {type_of(x)}"
+        what = "cannot select an axis to squeeze out which has size not equal to one"
+        what += f": axis {axis} of {type_of(x)}"
         raise ShapeError(what, where=here(), fix="x[..., 0] to take one of several")
     return reshaped(x, tuple([n for i, n in enumerate(shape) if i not in axes]))
 

@@ -23,7 +23,7 @@ from ge2.numpy.shapes import diagonal, flip, part, transpose
 
 
 def convolve(a: Any, v: Any, mode: str = "full") -> Any:
-    """The convolution of two rows of numbers, as `numpy.convolve`; takes memory for the product of their sizes."""
+    """The convolution of two rows of numbers, as `numpy.convolve`; memory grows with both sizes."""
     a, v = in_one_dtype(None, a, v)
     a, v = (reshape(x, (1,)) if not type_of(x).ndim else x for x in (a, v))
     if type_of(a).ndim != 1 or type_of(v).ndim != 1 or not type_of(a).size or not type_of(v).size:
@@ -57,7 +57,7 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
 
 
 def gradient(f: Any, *varargs: Any, axis: Axes = None, edge_order: int = 1) -> Any:
-    """Slopes by central differences, as `numpy.gradient`; distances are numbers, or the places along an axis."""
+    """Slopes by central differences, as `numpy.gradient`; distances are numbers or places."""
     x = array(f)
     axes = all_axes(axis, type_of(x).ndim, x)
     if len(varargs) not in (0, 1, len(axes)) or edge_order not in (1, 2):
@@ -105,8 +105,8 @@ def polyval(p: Any, x: Any) -> Any:
     return y
 
 
-def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None, fweights: Any = None,
-        aweights: Any = None, *, dtype: Any = None) -> Any:  # fmt: skip
+def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None,
+        fweights: Any = None, aweights: Any = None, *, dtype: Any = None) -> Any:  # fmt: skip
     """The covariance of variables, a row each, as `numpy.cov`; without weights."""
     if fweights is not None or aweights is not None:
         raise ArgumentError(

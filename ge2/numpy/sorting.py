@@ -174,8 +174,8 @@ def lerp(a: Any, b: Any, t: Any) -> Any:
     )
 
 
-def percentile(a: Any, q: Any, axis: Axes = None, out: Any = None, overwrite_input: bool = False, method: str = "linear",
-               keepdims: bool = False, *, weights: Any = None) -> Any:  # fmt: skip
+def percentile(a: Any, q: Any, axis: Axes = None, out: Any = None, overwrite_input: bool = False,
+               method: str = "linear", keepdims: bool = False, *, weights: Any = None) -> Any:  # fmt: skip
     """`quantile` with q from 0 to 100, as `numpy.percentile`."""
     return quantile(a, e.true_divide(q, 100), axis, out, overwrite_input, method, keepdims, weights=weights)
 

@@ -71,7 +71,7 @@ METHODS: dict[tuple[np.ufunc, str], Function] = {
 
 
 def ufunc_method(ufunc: np.ufunc, method: str) -> Function:
-    """What `ufunc.method` means for traced values; an error that says what to write where it means nothing."""
+    """What `ufunc.method` means for traced values; where nothing, an error that says what to write."""
     if method == "outer" and ufunc.nin == 2 and ufunc.signature is None:
         return outer(ufunc)
     found = METHODS.get((ufunc, method))

@@ -10,10 +10,11 @@ from ge2.ops.control import Checkpoint as Checkpoint
 from ge2.ops.control import CheckpointSaving as CheckpointSaving
 from ge2.ops.control import Cond as Cond
 from ge2.ops.control import CondSaving as CondSaving
-from ge2.ops.control import CustomJvp as CustomJvp
-from ge2.ops.control import CustomJvpSaving as CustomJvpSaving
-from ge2.ops.control import CustomVjp as CustomVjp
-from ge2.ops.control import CustomVjpSaving as CustomVjpSaving
+from ge2.ops.custom import CUSTOM as CUSTOM
+from ge2.ops.custom import CustomJvp as CustomJvp
+from ge2.ops.custom import CustomJvpSaving as CustomJvpSaving
+from ge2.ops.custom import CustomVjp as CustomVjp
+from ge2.ops.custom import CustomVjpSaving as CustomVjpSaving
 from ge2.ops.dot import Contraction as Contraction
 from ge2.ops.dot import DotGeneral as DotGeneral
 from ge2.ops.elementwise import BY_NAME as BY_NAME
@@ -71,8 +72,8 @@ CLASSES: tuple[type[Op], ...] = (
 )
 # fmt: on
 
-ALL: tuple[Op | type[Op], ...] = (*ELEMENTWISE, *CLASSES, *CONTROL)
+ALL: tuple[Op | type[Op], ...] = (*ELEMENTWISE, *CLASSES, *CONTROL, *CUSTOM)
 TABLE: dict[str, Callable[..., Op]] = {
     **{op.name: (lambda op=op: op) for op in ELEMENTWISE},
-    **{op.name: op for op in (*CLASSES, *CONTROL)},
+    **{op.name: op for op in (*CLASSES, *CONTROL, *CUSTOM)},
 }

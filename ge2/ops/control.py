@@ -1,4 +1,4 @@
-"""Operations that hold graphs: calls, branches, and functions that bring their own derivative."""
+"""Operations that hold graphs: calls, checkpoints and branches."""
 
 from __future__ import annotations
 
@@ -6,13 +6,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-
 from ge2.base.dtypes import BOOL, INEXACT, INTEGERS
-from ge2.base.errors import GradientError, NoRuleError, TypeRuleError
-from ge2.ir import ArrayType, Atom, Axis, Batched, Cotangents, Derive, Eqn, Flags, Graph, GraphOp, Literal, Op, Value, Var
-from ge2.ir import rename, without_dead_code
+from ge2.base.errors import TypeRuleError
+from ge2.ir import (
+    ArrayType,
+    Atom,
+    Axis,
+    Batched,
+    Cotangents,
+    Derive,
+    Eqn,
+    Flags,
+    Graph,
+    GraphOp,
+    Literal,
+    Op,
+    Pushed,
+    Value,
+    Var,
+    rename,
+    without_dead_code,
+)
 from ge2.ops.elementwise import WHERE, ConvertElementType
-from ge2.ops.reduce import ReduceSum
 from ge2.ops.shape import Barrier, BroadcastInDim
 
 Types = tuple[ArrayType, ...]
@@ -32,7 +47,9 @@ def matches(op: Op, graph: Graph, types: Sequence[ArrayType]) -> None:
 
 def filled(cts: Sequence[Value | None], ys: Sequence[Value]) -> list[Value]:
     """The cotangents (or tangents) of the inexact values, zeros made."""
-    return [zero_like(y) if ct is None else ct for ct, y in zip(cts, ys, strict=False) if y.type.dtype in INEXACT]
+    return [
+        zero_like(y) if ct is None else ct for ct, y in zip(cts, ys, strict=False) if y.type.dtype in INEXACT
+    ]
 
 
 def zero_like(y: Value) -> Value:
@@ -57,7 +74,7 @@ def inexact(atoms: Sequence[Atom]) -> Flags:
     return tuple(a.type.dtype in INEXACT for a in atoms)
 
 
-def with_tangents(results: Sequence[Value], outputs: Sequence[Atom]) -> tuple[Sequence[Value], Cotangents]:
+def with_tangents(results: Sequence[Value], outputs: Sequence[Atom]) -> Pushed:
     """What a graph of (outputs, tangents of the inexact outputs) gave, taken apart."""
     rest = iter(results[len(outputs) :])
     return results[: len(outputs)], [next(rest) if a.type.dtype in INEXACT else None for a in outputs]
@@ -97,7 +114,7 @@ class Call(GraphOp):
         forward, backward, count = derive.vjp(self.jaxpr, wanted)
         return CallSaving(forward, backward, count, self.title)
 
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
         active, given, outputs = flags_of(ts), present(ts), self.jaxpr.outputs
         if not derive.apart:
             return with_tangents(Call(derive.jvp(self.jaxpr, active), self.title)(*xs, *given), outputs)
@@ -141,7 +158,7 @@ class Saving(GraphOp):
     def saving(self, wanted: Flags, derive: Derive) -> Op:
         return self.plain().saving(wanted, derive)  # a derivative of the whole, residuals included
 
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
         return self.plain().jvp_with(derive, ts, xs)
 
     def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
@@ -180,7 +197,7 @@ class Checkpoint(GraphOp):
         forward, backward, count = derive.vjp(self.jaxpr, wanted)
         return CheckpointSaving(self.jaxpr, whole(forward, backward, count))
 
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
         graph, given, outputs = derive.jvp(self.jaxpr, flags_of(ts)), present(ts), self.jaxpr.outputs
         if not derive.apart:
             return with_tangents(Checkpoint(graph)(*xs, *given), outputs)
@@ -206,7 +223,7 @@ def whole(forward: Graph, backward: Graph, residuals: int) -> Graph:
 @final
 @dataclass(frozen=True, slots=True)
 class CheckpointSaving(GraphOp):
-    """A checkpoint under differentiation: `backward` maps (inputs, cotangents) to cotangents of the inputs."""
+    """A checkpoint under differentiation: `backward` maps (inputs, cotangents) to those of the inputs."""
 
     jaxpr: Graph
     backward: Graph
@@ -228,7 +245,7 @@ class CheckpointSaving(GraphOp):
     def saving(self, wanted: Flags, derive: Derive) -> Op:
         return Checkpoint(self.jaxpr).saving(wanted, derive)
 
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
         return Checkpoint(self.jaxpr).jvp_with(derive, ts, xs)
 
     def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
@@ -266,10 +283,12 @@ class Cond(GraphOp):
         forward, backward, count = joined_halves(halves, len(self.branches[0].outputs))
         return CondSaving(forward, backward, count)
 
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
         active, given, outputs = flags_of(ts[1:]), present(ts[1:]), self.branches[0].outputs
         if not derive.apart:
-            return with_tangents(Cond(tuple(derive.jvp(b, active) for b in self.branches))(*xs, *given), outputs)
+            return with_tangents(
+                Cond(tuple(derive.jvp(b, active) for b in self.branches))(*xs, *given), outputs
+            )
         forward, linear, _ = joined_halves([derive.linear(b, active) for b in self.branches], len(outputs))
         results = Cond(forward)(*xs)
         found = Cond(linear)(xs[0], *results[len(outputs) :], *given)
@@ -301,14 +320,18 @@ def chosen(index: Value, results: Sequence[Sequence[Value]]) -> list[Value]:
 def joined_halves(
     halves: Sequence[tuple[Graph, Graph, int]], outputs: int
 ) -> tuple[tuple[Graph, ...], tuple[Graph, ...], int]:
-    """The branches' forward graphs, each yielding the residuals of all (zeros for the others'), and their backward graphs."""
+    """The forward graphs, each yielding the residuals of all (zeros for the others'), and backward graphs."""
     kinds = [types_of(b.inputs[:n]) for _, b, n in halves]
     forward, backward = [], []
     for i, (f, b, n) in enumerate(halves):
         zeros = [[zero_equation(t) for t in kind] for kind in kinds]
-        kept = [f.outputs[outputs:] if j == i else tuple(e.outs[0] for e in eqns) for j, eqns in enumerate(zeros)]
+        kept = [
+            f.outputs[outputs:] if j == i else tuple(e.outs[0] for e in eqns) for j, eqns in enumerate(zeros)
+        ]
         made = [e for j, eqns in enumerate(zeros) if j != i for e in eqns]
-        forward.append(Graph(f.inputs, (*f.eqns, *made), (*f.outputs[:outputs], *(a for group in kept for a in group))))
+        forward.append(
+            Graph(f.inputs, (*f.eqns, *made), (*f.outputs[:outputs], *(a for group in kept for a in group)))
+        )
         unread = [b.inputs[:n] if j == i else tuple(Var(t) for t in kind) for j, kind in enumerate(kinds)]
         backward.append(Graph((*(v for group in unread for v in group), *b.inputs[n:]), b.eqns, b.outputs))
     return tuple(forward), tuple(backward), sum(n for _, _, n in halves)
@@ -347,214 +370,11 @@ class CondSaving(GraphOp):
     def saving(self, wanted: Flags, derive: Derive) -> Op:
         return Cond(self.branches).saving(wanted, derive)
 
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
         return Cond(self.branches).jvp_with(derive, ts, xs)
 
     def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
         return Cond(self.branches).batch_with(derive, xs, axes, size)
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class CustomVjp(GraphOp):
-    """A call with a reverse derivative of its own: `forward` also yields residuals, which `backward` reads.
-
-    The `consts` of `jaxpr` are values that the function read from around it; the rule is silent of them.
-    """
-
-    jaxpr: Graph
-    forward: Graph
-    backward: Graph
-    residuals: int
-    name = "custom_vjp_call"
-
-    def graphs(self) -> tuple[Graph, ...]:
-        return (self.jaxpr, self.forward, self.backward)
-
-    def infer(self, *types: ArrayType) -> Types:
-        matches(self, self.jaxpr, types)
-        return types_of(self.jaxpr.outputs)
-
-    def reference(self, *arrays: Any) -> Any:
-        return tuple(self.jaxpr(*arrays))
-
-    def saving(self, wanted: Flags, derive: Derive) -> Op:
-        refuse_captured(self, wanted)
-        return CustomVjpSaving(self.forward, self.backward, self.residuals)
-
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
-        raise NoRuleError("a function with a custom_vjp has no forward derivative", fix="ge2.custom_jvp, which gives both modes")
-
-    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
-        """Cotangents of inputs that are shared get the axis too; a sum takes it off again."""
-        batched, results = tuple(a is not None for a in axes), len(self.jaxpr.outputs)
-        every = (True,) * results
-        graph, _ = derive.batch(self.jaxpr, batched, size, every)
-        forward, flags = derive.batch(self.forward, batched, size, every + (False,) * self.residuals)
-        given = len(self.backward.inputs) - self.residuals
-        moved = flags[results:] + (True,) * given
-        backward, _ = derive.batch(self.backward, moved, size, (True,) * len(self.backward.outputs))
-        backward = summed(backward, batched, self.jaxpr)
-        over = CustomVjp(with_consts(graph, self.jaxpr.consts), forward, backward, self.residuals)
-        return over(*to_front(xs, axes)), [0] * results
-
-
-def with_consts(graph: Graph, consts: int) -> Graph:
-    """The graph, its first inputs marked as captured."""
-    return Graph(graph.inputs, graph.eqns, graph.outputs, consts)
-
-
-def refuse_captured(op: CustomVjp | CustomJvp, wanted: Flags) -> None:
-    """The rule of a function says nothing of what the function captured, so a derivative by that is unknown."""
-    if not any(wanted[: op.jaxpr.consts]):
-        return
-    rule, inputs = op.name.removesuffix("_call"), op.jaxpr.inputs
-    if op.jaxpr.consts == len(inputs):
-        what = f"a function with a {rule} that its own rule calls has no derivative of so high an order"
-        raise NoRuleError(what, fix="call the plain function in the rule")
-    at = inputs[wanted.index(True)].type
-    what = f"a derivative flows through a value ({at}) that a function with a {rule} reads from around it"
-    raise GradientError(what, fix="pass it as an argument of the function, or ge2.stop_gradient of it")
-
-
-def summed(backward: Graph, batched: Flags, graph: Graph) -> Graph:
-    """The batched backward graph, its cotangents of shared inputs summed over the batch."""
-    eqns, outputs = list(backward.eqns), []
-    inexact = [(b, v) for b, v in zip(batched, graph.inputs, strict=True) if v.type.dtype in INEXACT]
-    for (has_axis, v), ct in zip(inexact, backward.outputs, strict=True):
-        if not has_axis:
-            eqns.append(Eqn(ReduceSum((0,)), (ct,), (Var(v.type.with_shape(v.type.shape)),)))
-            ct = eqns[-1].outs[0]
-        outputs.append(ct)
-    return Graph(backward.inputs, tuple(eqns), tuple(outputs))
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class CustomVjpSaving(GraphOp):
-    """The forward half of a custom_vjp; its cotangents are given for every inexact input."""
-
-    forward: Graph
-    backward: Graph
-    residuals: int
-    name = "custom_vjp_saving"
-
-    def graphs(self) -> tuple[Graph, ...]:
-        return (self.forward, self.backward)
-
-    def infer(self, *types: ArrayType) -> Types:
-        matches(self, self.forward, types)
-        return types_of(self.forward.outputs)
-
-    def reference(self, *arrays: Any) -> Any:
-        return tuple(self.forward(*arrays))
-
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
-        at = len(ys) - self.residuals
-        found = Call(self.backward, "custom_vjp")(*ys[at:], *filled(cts[:at], ys[:at]))
-        return scattered(found, tuple(x.type.dtype in INEXACT for x in xs))
-
-    def saving(self, wanted: Flags, derive: Derive) -> Op:
-        return Call(self.forward, "custom_vjp").saving(wanted, derive)
-
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
-        return Call(self.forward, "custom_vjp").jvp_with(derive, ts, xs)
-
-    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
-        return Call(self.forward, "custom_vjp").batch_with(derive, xs, axes, size)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class CustomJvp(GraphOp):
-    """A call with a forward derivative of its own, `rule`: (inputs, tangents of the inexact ones) -> (outputs, tangents)."""
-
-    jaxpr: Graph
-    rule: Graph
-    name = "custom_jvp_call"
-
-    def graphs(self) -> tuple[Graph, ...]:
-        return (self.jaxpr, self.rule)
-
-    def infer(self, *types: ArrayType) -> Types:
-        matches(self, self.jaxpr, types)
-        return types_of(self.jaxpr.outputs)
-
-    def reference(self, *arrays: Any) -> Any:
-        return tuple(self.jaxpr(*arrays))
-
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
-        refuse_captured(self, flags_of(ts))
-        tangents, outputs, rule = filled(ts, xs), self.jaxpr.outputs, self.rule
-        if not derive.apart:
-            return with_tangents(Call(rule, "custom_jvp")(*xs, *tangents), outputs)
-        found = Call(without_dead_code(Graph(rule.inputs, rule.eqns, rule.outputs[len(outputs) :])), "custom_jvp")(*xs, *tangents)
-        return self(*xs), scattered(found, inexact(outputs))
-
-    def saving(self, wanted: Flags, derive: Derive) -> Op:
-        """The rule is linear in its tangents: its transpose is the reverse derivative."""
-        refuse_captured(self, wanted)
-        n, outputs = len(self.jaxpr.inputs), len(self.jaxpr.outputs)
-        flags = iter(self.rule.inputs[n:])
-        seeds = [next(flags) if v.type.dtype in INEXACT else None for v in self.jaxpr.inputs]
-        chosen = tuple(t is not None and w for t, w in zip(seeds, wanted, strict=True))
-        linear = (False,) * n + tuple(c for c, t in zip(chosen, seeds, strict=True) if t is not None)
-        tangents = Graph(self.rule.inputs, self.rule.eqns, self.rule.outputs[outputs:])
-        forward, backward, count = derive.vjp(tangents, linear)
-        joint = whole(forward, backward, count)
-        zeros = [zero_equation(v.type) for v in self.rule.inputs[n:]]
-        names: dict[Var, Atom] = dict(zip(joint.inputs[n:], (e.outs[0] for e in zeros), strict=False))
-        eqns = [Eqn(e.op, rename(names, e.inputs), e.outs, e.source) for e in joint.eqns]
-        inputs = (*joint.inputs[:n], *joint.inputs[len(self.rule.inputs) :])
-        reverse = Graph(inputs, (*zeros, *eqns), rename(names, joint.outputs))
-        return CustomJvpSaving(self.jaxpr, self.rule, without_dead_code(reverse), chosen)
-
-    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
-        batched = tuple(a is not None for a in axes)
-        every = (True,) * len(self.jaxpr.outputs)
-        graph, _ = derive.batch(self.jaxpr, batched, size, every)
-        moved = tuple(b for b, v in zip(batched, self.jaxpr.inputs, strict=True) if v.type.dtype in INEXACT)
-        rule, _ = derive.batch(self.rule, (*batched, *moved), size, (True,) * len(self.rule.outputs))
-        return CustomJvp(with_consts(graph, self.jaxpr.consts), rule)(*to_front(xs, axes)), [0] * len(every)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class CustomJvpSaving(GraphOp):
-    """A custom_jvp under reverse mode: `reverse` maps (inputs, cotangents) to those of the inputs in `wanted`."""
-
-    jaxpr: Graph
-    rule: Graph
-    reverse: Graph
-    wanted: Flags
-    name = "custom_jvp_saving"
-
-    def plain(self) -> CustomJvp:
-        return CustomJvp(self.jaxpr, self.rule)
-
-    def graphs(self) -> tuple[Graph, ...]:
-        return (self.jaxpr, self.rule, self.reverse)
-
-    def infer(self, *types: ArrayType) -> Types:
-        return self.plain().infer(*types)
-
-    def reference(self, *arrays: Any) -> Any:
-        return tuple(self.jaxpr(*arrays))
-
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
-        found = Call(self.reverse, "custom_jvp")(*xs, *filled(cts, ys))
-        return scattered(found, self.wanted)
-
-    def saving(self, wanted: Flags, derive: Derive) -> Op:
-        return self.plain().saving(wanted, derive)
-
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> tuple[Sequence[Value], Cotangents]:
-        return self.plain().jvp_with(derive, ts, xs)
-
-    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
-        return self.plain().batch_with(derive, xs, axes, size)
-
-
-CONTROL: tuple[type[GraphOp], ...] = (
-    Call, CallSaving, Checkpoint, CheckpointSaving, Cond, CondSaving, CustomVjp, CustomVjpSaving, CustomJvp, CustomJvpSaving,
-)  # fmt: skip
+CONTROL: tuple[type[GraphOp], ...] = (Call, CallSaving, Checkpoint, CheckpointSaving, Cond, CondSaving)

@@ -13,20 +13,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ge2.base.dtypes import HALF
-from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var
+from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var, without_dead_code
 from ge2.ops.elementwise import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce, kept
 from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
 from ge2.passes.group import MEMBERS, NONE, Group, Uses, leader, merged, seen_from, too_large
 from ge2.passes.host import on_host
-from ge2.passes.region import Region
+from ge2.ops.region import Region
 
 BLOCK = 1 << 15
 EXACT_HALF = ("nextafter", "spacing")  # their results depend on the type itself, so float32 cannot stand in
 
 
 def fuse(graph: Graph) -> Graph:
-    return Fusion(graph).run()
+    return Fusion(without_dead_code(graph)).run()
 
 
 def dims_of(op: Op, x: Var | Any, out: Dims) -> Dims | None:

@@ -5,28 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ge2.ir import Atom, Eqn, Graph, Var, rename
-from ge2.ops.control import (
-    Call,
-    CallSaving,
-    Checkpoint,
-    CheckpointSaving,
-    CustomJvp,
-    CustomJvpSaving,
-    CustomVjp,
-    CustomVjpSaving,
-)
+from ge2.ops.control import Call, CallSaving, Checkpoint, CheckpointSaving
+from ge2.ops.custom import CUSTOM
 
 # Operations whose first graph is what they compute; their other graphs served derivatives, which are done.
-CALLS = (
-    Call,
-    CallSaving,
-    Checkpoint,
-    CheckpointSaving,
-    CustomJvp,
-    CustomJvpSaving,
-    CustomVjp,
-    CustomVjpSaving,
-)
+CALLS = (Call, CallSaving, Checkpoint, CheckpointSaving, *CUSTOM)
 
 
 def inline(graph: Graph) -> Graph:

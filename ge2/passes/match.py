@@ -1,6 +1,6 @@
 """One index a row, as in `z[arange(n), y]`, becomes a comparison with the column numbers, which fuses with the row.
 
-gather z rows y           ->  reduce_sum(where(columns == y, z, -0.0))
+gather z rows y           ->  reduce_max(where(columns == y, z, -inf))
 scatter_add 0 ct rows y   ->  where(columns == y, ct, 0.0)
 """
 
@@ -12,12 +12,12 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.dtypes import INTEGERS, accumulator
+from ge2.base.dtypes import FLOAT32, FLOAT64, INTEGERS, accumulator
 from ge2.base.errors import TypeRuleError
 from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var
 from ge2.ops.elementwise import BY_NAME, WHERE
 from ge2.ops.index import within
-from ge2.ops.reduce import ReduceSum
+from ge2.ops.reduce import ReduceMax
 from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
 from ge2.passes.fold import RULES as FOLDS
 from ge2.passes.sweep import Rules, Sweep, number
@@ -52,17 +52,21 @@ def match(graph: Graph) -> Graph:
 
 
 def pick(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
-    """The element of each row that an index names."""
+    """The element of each row that an index names: the largest of it and nothing."""
     x, *indices = inputs
-    if x.type.dtype != accumulator(x.type.dtype) or not one_a_row(sweep, op.axes, x.type.shape, indices):
+    least = lowest(x.type.dtype)
+    if least is None or not one_a_row(sweep, op.axes, x.type.shape, indices):
         return None
-    rank = x.type.ndim
-    zero = (
-        Literal.of(x.type.dtype.type(0)) if x.type.dtype.kind in "iub" else Literal.of(-x.type.dtype.type(0))
-    )
-    chosen = sweep.make(WHERE, (columns(sweep, x.type.shape, indices[-1]), x, zero))
-    rows = sweep.make(ReduceSum((rank - 1,)), (chosen,))
+    chosen = sweep.make(WHERE, (columns(sweep, x.type.shape, indices[-1]), x, least))
+    rows = sweep.make(ReduceMax((x.type.ndim - 1,)), (chosen,))
     return sweep.make(Reshape(out.shape), (rows,), out)
+
+
+def lowest(dtype: np.dtype) -> Literal | None:
+    """The number below all others; None for half types, which would be widened, and for what has no order."""
+    if dtype in INTEGERS:
+        return Literal.of(dtype.type(np.iinfo(dtype).min))
+    return Literal.of(dtype.type(-np.inf)) if dtype in (FLOAT32, FLOAT64) else None
 
 
 def put(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:

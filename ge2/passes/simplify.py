@@ -173,7 +173,8 @@ RULES: Rules = {
     "slice": (same,),
     "pad": (unpadded,),
     "rev": (over_nothing,),
-    "reduce_sum": (over_nothing,), "reduce_prod": (over_nothing,),
+    # not reduce_sum: NumPy adds 0.0, which makes 0.0 of -0.0
+    "reduce_prod": (over_nothing,),
     "reduce_max": (over_nothing,), "reduce_min": (over_nothing,),
     "reduce_or": (over_nothing,), "reduce_and": (over_nothing,),
     "concatenate": (alone,),

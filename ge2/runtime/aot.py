@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from ge2.ir import Graph
 from ge2.runtime.entry import Entry
-from ge2.runtime.executable import Executable
 from ge2.runtime.signature import key_text
+
+if TYPE_CHECKING:
+    from ge2.runtime.executable import Executable
 
 
 @final
@@ -132,8 +134,13 @@ def cache_report(title: str, entries: Sequence[Entry]) -> CacheReport:
     lines = []
     for n, entry in enumerate(entries):
         found = [differences(old, entry) for old in entries[:n]]
-        lines.append(Line(signature_text(entry), entry.hits, tuple(min(found, key=len)) if found else ()))
+        lines.append(Line(signature_text(entry), entry.hits, tuple(nearest(found))))
     return CacheReport(title, tuple(lines))
+
+
+def nearest(found: Sequence[list[str]]) -> list[str]:
+    """The shortest of several lists of differences."""
+    return min(found, key=lambda each: len(each)) if found else []
 
 
 def signature_text(entry: Entry) -> str:
@@ -148,7 +155,9 @@ def differences(old: Entry, new: Entry) -> list[str]:
     if a.structure != b.structure:
         return [f"the structure of the arguments: {a.structure} against {b.structure}"]
     found = [
-        f"{name}: {key_text(x)} against {key_text(y)}" for name, x, y in zip(new.names, a.leaves, b.leaves, strict=True) if x != y
+        f"{name}: {key_text(x)} against {key_text(y)}"
+        for name, x, y in zip(new.names, a.leaves, b.leaves, strict=True)
+        if x != y
     ]
     if a.closure != b.closure:
         found.append("what the function reads besides its arguments")

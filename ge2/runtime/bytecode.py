@@ -10,7 +10,9 @@ from types import CodeType
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-WRITING: Final = frozenset(("append", "appendleft", "extend", "add", "update", "insert", "put", "info", "debug", "warning"))
+WRITING: Final = frozenset(
+    ("append", "appendleft", "extend", "add", "update", "insert", "put", "info", "debug", "warning")
+)
 GENERATORS: Final = ("default_rng", "RandomState")
 LOADS: Final = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF")
 ATTRIBUTES: Final = ("LOAD_ATTR", "LOAD_METHOD")
@@ -63,13 +65,25 @@ def _reads(code: CodeType) -> Reads:
                 else:
                     names[step.argval] = None
                 paths[path_from(steps, at)] = None
-    return Reads(tuple(names), frozenset(free & set(code.co_freevars)), tuple(paths), frozenset(written), frozenset(unseeded))
+    return Reads(
+        tuple(names),
+        frozenset(free & set(code.co_freevars)),
+        tuple(paths),
+        frozenset(written),
+        frozenset(unseeded),
+    )
 
 
 def unseeded_lines(steps: Sequence[dis.Instruction]) -> Iterator[int]:
     """The lines with `default_rng()` or `RandomState()`, whatever they belong to."""
     for step, after in pairwise(steps):
-        if step.argval in GENERATORS and after.opname == "CALL" and after.argval == 0 and after.positions and after.positions.lineno:
+        if (
+            step.argval in GENERATORS
+            and after.opname == "CALL"
+            and after.argval == 0
+            and after.positions
+            and after.positions.lineno
+        ):
             yield after.positions.lineno
 
 
@@ -90,7 +104,7 @@ def path_from(steps: Sequence[dis.Instruction], at: int) -> Path:
 
 
 def only_writes(steps: Sequence[dis.Instruction], at: int) -> bool:
-    """Whether a load is the start of `n += 1`, `xs.append(y)`, `d[k] = y` or `d[k] += 1`: nothing is learnt from it."""
+    """Whether a load begins `n += 1`, `xs.append(y)`, `d[k] = y` or `d[k] += 1`: nothing is learnt."""
     load, after = steps[at], [*steps[at + 1 : at + 10]]
     ops = [i.opname for i in after]
     if len(ops) > 2 and ops[0].startswith("LOAD_") and ops[1] == "BINARY_OP" and ops[2].startswith("STORE_"):
@@ -99,4 +113,7 @@ def only_writes(steps: Sequence[dis.Instruction], at: int) -> bool:
         return after[0].argval in WRITING
     if len(ops) > 1 and ops[0].startswith("LOAD_") and ops[1] == "STORE_SUBSCR":
         return True
-    return ops[:3] in (["LOAD_CONST", "COPY", "COPY"], ["LOAD_FAST", "COPY", "COPY"]) and tuple(ops[5:9]) == COUNTING
+    return (
+        ops[:3] in (["LOAD_CONST", "COPY", "COPY"], ["LOAD_FAST", "COPY", "COPY"])
+        and tuple(ops[5:9]) == COUNTING
+    )

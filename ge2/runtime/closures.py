@@ -7,9 +7,10 @@ by identity. What the code only writes (`count += 1`, `seen.append(x)`) is not l
 
 from __future__ import annotations
 
+import builtins
 import functools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import is_, itemgetter
 from types import CellType, FunctionType, MethodType, ModuleType
@@ -73,9 +74,15 @@ class Scope:
         self.paths = [p for p in reads.paths if opens(self.root(p.names[0]))]
         through = {p.names[0] for p in self.paths}
         inner = [n for n in free if n in reads.free and n not in through]
-        outer = [n for n in reads.globals if n in self.globals and n not in through]
+        outer = [
+            n for n in reads.globals if n not in through and (n in self.globals or not hasattr(builtins, n))
+        ]
         self.cells = [self.closure[n] for n in inner]
-        self.names = [n for n in outer if not isinstance(self.globals[n], ModuleType | type)]
+        self.names = (
+            []
+            if of_package(function)
+            else [n for n in outer if not isinstance(self.root(n), ModuleType | type)]
+        )
         self.getter = itemgetter(*self.names) if len(self.names) > 1 else None
         self.labels = [*inner, *self.names, *(".".join(p.names) for p in self.paths)]
 
@@ -121,7 +128,7 @@ def cell_value(cell: CellType) -> Any:
 
 
 def opens(value: Any) -> bool:
-    """Whether what code reads of it is looked at attribute by attribute: the user's modules, classes, plain objects."""
+    """Whether it is looked at attribute by attribute: the user's modules, classes and plain objects."""
     if isinstance(value, ModuleType):
         return is_users(value.__name__, getattr(value, "__file__", None))
     if isinstance(value, type):
@@ -155,7 +162,7 @@ def is_users(module: str, file: str | None) -> bool:
 
 
 def of_package(function: FunctionType) -> bool:
-    """Whether it is one of ge2's own functions, such as what `grad` returns: only its closure is the user's."""
+    """Whether it is ge2's own, such as what `grad` returns: only its closure is the user's."""
     return function.__code__.co_filename.startswith(PACKAGE)
 
 
@@ -206,7 +213,9 @@ class Plan:
     def generators(self) -> list[Any]:
         """The generators of random numbers that the function could draw from."""
         kinds = np.random.Generator | np.random.RandomState
-        return [x for v in self.values for x in (leaves_of(v)[0] if is_live(v) else [v]) if isinstance(x, kinds)]
+        return [
+            x for v in self.values for x in (leaves_of(v)[0] if is_live(v) else [v]) if isinstance(x, kinds)
+        ]
 
 
 def plan(function: Any) -> Plan:
@@ -231,7 +240,7 @@ def plan(function: Any) -> Plan:
 
 def is_near(function: FunctionType, home: str) -> bool:
     module = function.__module__ or ""
-    return is_users(module, function.__code__.co_filename) or bool(home) and module.partition(".")[0] == home
+    return is_users(module, function.__code__.co_filename) or module.partition(".")[0] == home != ""
 
 
 def outer_values(function: Any) -> list[Any]:
@@ -287,11 +296,16 @@ class Closure:
                     found.update((id(x), label + keystr(p)) for x, p in zip(leaves, paths, strict=True))
         return found
 
+
 def is_array(value: Any) -> bool:
     """Whether it becomes a hidden input: an array that ge2 computes with, or a traced value."""
     if is_traced(value):
         return True
-    return isinstance(value, np.ndarray) and known(value.dtype) and not isinstance(value, np.ma.MaskedArray | np.matrix)
+    return (
+        isinstance(value, np.ndarray)
+        and known(value.dtype)
+        and not isinstance(value, np.ma.MaskedArray | np.matrix)
+    )
 
 
 def is_live(value: Any) -> bool:
@@ -327,4 +341,4 @@ def look_into(value: Any, keys: list[Any], arrays: list[Any]) -> None:
             keys.append((leaf.shape, leaf.dtype, is_traced(leaf) and leaf.type.weak))
             arrays.append(leaf)
         else:
-            keys.append(still_key(leaf))
+            keys.append(leaf if type(leaf) is Same else still_key(leaf))

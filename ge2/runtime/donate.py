@@ -31,13 +31,21 @@ class Donation:
     def chosen(self, path: Any) -> bool:
         return path[1].key in self.names if path[0].idx else path[1].idx in self.numbers
 
-    def accepted(self, leaves: Sequence[Any], offered: Sequence[int], others: Sequence[Any]) -> frozenset[int]:
+    def accepted(
+        self, leaves: Sequence[Any], offered: Sequence[int], others: Sequence[Any]
+    ) -> frozenset[int]:
         """Those that are whole arrays of their own; one warning for the rest."""
         owners = Counter(id(owner(x)) for x in (*leaves, *others) if isinstance(x, np.ndarray))
-        refused = {i: why for i in offered if isinstance(leaves[i], np.ndarray) and (why := refusal(leaves[i], owners))}
+        refused = {
+            i: why
+            for i in offered
+            if isinstance(leaves[i], np.ndarray) and (why := refusal(leaves[i], owners))
+        }
         for why in refused.values():
             what = f"an argument of {title(self.function)} was not donated: {why}"
-            warn(what, "a writable array of its own, such as x.copy()", once=("donate", id(self.function), why))
+            warn(
+                what, "a writable array of its own, such as x.copy()", once=("donate", id(self.function), why)
+            )
         return frozenset(i for i in offered if i not in refused and isinstance(leaves[i], np.ndarray))
 
 
@@ -57,7 +65,13 @@ def refusal(x: np.ndarray, owners: Counter[int]) -> str:
 
 
 def spoil(donated: Sequence[np.ndarray], results: Sequence[Any]) -> None:
-    """Fills donated arrays, so that a program that still reads them is found out; not where a result lies there now."""
+    """Fills donated arrays that hold no result, so that a program that still reads them is found out."""
     for x in donated:
         if not any(isinstance(y, np.ndarray) and np.may_share_memory(x, y) for y in results):
-            x.fill(np.nan if x.dtype in INEXACT else x.dtype.type(1) if x.dtype == bool else np.iinfo(x.dtype).max)
+            x.fill(
+                np.nan
+                if x.dtype in INEXACT
+                else x.dtype.type(1)
+                if x.dtype == bool
+                else np.iinfo(x.dtype).max
+            )

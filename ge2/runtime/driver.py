@@ -24,6 +24,7 @@ from ge2.ops.dot import DotGeneral
 from ge2.ops.shape import Barrier, BroadcastInDim, Reshape, Rev, Slice, StopGradient, Transpose
 from ge2.passes.host import compute
 from ge2.runtime.memory import Lifetime, Plan, plan
+from ge2.runtime.outputs import Kept, worth_keeping
 from ge2.runtime.program import Buffer, Program, Step
 
 TEMPLATE = "numpy/program.py.jinja"
@@ -150,12 +151,15 @@ class Driver:
     def fresh(self, var: Var) -> None:
         """Makes an array for the caller."""
         buffer = self.buffer(var)
-        if buffer.storage == "output":
-            made = f"empty({buffer.type.shape}, {buffer.type.dtype.name})"
-            self.add(
-                f"{buffer.name} = "
-                + (f"reuse({buffer.donor}, {buffer.type.dtype.name})" if buffer.donor else made)
-            )
+        if buffer.storage != "output":
+            return
+        type_ = buffer.type
+        made = f"empty({type_.shape}, {type_.dtype.name})"
+        if buffer.donor:
+            made = f"reuse({buffer.donor}, {type_.dtype.name})"
+        elif worth_keeping(type_):
+            made = f"{self.given(Kept(type_.shape, type_.dtype), 'again_')}()"
+        self.add(f"{buffer.name} = {made}", str(type_))
 
     # -- steps
 

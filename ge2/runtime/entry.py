@@ -1,11 +1,11 @@
-"""What a jitted function remembers of one signature: graph, executable, and how its results are put together."""
+"""What a jitted function remembers of one signature: graph, executable, how its results are built."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
 from threading import Lock
-from typing import Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
@@ -14,17 +14,22 @@ from ge2.base.pytree import Structure
 from ge2.base.structure import LEAF
 from ge2.ir import Graph
 from ge2.ops.control import EXECUTOR, Call
-from ge2.runtime.compile import compile_graph
-from ge2.runtime.executable import Executable
 from ge2.runtime.once import alone
 
-COMPILED: Final = 256  # executables that are kept for graphs that are met again, in another function or a new lambda
+if TYPE_CHECKING:
+    from ge2.runtime.executable import Executable
+
+COMPILED: Final = (
+    256  # executables that are kept for graphs that are met again, in another function or a new lambda
+)
 _compiled: OrderedDict[Any, Executable] = OrderedDict()
 _guard = Lock()
 
 
 def compiled(graph: Graph, donated: tuple[bool, ...] = (), name: str = "f") -> Executable:
     """The executable of a graph under the settings of now; equal graphs share one."""
+    from ge2.runtime.compile import compile_graph  # passes and templates are not needed before
+
     key = (graph, donated, config.key)
     found = _compiled.get(key)
     if found is None:
@@ -68,7 +73,9 @@ class Entry:
         "names", "positions", "settings", "single", "structure", "title",
     )  # fmt: skip
 
-    def __init__(self, graph: Graph, captured: tuple[Any, ...], structure: Structure, positions: list[int] | None) -> None:
+    def __init__(
+        self, graph: Graph, captured: tuple[Any, ...], structure: Structure, positions: list[int] | None
+    ) -> None:
         self.graph, self.captured, self.structure = graph, captured, structure
         self.positions = positions  # of the leaves that are arrays; None for all
         self.single = structure is LEAF
@@ -99,4 +106,4 @@ class Entry:
 
 
 def same(old: np.ndarray, new: Any) -> bool:
-    return old.shape == new.shape and old.tobytes() == new.tobytes()
+    return bool(old.shape == new.shape and old.tobytes() == new.tobytes())

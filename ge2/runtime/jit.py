@@ -1,4 +1,4 @@
-"""`jit`: a function is traced and compiled when it meets a signature for the first time, and looked up ever after."""
+"""`jit`: a function is traced and compiled for each new signature, and looked up ever after."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, NoReturn, final, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, final
 from weakref import WeakSet
 
 import numpy as np
@@ -21,7 +21,6 @@ from ge2.base.source import here
 from ge2.ir import Evaluate, current
 from ge2.ops.control import Call
 from ge2.runtime import entry as entries
-from ge2.runtime.aot import CacheReport, Lowered, Report, Traced, cache_report, differences
 from ge2.runtime.closures import NOTHING, Closure, Plan, Seen
 from ge2.runtime.donate import Donation, spoil
 from ge2.runtime.entry import Entry
@@ -34,7 +33,6 @@ from ge2.runtime.signature import (
     Argnames,
     Argnums,
     Refused,
-    Same,
     Static,
     frozen,
     is_static,
@@ -46,6 +44,9 @@ from ge2.runtime.signature import (
 )
 from ge2.trace import ABSTRACT, Input, is_traced, stage, tidy, title_of
 from ge2.transforms.arguments import Arguments, Results
+
+if TYPE_CHECKING:
+    from ge2.runtime.aot import CacheReport, Lowered, Report, Traced
 
 Function = Callable[..., Any]
 TRACES: Final = 512  # signatures that a function remembers; the oldest is forgotten first
@@ -114,8 +115,10 @@ class Jitted:
             spoil([x for x, d in zip(arrays, entry.donated, strict=True) if d], results)
         return entry.finish(results)
 
-    def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any], abstract: bool = False) -> tuple[Entry, list[Any], Seen]:
-        """The entry of a call's signature, made if it is new; the call's leaves; what the function closes over."""
+    def _find(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], abstract: bool = False
+    ) -> tuple[Entry, list[Any], Seen]:
+        """The entry of a call's signature, made if it is new; its leaves; what the function closes over."""
         if any(self._static):
             args, kwargs = self._with_static(args, kwargs)
         leaves, structure = flatten((args, kwargs))
@@ -131,7 +134,9 @@ class Jitted:
             entry = self._make(key, leaves, seen)
         return entry, leaves, seen
 
-    def _with_static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _with_static(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         numbers, names = self._static
         f = self._function
         args = tuple(frozen(f, x, parameter_name(f, i)) if i in numbers else x for i, x in enumerate(args))
@@ -145,8 +150,7 @@ class Jitted:
                 keys.append((leaf.type.shape, leaf.type.dtype))
                 continue
             try:
-                if hasattr(leaf, "__dlpack__") and not isinstance(leaf, np.ndarray | np.generic) and not is_traced(leaf):
-                    leaves[i] = np.from_dlpack(leaf)
+                leaves[i] = from_elsewhere(leaf)
                 keys.append(leaf_key(leaves[i]))
             except Refused as why:
                 self._refuse(leaves, structure, i, *why.args)
@@ -160,9 +164,15 @@ class Jitted:
         name, kind = arguments.name(i), type(leaves[i]).__name__
         if why:
             raise InputError(f"{name} of {arguments.title} {why}", where=here(), fix=fix)
-        what = f"{name} of {arguments.title} is {article(kind)} {kind}, neither an array nor a container of arrays"
+        what = (
+            f"{name} of {arguments.title} is {article(kind)} {kind}, neither an array nor a container of them"
+        )
         more = why_leaf(leaves[i])
-        raise InputError(f"{what}: {more}" if more else what, where=here(), fix=f"{container_fix(leaves[i])}, if it is a constant")
+        raise InputError(
+            f"{what}: {more}" if more else what,
+            where=here(),
+            fix=f"{container_fix(leaves[i])}, if it is a constant",
+        )
 
     def _look(self, leaves: Sequence[Any], keys: tuple[Any, ...]) -> Seen:
         """What the function closes over, and what functions among its arguments do."""
@@ -204,7 +214,14 @@ class Jitted:
             del self._entries[oldest]
             self._quick.clear()
         args, kwargs = entry.key.structure.children
-        if self._plain and entry.executable and args.flat and not kwargs.children and not entry.looked and entry.positions is None:
+        if (
+            self._plain
+            and entry.executable
+            and args.flat
+            and not kwargs.children
+            and not entry.looked
+            and entry.positions is None
+        ):
             self._quick[entry.key.leaves] = entry
 
     def _trace(self, key: Key, leaves: list[Any], seen: Seen) -> Entry:
@@ -221,7 +238,11 @@ class Jitted:
             if not hidden:
                 return returned.flat(arguments.call(xs))
             rebound = Rebound(plans, {id(given.source): x for given, x in zip(hidden, xs, strict=False)})
-            inner = replace(arguments, function=rebound.value(self._function), leaves=[rebound.value(x) for x in arguments.leaves])
+            inner = replace(
+                arguments,
+                function=rebound.value(self._function),
+                leaves=[rebound.value(x) for x in arguments.leaves],
+            )
             found = returned.flat(inner.call(xs[len(hidden) :]))
             rebound.close()
             return found
@@ -229,10 +250,17 @@ class Jitted:
         def work() -> Any:
             return stage(run, [*hidden, *inputs], arguments.title, "jit")
 
-        purity = Purity([g for p in plans for g in p.generators()], [s.function.__code__ for p in plans for s in p.scopes])
+        purity = Purity(
+            [g for p in plans for g in p.generators()], [s.function.__code__ for p in plans for s in p.scopes]
+        )
         closed = work()
         purity.check(work)
-        entry = Entry(tidy(closed.graph), closed.captured, returned.structure, positions if len(positions) < len(leaves) else None)
+        entry = Entry(
+            tidy(closed.graph),
+            closed.captured,
+            returned.structure,
+            positions if len(positions) < len(leaves) else None,
+        )
         entry.key, entry.names, entry.title = key, names, title(self._function)
         entry.looked = [None if is_traced(x) else x.copy() for x in seen.arrays] if closed.looked else []
         if key.donated:
@@ -249,7 +277,13 @@ class Jitted:
             return []
         names = self._closure.names() if self._closure else {}
         return [
-            Input(leaf_type(x), ABSTRACT if is_traced(x) else x, names.get(id(x), "an array closed over"), source=x) for x in seen.arrays
+            Input(
+                leaf_type(x),
+                ABSTRACT if is_traced(x) else x,
+                names.get(id(x), "an array closed over"),
+                source=x,
+            )
+            for x in seen.arrays
         ]
 
     def _arguments(self, leaves: Sequence[Any], structure: Structure, positions: list[int]) -> Arguments:
@@ -258,14 +292,18 @@ class Jitted:
 
     def _explain(self, entry: Entry) -> None:
         if config.log_compiles:
+            from ge2.runtime.aot import differences, nearest
+
             known = [differences(old, entry) for old in self._entries.values()]
-            why = "; ".join(min(known, key=len)) if known else "it is called for the first time"
+            why = "; ".join(nearest(known)) or "it is called for the first time"
             logger.warning("%s is traced and compiled: %s", title(self._function), why)
 
     # ------------------------------------------------------------------------------------------ looking
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """The graph for these arguments (or ShapeDtypeStructs in their place), without running it."""
+        from ge2.runtime.aot import Traced  # here and below: not needed for calls
+
         return Traced(self._find(args, kwargs, abstract=True)[0], self._checked)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
@@ -276,21 +314,33 @@ class Jitted:
         """A call that must be of the signature of `entry`."""
         found = self._find(args, kwargs)[0]
         if found is not entry:
+            from ge2.runtime.aot import differences
+
             what = "; ".join(differences(entry, found))
-            raise InputError(f"{title(self._function)} was compiled for other arguments: {what}", where=here(), fix="the jitted function itself")
+            raise InputError(
+                f"{title(self._function)} was compiled for other arguments: {what}",
+                where=here(),
+                fix="the jitted function itself",
+            )
         return self._call(args, kwargs)
 
     def report(self) -> Report:
         """What the last call did: whether it traced and compiled, and what it ran."""
+        from ge2.runtime.aot import Report
+
         entry = self._last
         if entry is None:
-            raise InputError(f"{title(self._function)} has not been called yet", where=here(), fix="report() after a call")
+            raise InputError(
+                f"{title(self._function)} has not been called yet", where=here(), fix="report() after a call"
+            )
         executable, fresh = entry.ready(), entry.hits == 1
         kernels = tuple(k.name for k in executable.kernels)
         return Report(title(self._function), fresh, fresh, executable.regions, kernels, executable.op_by_op)
 
     def cache_report(self) -> CacheReport:
         """The signatures it has met, how often, and in what each differs from the nearest before it."""
+        from ge2.runtime.aot import cache_report
+
         return cache_report(title(self._function), list(self._entries.values()))
 
     def clear_cache(self) -> None:
@@ -329,10 +379,22 @@ class Method:
         return getattr(self.__func__, name)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Method) and self.__func__ is other.__func__ and self.__self__ is other.__self__
+        return (
+            isinstance(other, Method) and self.__func__ is other.__func__ and self.__self__ is other.__self__
+        )
 
     def __hash__(self) -> int:
         return hash((id(self.__func__), id(self.__self__)))
+
+
+def from_elsewhere(leaf: Any) -> Any:
+    """An array of another library as NumPy's, sharing its memory; anything else as it is."""
+    if not hasattr(leaf, "__dlpack__") or isinstance(leaf, np.ndarray | np.generic) or is_traced(leaf):
+        return leaf
+    try:
+        return np.from_dlpack(leaf)
+    except BufferError:
+        return leaf
 
 
 def article(word: str) -> str:
@@ -344,7 +406,8 @@ def container_fix(leaf: Any) -> str:
     cls = type(leaf)
     if cls.__module__.partition(".")[0] in sys.stdlib_module_names - {"__main__"}:
         return "a list, a dict or np.asarray(x); or static_argnums"
-    return f"@ge2.tree_util.register_pytree_node_class above {cls.__name__}, if it holds arrays; or static_argnums"
+    register = f"@ge2.tree_util.register_pytree_node_class above {cls.__name__}"
+    return f"{register}, if it holds arrays; or static_argnums"
 
 
 def is_function(leaf: Any) -> bool:
@@ -379,10 +442,11 @@ def jit(
 ) -> Any:
     """`fun`, compiled: traced once for each signature of its arguments, then run as a fixed program.
 
-    Arrays, numbers and containers of them are arguments; a changed number is no new signature. Strings, functions and the
-    arguments named by `static_argnums` or `static_argnames` (hashable) are constants, and part of the signature, as is what the
-    function closes over: arrays there are inputs like arguments. Arguments named by `donate_argnums` or `donate_argnames` may be
-    overwritten with results. `max_traces` signatures are remembered. Results are new arrays, writable and contiguous.
+    Arrays, numbers and containers of them are arguments; a changed number is no new signature. Strings,
+    functions and the arguments named by `static_argnums` or `static_argnames` (hashable) are constants and
+    part of the signature, as is what the function closes over: arrays there are inputs like arguments.
+    Arguments named by `donate_argnums` or `donate_argnames` may be overwritten with results. `max_traces`
+    signatures are remembered. Results are new arrays, writable and contiguous.
 
     InputError for an argument that is none of these, ImpureError for a function that draws from `np.random`.
 
@@ -394,13 +458,20 @@ def jit(
     if device not in (None, "cpu"):
         raise InputError(f"jit has no device {device!r}", where=here(), fix="device=None, or 'cpu'")
     if fun is None:
-        options = {"static_argnums": static_argnums, "static_argnames": static_argnames, "donate_argnums": donate_argnums}
-        return functools.partial(jit, **options, donate_argnames=donate_argnames, device=device, max_traces=max_traces)
+        return lambda fun: jit(
+            fun,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+            donate_argnums=donate_argnums,
+            donate_argnames=donate_argnames,
+            device=device,
+            max_traces=max_traces,
+        )
     check_function(fun)
     static = numbers_and_names(fun, static_argnums, static_argnames, "static")
     donated = numbers_and_names(fun, donate_argnums, donate_argnames, "donate")
     if both := (static[0] & donated[0]) or (static[1] & donated[1]):
-        raise InputError(f"jit: argument {min(both)} is both static and donated", where=here())  # type: ignore[type-var]
+        raise InputError(f"jit: argument {min(both)} is both static and donated", where=here())
     return Jitted(fun, static, donated, max_traces)
 
 
@@ -409,9 +480,21 @@ def check_function(fun: Any) -> None:
         kind = type(fun).__name__
         raise InputError(f"jit was given a {kind}", where=here(), fix=f"@{kind} above @ge2.jit")
     if not callable(fun):
-        raise InputError(f"jit takes a function; got {fun!r:.60} ({type(fun).__name__})", where=here(), fix="ge2.jit(f)(x), not ge2.jit(f(x))")
-    if inspect.isgeneratorfunction(fun) or inspect.iscoroutinefunction(fun) or inspect.isasyncgenfunction(fun):
-        raise InputError(f"{title(fun)} is a generator or coroutine, which has no single result", where=here(), fix="a function that returns")
+        raise InputError(
+            f"jit takes a function; got {fun!r:.60} ({type(fun).__name__})",
+            where=here(),
+            fix="ge2.jit(f)(x), not ge2.jit(f(x))",
+        )
+    if (
+        inspect.isgeneratorfunction(fun)
+        or inspect.iscoroutinefunction(fun)
+        or inspect.isasyncgenfunction(fun)
+    ):
+        raise InputError(
+            f"{title(fun)} is a generator or coroutine, which has no single result",
+            where=here(),
+            fix="a function that returns",
+        )
 
 
 def disable_jit(disable: bool = True) -> AbstractContextManager[None]:

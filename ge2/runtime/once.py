@@ -13,7 +13,7 @@ _guard = Lock()
 
 
 def alone(work: Hashable) -> Any:
-    """The lock of a piece of work: the same for all who ask for it at the same time. It may be taken again."""
+    """The lock of a piece of work, the same for all who ask for it meanwhile. It may be taken again."""
     with _guard:
         lock = _locks.get(work)
         if lock is None:

@@ -1,4 +1,4 @@
-"""Finds out whether a function drew random numbers while it was traced: they would be the same in every call."""
+"""Finds out whether a function drew random numbers while traced: every call would get the same."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Purity:
         self.unseeded = frozenset(line for code in codes for line in reads_of(code).unseeded)
 
     def check(self, again: Callable[[], object]) -> None:
-        """ImpureError if a state changed, and changes once more at a line of the user's when the work is done again.
+        """ImpureError if a state changed, and does so at a line of the user's when the work is done again.
 
         Another thread that draws at the same time is no reason: then the line must name a generator.
         """
@@ -70,7 +70,8 @@ class Watcher:
 
     def __init__(self, generators: Generators, unseeded: frozenset[tuple[CodeType, int]]) -> None:
         self.generators, self.unseeded = generators, unseeded
-        self.alone = threading.active_count() == 1
+        mine = threading.current_thread()
+        self.alone = all(t is mine or t.name.startswith("ge2-") for t in threading.enumerate())
         self.last: tuple[FrameType, int] | None = None
         self.states: list[Any] = []
         self.found: Source | None = None
@@ -97,7 +98,9 @@ class Watcher:
         self.compare()
         if event == "line":
             self.last = (frame, frame.f_lasti)
-            if (frame.f_code, frame.f_lineno) in self.unseeded and names_any(frame, frame.f_lasti, makes_generator):
+            if (frame.f_code, frame.f_lineno) in self.unseeded and names_any(
+                frame, frame.f_lasti, makes_generator
+            ):
                 self.found = Source(frame.f_code, frame.f_lasti)
         return self.line if self.found is None else None
 
@@ -119,7 +122,9 @@ def is_library(frame: FrameType) -> bool:
 
 def names_any(frame: FrameType, lasti: int, wanted: Callable[[Any], bool]) -> bool:
     """Whether the line has a name for something of that kind."""
-    return any(wanted(resolve(frame, chain)) for chain in chains_of(frame.f_code, Source(frame.f_code, lasti).line))
+    return any(
+        wanted(resolve(frame, chain)) for chain in chains_of(frame.f_code, Source(frame.f_code, lasti).line)
+    )
 
 
 @functools.lru_cache(maxsize=256)
@@ -133,7 +138,12 @@ def chains_of(code: CodeType, line: int) -> tuple[tuple[str, ...], ...]:
             if grows:
                 chains[-1].append(i.argval)
         elif i.opname not in SILENT:
-            grows = at == line and i.opname.startswith("LOAD_") and i.opname != "LOAD_CONST" and isinstance(i.argval, str)
+            grows = (
+                at == line
+                and i.opname.startswith("LOAD_")
+                and i.opname != "LOAD_CONST"
+                and isinstance(i.argval, str)
+            )
             if grows:
                 chains.append([i.argval])
     return tuple(map(tuple, chains))

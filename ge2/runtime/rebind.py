@@ -1,14 +1,15 @@
 """A copy of a function whose names stand for traced values, so that what it computes from them is traced too.
 
-`x @ W.T` with a global `W` would ask NumPy for `W.T` at once, and the trace would hold the weights of its first
-call for ever. So while a function is traced, the cells and globals in which arrays were found hold traced values:
-in copies of the cells and of the namespace, for other threads go on with the real ones.
+`x @ W.T` with a global `W` would ask NumPy for `W.T` at once, and the trace would hold the weights of its
+first call for ever. So while a function is traced, the cells and globals in which arrays were found hold
+traced values: in copies of the cells and of the namespace, for other threads go on with the real ones.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from copy import copy
 from types import CellType, FunctionType, MethodType
 from typing import Any, final
 
@@ -18,6 +19,7 @@ from ge2.base.structure import kind_of
 from ge2.runtime.bytecode import reads_of
 from ge2.runtime.closures import MISSING, Plan, Scope, cell_value, functions_in, is_array, leaves_of
 from ge2.runtime.signature import title
+from ge2.transforms.custom import CustomRule
 
 
 @final
@@ -28,9 +30,12 @@ class Rebound:
         self.traced = traced
         self.scopes = affected(plans)
         self.made: dict[int, FunctionType] = {}
+        self.rules: dict[int, CustomRule] = {}
         self.namespaces: dict[int, dict[str, Any]] = {}
         self.cells: dict[int, CellType] = {}
-        self.placed: list[tuple[Scope, str, Any, Any]] = []  # scope, name, cell or namespace, the traced value in it
+        self.placed: list[
+            tuple[Scope, str, Any, Any]
+        ] = []  # scope, name, cell or namespace, the traced value in it
 
     def value(self, x: Any) -> Any:
         """The value with traced values for its arrays; the value itself if it holds none."""
@@ -43,17 +48,32 @@ class Rebound:
             return x if f is x.__func__ and owner is x.__self__ else MethodType(f, owner)
         if isinstance(x, functools.partial):
             return self.partial(x)
+        if isinstance(x, CustomRule):
+            return self.rule(x)
         return x if kind_of(type(x)) is None else self.container(x)
 
     def container(self, x: Any) -> Any:
         leaves, structure = leaves_of(x)
         new = [self.value(leaf) for leaf in leaves]
-        return x if structure is None or all(a is b for a, b in zip(leaves, new, strict=True)) else structure.unflatten(new)
+        return (
+            x
+            if structure is None or all(a is b for a, b in zip(leaves, new, strict=True))
+            else structure.unflatten(new)
+        )
 
     def partial(self, x: functools.partial[Any]) -> Any:
         func, args, keywords = self.value(x.func), self.value(x.args), self.value(x.keywords)
         same = func is x.func and args is x.args and keywords is x.keywords
         return x if same else functools.partial(func, *args, **keywords)
+
+    def rule(self, x: CustomRule) -> CustomRule:
+        """A function with a derivative of its own: its parts are functions."""
+        if id(x) not in self.rules:
+            self.rules[id(x)] = x
+            if any(id(f) in self.scopes for f in functions_in(x)):
+                new = self.rules[id(x)] = copy(x)
+                vars(new).update((name, self.value(part)) for name, part in vars(x).items())
+        return self.rules[id(x)]
 
     def function(self, f: FunctionType) -> FunctionType:
         scope = self.scopes.get(id(f))
@@ -108,12 +128,18 @@ class Rebound:
         return self.namespaces[id(old)]
 
     def close(self) -> None:
-        """After the trace: what the function assigned to its globals is assigned; an array it replaced is an error."""
+        """After the trace: assigns what the function assigned; an array that it replaced is an error."""
         for scope, name, at, new in self.placed:
             now = cell_value(at) if isinstance(at, CellType) else at.get(name, MISSING)
             if now is not new:
-                what = f"{title(scope.function)} assigns to {name}, an array from outside it: a compiled function cannot"
-                raise ImpureError(what, where=of_function(scope.function), fix=f"return the new {name} and assign it where the function is called")
+                what = (
+                    f"{title(scope.function)} assigns to {name}, an array from outside: compiled, it cannot"
+                )
+                raise ImpureError(
+                    what,
+                    where=of_function(scope.function),
+                    fix=f"return the new {name} and assign it where the function is called",
+                )
         for scope in self.scopes.values():
             new_globals = self.namespaces.get(id(scope.function.__globals__), {})
             for name in reads_of(scope.function.__code__).written:

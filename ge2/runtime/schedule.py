@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from ge2.codegen.region import tile
 from ge2.codegen.values import safe
+from ge2.base.pause import collector_paused
 from ge2.ir import Eqn, Graph, Literal, Names, Var
 from ge2.kernels.catalog import select
 from ge2.kernels.kernel import Problem
 from ge2.ops.shape import Barrier, BroadcastInDim, Iota, Reshape, Rev, Slice, StopGradient, Transpose
 from ge2.passes.host import on_host
-from ge2.passes.region import Region
+from ge2.ops.region import Region
 from ge2.runtime.program import Buffer, Program, Step
 
 VIEWS = (BroadcastInDim, Transpose, Reshape, Slice, Rev, StopGradient, Barrier)
@@ -21,6 +22,7 @@ FRESH = frozenset((
 ))  # fmt: skip
 
 
+@collector_paused
 def schedule(graph: Graph, donated: tuple[bool, ...] = ()) -> Program:
     return Scheduler(graph, donated).run()
 

@@ -1,10 +1,11 @@
-"""What of a call's arguments decides which executable runs: structure, types, and the values of static leaves."""
+"""What of a call's arguments decides which executable runs: structure, types, static values."""
 
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Callable, Hashable, Sequence
-from types import CodeType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any, Final, NoReturn, final
 
 import numpy as np
@@ -13,12 +14,21 @@ from ge2.base.dtypes import NUMBERS, python_type
 from ge2.base.errors import InputError
 from ge2.base.pytree import register_leaf
 from ge2.base.source import here
-from ge2.base.structure import exact
+from ge2.base.structure import exact, kind_of
 from ge2.ir import ArrayType, Evaluate, current, type_of
 from ge2.trace import check_type, is_traced
 
 WEAK: Final[dict[type, type]] = {t: t for t in NUMBERS}  # a Python number's key is its type
 PLAIN = (str, bytes, np.dtype, enum.Enum, type(Ellipsis))  # static leaves that are told apart by value
+FUNCTIONS = (type, FunctionType, BuiltinFunctionType, functools.partial, np.ufunc)
+LIBRARIES = (
+    "builtins",
+    "functools",
+    "operator",
+    "numpy",
+    "ge2",
+    "_cython_3_0",
+)  # whose callables hold no arrays of the user's
 ARRAY_TYPE = np.ndarray
 Argnums = int | Sequence[int] | None
 Argnames = str | Sequence[str] | None
@@ -71,7 +81,7 @@ class Refused(Exception):
 
 
 def leaf_key(x: Any) -> Any:
-    """(shape, dtype) of an array, the type of a Python number, else the value itself as `Static` or `Same`."""
+    """(shape, dtype) of an array, the type of a Python number, else the value as `Static` or `Same`."""
     cls = type(x)
     if cls is ARRAY_TYPE:
         return x.shape, x.dtype
@@ -103,10 +113,24 @@ def static_key(x: Any) -> Any:
     if isinstance(x, range):
         return Static((range, x.start, x.stop, x.step))
     if isinstance(x, np.random.Generator | np.random.RandomState):
-        raise Refused("is a NumPy random generator, which changes when it is used", "ge2.random.key(seed) as an argument")
-    if callable(x) or isinstance(x, type):
+        raise Refused(
+            "is a NumPy random generator, which changes when it is used",
+            "ge2.random.key(seed) as an argument",
+        )
+    if isinstance(x, MethodType):
+        return method_key(x)
+    if isinstance(x, FUNCTIONS) or (type(x).__module__.partition(".")[0] in LIBRARIES and callable(x)):
         return Same(x)
     raise Refused("", "")
+
+
+def method_key(x: MethodType) -> Any:
+    """Each look at `a.method` makes a new object, so its parts count, and the arrays inside."""
+    return (
+        Same(x.__func__)
+        if kind_of(type(x.__self__)) is not None
+        else Static((Same(x.__func__), Same(x.__self__)))
+    )
 
 
 def leaf_type(x: Any) -> ArrayType:
@@ -145,8 +169,9 @@ def numbers_and_names(
             raise InputError(f"{what}_argnums names argument {n}, but {shape}", where=here())
     for name in names:
         if not variadic[1] and name not in (*positional, *keywords):
-            raise InputError(f"{what}_argnames names {name!r}, which is no parameter of {title(function)}", where=here(),
-                             fix=", ".join((*positional, *keywords)))  # fmt: skip
+            known = ", ".join((*positional, *keywords))
+            words = f"{what}_argnames names {name!r}, which is no parameter of {title(function)}"
+            raise InputError(words, where=here(), fix=known)
     numbers = {n % len(positional) if n < 0 and positional else n for n in numbers}
     names |= {positional[n] for n in numbers if n < len(positional)}
     return frozenset(numbers | {i for i, p in enumerate(positional) if p in names}), frozenset(names)
@@ -185,6 +210,10 @@ def frozen(function: Any, value: Any, name: str) -> Static:
 
 
 def refuse_unhashable(function: Any, value: Any, name: str) -> NoReturn:
-    fix = "leave it out of static_argnums" if isinstance(value, np.ndarray) else "a tuple, a string, a number or a frozen dataclass"
+    fix = (
+        "leave it out of static_argnums"
+        if isinstance(value, np.ndarray)
+        else "a tuple, a string, a number or a frozen dataclass"
+    )
     what = f"the static argument {name} of {title(function)} cannot be hashed: it is a {type(value).__name__}"
     raise InputError(what, where=here(), fix=fix) from None

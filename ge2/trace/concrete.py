@@ -76,8 +76,8 @@ class Known:
 
 def value_of(x: Tracer, use: str) -> Any:
     """The elements of a traced value as an array, or the error that says why they are not known."""
-    trace = x.trace
-    if not trace.open or not trace.reaches():
+    trace = x.owner
+    if not x.usable:
         raise x.escaped()
     atom = x.atom
     if use in LOSSY and x.type.dtype in INEXACT and flows(trace, atom):
@@ -86,10 +86,16 @@ def value_of(x: Tracer, use: str) -> Any:
             where=here(),
             fix=f"ge2.stop_gradient(x) if that is meant; else {FIXES[use]}",
         )
-    return atom.value if isinstance(atom, Literal) else evaluated(trace, atom, x, use)
+    return elements(x, x, use)
 
 
-def evaluated(trace: Trace, atom: Var, x: Tracer, use: str) -> Any:
+def elements(value: Any, x: Tracer, use: str) -> Any:
+    """What `value`, on which `x` depends, holds in the trace it belongs to; an array is itself."""
+    if not is_traced(value):
+        return value
+    trace, atom = value.owner, value.atom
+    if isinstance(atom, Literal):
+        return atom.value
     known = trace.known
     todo = [atom]
     while todo:
@@ -117,18 +123,13 @@ def compute(known: Known, eqn: Eqn) -> None:
 def given(trace: Trace, var: Var, x: Tracer, use: str) -> Any:
     """The value of an argument, of a captured array or of a captured value of an outer trace."""
     if var in trace.arguments:
-        return outer_value(trace.arguments[var], use)
+        return elements(trace.arguments[var], x, use)
     capture = next((c for c in trace.captures if c.var is var), None)
     if capture is None:
         refuse(trace, var, x, use)
     if not is_traced(capture.value):
         trace.known.settled.add(var)
-    return outer_value(capture.value, use)
-
-
-def outer_value(value: Any, use: str) -> Any:
-    """The value itself, or what it holds in the trace it belongs to; that no derivative is lost was seen before."""
-    return value_of(value, "bool" if use in LOSSY else use) if is_traced(value) else value
+    return elements(capture.value, x, use)
 
 
 def refuse(trace: Trace, var: Var, x: Tracer, use: str) -> NoReturn:
@@ -161,7 +162,7 @@ def is_traced(x: Any) -> bool:
 
 
 def flows_into(value: Any) -> bool:
-    return is_traced(value) and value.type.dtype in INEXACT and flows(value.trace, value.cell.atom)
+    return is_traced(value) and value.type.dtype in INEXACT and flows(value.owner, value.cell.atom)
 
 
 def number(x: Tracer, use: str) -> Any:

@@ -7,6 +7,7 @@ Only what holds for every value, NaN, infinities and signed zeros included. Comp
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +51,8 @@ def folded(op: Op, inputs: Sequence[Atom], out: ArrayType, known: Known) -> Atom
         return None
     with np.errstate(all="ignore"):
         y = np.asarray(op.reference(*(np.asarray(a.value, out.dtype) for a in inputs)))  # type: ignore[union-attr]
-    return Literal(y.item() if out.weak else y.astype(out.dtype, copy=False)[()], out)
+    number: Any = y.item() if out.weak else y.astype(out.dtype, copy=False)[()]
+    return Literal(number, out)
 
 
 RULES: dict[str, Rule] = {"mul": product, "div": quotient, "neg": negation, "add": folded, "sub": folded}

@@ -10,9 +10,8 @@ import numpy as np
 from ge2 import numpy as gnp
 from ge2.base.errors import InPlaceError, ShapeError
 from ge2.base.source import here
-from ge2.base.dtypes import can_cast, python_type
+from ge2.base.dtypes import COMPLEX, can_cast, python_type
 from ge2.ir import Dims
-from ge2.numpy.promotion import cast
 from ge2.ops.methods import ArrayMethods
 
 OP = {**gnp.operators, "matmul": gnp.matmul}
@@ -94,9 +93,9 @@ class Operators(ArrayMethods):
     @property
     def mT(self) -> Any: return np.matrix_transpose(self)
     @property
-    def real(self) -> Any: return np.real(self)
+    def real(self) -> Any: return np.real(self) if not self.type.weak else part_of_number(self, gnp.real, +self)
     @property
-    def imag(self) -> Any: return np.imag(self)
+    def imag(self) -> Any: return np.imag(self) if not self.type.weak else part_of_number(self, gnp.imag, python_type(self.type.dtype)(0) + 0)
     @property
     def flat(self) -> Any: return iter(np.ravel(self))
 
@@ -125,7 +124,7 @@ class Operators(ArrayMethods):
     def flatten(self, order: str = "C") -> Any: return gathered(gnp.ravel(self, order), "C")
     def argsort(self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any: return np.argsort(self, axis, kind, order, stable=stable)
     def searchsorted(self, v: Any, side: Any = "left", sorter: Any = None) -> Any: return np.searchsorted(self, v, side, sorter)
-    def conjugate(self) -> Any: return np.conjugate(self)
+    def conjugate(self) -> Any: return self.conj() if not self.type.weak else part_of_number(self, gnp.conjugate, +self)
     def copy(self, order: str = "C") -> Any: return gathered(self, order)
     def nonzero(self) -> Any: return np.nonzero(self)
     def compress(self, condition: Any, axis: Any = None) -> Any: return np.compress(condition, self, axis)
@@ -174,7 +173,15 @@ class Operators(ArrayMethods):
     def __setitem__(self, key: Any, value: Any) -> None:
         if self.type.weak:
             raise TypeError(f"'{python_type(self.type.dtype).__name__}' object does not support item assignment")
-        self._replace(gnp.setitem(self, key, value), "x[...] = value")
+        if not self._holds(value, key):
+            self._replace(gnp.setitem(self, key, value), "x[...] = value")
+
+    def _holds(self, value: Any, key: Any) -> bool:
+        """Whether the value is this very part: `x[key] += 1` writes through the view, then assigns it."""
+        view = value.cell.view if type(value) is type(self) else None
+        if view is None or view.base is not self.cell or view.key != key:  # type: ignore[attr-defined]
+            return False
+        return bool(view.seen == view.base.version)
 
     def _as_view(self, y: Any, key: Any) -> Any:
         """A slice, which shares this array's memory."""
@@ -182,7 +189,9 @@ class Operators(ArrayMethods):
         layout = self.cell.ghost()  # type: ignore[attr-defined]
         read = lambda base: gnp.getitem(base, key)  # noqa: E731
         put = lambda base, value: gnp.setitem(base, key, value)  # noqa: E731
-        return y.viewing(self, read, put, None if layout is None else layout[key], sure=True)
+        y.viewing(self, read, put, None if layout is None else layout[key], sure=True)
+        y.cell.view.key = key
+        return y
 
     def _in_place(self, name: str, sign: str, other: Any) -> Any:
         y = OP[name](self, other)
@@ -199,7 +208,15 @@ class Operators(ArrayMethods):
         if not self.cell.is_array:  # type: ignore[attr-defined]
             what = f"{what}: in NumPy this {self.type} is a scalar, which never changes"
             raise InPlaceError(what, where=here(), fix="x = value, or np.copy(x) for an array of no axes")
-        self.write(self.trace.lift(cast(value, self.type.dtype)), what)  # type: ignore[attr-defined]
+        self.write(value, what)  # type: ignore[attr-defined]
+
+
+def part_of_number(x: Any, part: Any, of_real: Any) -> Any:
+    """A part of a Python number, which is one too."""
+    if x.type.dtype not in COMPLEX:
+        return of_real
+    y = part(x)
+    return y.cast(y.type.dtype, weak=True)
 
 
 def gathered(x: Any, order: str) -> Any:

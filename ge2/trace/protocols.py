@@ -7,13 +7,16 @@ from typing import Any
 import numpy as np
 
 from ge2 import numpy as gnp
-from ge2.base.dtypes import can_cast
+from ge2.base.dtypes import INEXACT, can_cast
 from ge2.base.errors import InPlaceError, NoRuleError
 from ge2.base.source import here
 from ge2.ir import type_of
 from ge2.numpy.elementwise import UFUNCS
 from ge2.trace import concrete
 from ge2.trace.views import settled
+
+INTERNAL = frozenset(("cell", "trace", "escaped"))
+
 
 class Protocols:
     """NumPy's protocols and Python's conversions."""
@@ -68,6 +71,23 @@ class Protocols:
     def __complex__(self) -> complex:
         return complex(concrete.number(self, "float"))  # type: ignore[arg-type]
 
+    def __round__(self, digits: int | None = None) -> Any:
+        if digits is None:
+            return int(np.rint(self) if self.type.dtype in INEXACT else self)  # type: ignore[call-overload, attr-defined]
+        if not self.type.weak:  # type: ignore[attr-defined]
+            return np.round(self, digits)  # type: ignore[call-overload]
+        y = np.round(+self, digits)  # type: ignore[operator]
+        return y.cast(y.type.dtype, weak=True)
+
+    def __floor__(self) -> int:
+        return int(np.floor(self))  # type: ignore[call-overload]
+
+    def __ceil__(self) -> int:
+        return int(np.ceil(self))  # type: ignore[call-overload]
+
+    def __trunc__(self) -> int:
+        return int(self)
+
     def item(self, *args: int) -> Any:
         return np.asarray(concrete.value_of(self, "float")).item(*args)  # type: ignore[arg-type]
 
@@ -82,11 +102,21 @@ class Protocols:
     def __format__(self, spec: str) -> str:
         return format(concrete.number(self, "format"), spec) if spec else str(self)  # type: ignore[arg-type]
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in INTERNAL:  # Python and NumPy ask for many that are not there
+            raise AttributeError(name)
+        if hasattr(type(self), name):
+            return object.__getattribute__(self, name)  # a property that failed: its own error
+        what = f"{self!r} has no attribute {name}"
+        if hasattr(np.ndarray, name):
+            raise AttributeError(str(missing(f"numpy.ndarray.{name}")))
+        raise AttributeError(what)
+
     def __reduce__(self) -> Any:
         raise self.escaped()  # type: ignore[attr-defined]
 
     def __copy__(self) -> Any:
-        y = type(self)(self.trace, self.atom)  # type: ignore[call-arg, attr-defined]
+        y = type(self)(self.owner, self.atom)  # type: ignore[call-arg, attr-defined]
         y.cell.array = self.cell.is_array  # type: ignore[attr-defined]
         return y
 

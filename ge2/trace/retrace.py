@@ -34,7 +34,9 @@ def cse(graph: Graph) -> Graph:
             env[eqn.outs[0]] = found
             continue
         if not op.effect:
-            key = frozenset(inputs) if op.name in COMMUTATIVE and eqn.outs[0].type.dtype.kind != "c" else inputs
+            key = (
+                frozenset(inputs) if op.name in COMMUTATIVE and eqn.outs[0].type.dtype.kind != "c" else inputs
+            )
             outs = seen.setdefault((op, key), eqn.outs)
             if outs is not eqn.outs:
                 env.update(zip(eqn.outs, outs, strict=True))

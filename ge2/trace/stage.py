@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from ge2.base.config import config
-from ge2.base.errors import TraceError, TypeRuleError, VerifyError
+from ge2.base.errors import InputError, TraceError, TypeRuleError, VerifyError
 from ge2.base.pause import collector_paused
 from ge2.base.source import of_function
 from ge2.ir import ArrayType, Graph, parse, verify, write
 from ge2.ops import TABLE
 from ge2.trace.retrace import tidy
-from ge2.trace.tracer import Closed, Trace, Tracer
+from ge2.trace.tracer import Closed, Trace, Tracer, check_type
 
 ABSTRACT = object()  # the value of an input of which nothing is known
 
@@ -60,15 +60,17 @@ def finish(trace: Trace, inputs: Sequence[Any], outputs: Sequence[Any]) -> Close
 
 def bind(trace: Trace, given: Input) -> Tracer:
     var = trace.new_input(given.type, given.name)
+    if isinstance(given.value, Tracer) and not given.value.usable:
+        raise given.value.escaped()
     if given.value is not ABSTRACT:
         trace.arguments[var] = given.value
     if given.reason:
         trace.reasons[var] = given.reason
     if given.active:
         trace.active.add(var)
-    if given.source is not None:
-        trace.bound[id(given.source)] = (given.source, var)
     tracer = Tracer(trace, var)
+    if given.source is not None:
+        trace.bound[id(given.source)] = (given.source, tracer)
     if not (given.type.weak or isinstance(given.value, np.generic)):  # scalars never change in place
         tracer.cell.fixed = f"{given.name or 'it'} is an argument"
     return tracer
@@ -76,12 +78,19 @@ def bind(trace: Trace, given: Input) -> Tracer:
 
 def checked_outputs(outputs: Iterable[Any], trace: Trace) -> Iterable[Any]:
     for y in outputs:
-        if y is None or not (isinstance(y, bool | int | float | complex) or hasattr(y, "dtype")):
-            raise TypeRuleError(
-                f"{trace.title} returned {y!r} ({type(y).__name__}), which is neither an array nor a number",
-                fix="return arrays, or containers of arrays",
-            )
+        if not (isinstance(y, Tracer | bool | int | float | complex) or hasattr(y, "dtype")) or isinstance(y, type):
+            what = f"{trace.title} returned {y!r:.60} ({type(y).__name__}), which is neither an array nor a number"
+            raise TypeRuleError(what, fix="return arrays, or containers of arrays")
+        if not isinstance(y, Tracer | bool | int | float | complex):
+            check_result(y, trace)
         yield y
+
+
+def check_result(y: Any, trace: Trace) -> None:
+    try:
+        check_type(y)
+    except InputError as error:
+        raise TypeRuleError(f"{trace.title} returned {error}", where="") from None  # its line is in the text
 
 
 def retrace(f: Callable[..., Iterable[Any]], types: Iterable[ArrayType]) -> Graph:

@@ -14,6 +14,7 @@ from ge2.base.errors import Ge2Error, InPlaceError, InputError, UnexpectedTracer
 from ge2.base.pytree import register_leaf
 from ge2.base.source import Source, here
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Var, current, interpreting, type_of
+from ge2.numpy.promotion import cast
 from ge2.trace.concrete import Known
 from ge2.trace.escape import holder
 from ge2.trace.operators import Operators
@@ -31,13 +32,13 @@ class Tracer(Operators, Protocols):
     __slots__ = ("__weakref__", "cell", "trace")
 
     def __init__(self, trace: Trace, atom: Atom) -> None:
-        self.trace = trace
+        self.owner = trace
         self.cell = Cell(atom)
 
     @property
     def atom(self) -> Atom:
         cell = self.cell
-        return cell.atom if cell.view is None and not cell.doubt else self.trace.refreshed(cell)
+        return cell.atom if cell.view is None and not cell.doubt else self.owner.refreshed(cell)
 
     @property
     def type(self) -> ArrayType:  # type: ignore[override]
@@ -49,23 +50,28 @@ class Tracer(Operators, Protocols):
         self.cell.view = View(base.cell, read, put, layout, sure)
         return self
 
-    def write(self, value: Tracer, what: str) -> None:
-        """Gives this array new contents, in every view of it."""
-        if self.trace is not current():
-            if not self.trace.reaches():
+    def write(self, value: Any, what: str) -> None:
+        """Gives this array new contents, cast to its dtype, in every view of it."""
+        if self.owner is not current():
+            if not self.usable:
                 raise self.escaped()
-            what = f"{what} changes {self.label()}, which belongs to the outer function {self.trace.title}"
+            what = f"{what} changes {self.label()}, which belongs to the outer function {self.owner.title}"
             raise InPlaceError(what, where=here(), fix="x = x + ... for x += ...; y = x.copy() first for y[i] = v")
-        self.trace.write(self.cell, value, what)
+        self.owner.write(self.cell, self.owner.lift(cast(value, self.type.dtype)), what)
+
+    @property
+    def usable(self) -> bool:
+        """Whether the code that runs now is inside the trace this value belongs to."""
+        return self.owner.open and self.owner.reaches()
 
     def label(self) -> str:
         """What an error calls this value."""
-        name = self.trace.names.get(self.cell.atom)  # type: ignore[call-overload]
+        name = self.owner.names.get(self.cell.atom)  # type: ignore[call-overload]
         return f"{name}, traced {self.type}" if name else f"a traced {self.type}"
 
     def escaped(self, op: Op | None = None) -> Ge2Error:
         """The error for a use outside the trace."""
-        trace = self.trace
+        trace = self.owner
         made = next((e.source for e in trace.eqns if self.cell.atom in e.outs), None)
         name = trace.names.get(self.cell.atom)  # type: ignore[call-overload]
         value = f"{name} (traced {self.type})" if name else f"a traced {self.type}" + (f" made at {made}" if made else "")
@@ -89,7 +95,7 @@ class Trace:
         self.inputs: list[Var] = []
         self.captures: list[Capture] = []
         self.captured: dict[int, Capture] = {}  # the latest of each array, by its id
-        self.bound: dict[int, tuple[Any, Var]] = {}  # arrays from outside that are inputs, by their id
+        self.bound: dict[int, tuple[Any, Tracer]] = {}  # arrays from outside that are inputs, by their id
         self.arguments: dict[Var, Any] = {}  # what is known of the inputs: what `if` and `int` may look at
         self.known = Known()
         self.reasons: dict[Var, str] = {}  # why an input has no value
@@ -115,10 +121,10 @@ class Trace:
     def atom(self, x: Any) -> Atom:
         """The value as this trace writes it: one of its own, a literal, or one captured from outside."""
         if type(x) is Tracer:
-            if x.trace is self:
+            if x.owner is self:
                 cell = x.cell
                 return cell.atom if cell.view is None and not cell.doubt else self.refreshed(cell)
-            if not self.inside(x.trace):
+            if not self.inside(x.owner):
                 raise x.escaped()
             return self.capture(x)
         if type(x) in PYTHON or isinstance(x, np.generic):
@@ -126,7 +132,7 @@ class Trace:
         return self.capture(x)
 
     def lift(self, x: Any) -> Tracer:
-        return x if type(x) is Tracer and x.trace is self else Tracer(self, self.atom(x))
+        return x if type(x) is Tracer and x.owner is self else Tracer(self, self.atom(x))
 
     def reaches(self) -> bool:
         """Whether the code that runs now is inside this trace."""
@@ -161,13 +167,23 @@ class Trace:
     # ----------------------------------------------------------------------------------------- captures
 
     def capture(self, x: Any) -> Var:
-        if id(x) in self.bound:
-            return self.bound[id(x)][1]
+        x = self.stand_in(x)
+        if type(x) is Tracer and x.owner is self:
+            return x.atom  # type: ignore[return-value] # an input
         found = self.captured.get(id(x))
         if found is None or not found.unchanged():
             found = self.captured[id(x)] = Capture.of(x, Var(check_type(x)))
             self.captures.append(found)
         return found.var
+
+    def stand_in(self, x: Any) -> Any:
+        """The input, of this trace or one around it, that an array from outside is bound to; else the array itself."""
+        trace: Any = self
+        while isinstance(trace, Trace):
+            if id(x) in trace.bound:
+                return trace.bound[id(x)][1]
+            trace = trace.parent
+        return x
 
     def new_input(self, type: ArrayType, name: str = "") -> Var:
         var = Var(type)
@@ -247,7 +263,7 @@ class Capture:
     @staticmethod
     def of(x: Any, var: Var) -> Capture:
         if type(x) is Tracer:
-            frozen = Tracer(x.trace, x.atom)  # a later write to x is not this value's
+            frozen = Tracer(x.owner, x.atom)  # a later write to x is not this value's
             return Capture(x, frozen, var, None)
         if not isinstance(x, np.ndarray) or not may_change(x):
             return Capture(x, x, var, None)
@@ -284,12 +300,8 @@ def may_change(x: np.ndarray) -> bool:
 
 
 def checksum(x: np.ndarray) -> int:
-    """Of the bytes of an array; words are combined by XOR first, at the speed of memory."""
-    flat = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
-    whole = flat.size // 4096 * 4096
-    words = np.bitwise_xor.reduce(flat[:whole].view(np.uint64).reshape(-1, 512), axis=0)
-    total = int(np.add.reduce(flat[:whole].view(np.uint64)))  # two equal words cancel in XOR, not here
-    return zlib.crc32(flat[whole:].tobytes(), zlib.crc32(words.tobytes())) ^ (total << 32)
+    """Of the bytes of an array."""
+    return zlib.crc32(np.ascontiguousarray(x).reshape(-1).view(np.uint8))  # type: ignore[arg-type]
 
 
 class Closed:

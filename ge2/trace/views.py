@@ -26,12 +26,13 @@ NOTHING = np.empty(1, np.int8)
 class View:
     """How a cell is read from the cell of its base."""
 
-    __slots__ = ("base", "ghost", "put", "read", "seen", "sure")
+    __slots__ = ("base", "ghost", "key", "put", "read", "seen", "sure")
 
     def __init__(self, base: Cell, read: Read, put: Put | None, ghost: Ghost | None, sure: bool) -> None:
         self.base, self.read, self.put, self.ghost = base, read, put, ghost
         self.seen = base.version  # of the base, when this was read last
         self.sure = sure  # whether NumPy surely shares the memory
+        self.key: Any = View  # the index it was read with, if it was; no index is a class
 
 
 class Cell:

@@ -2,10 +2,6 @@
 
 from ge2.transforms import lax as lax
 from ge2.transforms.api import grad as grad
-from ge2.transforms.api import hessian as hessian
-from ge2.transforms.api import jacfwd as jacfwd
-from ge2.transforms.api import jacobian as jacobian
-from ge2.transforms.api import jacrev as jacrev
 from ge2.transforms.api import jvp as jvp
 from ge2.transforms.api import linearize as linearize
 from ge2.transforms.api import value_and_grad as value_and_grad
@@ -19,6 +15,10 @@ from ge2.transforms.inspect import ShapeDtypeStruct as ShapeDtypeStruct
 from ge2.transforms.inspect import eval_shape as eval_shape
 from ge2.transforms.inspect import make_jaxpr as make_jaxpr
 from ge2.transforms.inspect import parse as parse
+from ge2.transforms.jacobians import hessian as hessian
+from ge2.transforms.jacobians import jacfwd as jacfwd
+from ge2.transforms.jacobians import jacobian as jacobian
+from ge2.transforms.jacobians import jacrev as jacrev
 from ge2.transforms.lax import cond as cond
 from ge2.transforms.lax import stop_gradient as stop_gradient
-from ge2.transforms.zeros import FLOAT0 as float0  # noqa: N811 a dtype, named as in JAX
+from ge2.transforms.zeros import float0 as float0

@@ -1,4 +1,4 @@
-"""`grad`, `vjp`, `jvp`, `vmap` and their kin: functions of functions."""
+"""`grad`, `vjp`, `jvp`, `linearize` and `vmap`: functions of functions."""
 
 from __future__ import annotations
 
@@ -11,31 +11,34 @@ import numpy as np
 
 from ge2.base.dtypes import COMPLEX, INEXACT
 from ge2.base.errors import GradientError, InputError, PytreeError
-from ge2.base.pytree import broadcast_prefix, flatten, flatten_up_to, unflatten
+from ge2.base.pytree import broadcast_prefix, flatten, unflatten
 from ge2.base.source import here
 from ge2.ir import ArrayType, Flags, Graph, type_of, without_dead_code
-from ge2.trace import Closed, Input, run, title_of
-from ge2.transforms.arguments import Arguments, Results, is_array, named_after, owned, parameters
+from ge2.trace import Closed, Input, run
+from ge2.transforms.arguments import Arguments, Results, checked_type, is_array, leaves_like, owned
 from ge2.transforms.derive import DERIVE
 from ge2.transforms.partition import split
 from ge2.transforms.vjp import vjp_graph
 from ge2.transforms.vmap import vmap_graph
-from ge2.transforms.zeros import FLOAT0 as FLOAT0
-from ge2.transforms.zeros import float0
+from ge2.transforms.zeros import empty
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]
 
 
 def value_and_grad(
-    fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False
+    fun: Function,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
 ) -> Function:
     """The function's value and its gradient.
 
     `fun` returns a real scalar (with `has_aux`, a pair of that and anything else). The gradient has the
     structure, shapes and dtypes of argument `argnums`; with several argnums it is a tuple. By a complex
-    argument a + bi it is df/da - i df/db; with `holomorphic` it is the complex derivative. GradientError if the
-    argument holds integers (unless `allow_int`) or the result is no scalar.
+    argument a + bi it is df/da - i df/db; with `holomorphic` it is the complex derivative. GradientError if
+    the argument holds integers (unless `allow_int`) or the result is no scalar.
 
     >>> value_and_grad(lambda x: np.sum(x * x))(np.array([1.0, 2.0]))
     (array(5.), array([2., 4.]))
@@ -48,7 +51,13 @@ def value_and_grad(
     return wrapped
 
 
-def grad(fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False) -> Function:
+def grad(
+    fun: Function,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Function:
     """The gradient of `fun`, as `value_and_grad` without the value; with `has_aux`, (gradient, aux).
 
     >>> grad(lambda x: x**3)(2.0)
@@ -57,7 +66,9 @@ def grad(fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic
 
     @wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        value, gradient = differentiate(fun, args, kwargs, (argnums, has_aux, holomorphic, allow_int), with_value=has_aux)
+        value, gradient = differentiate(
+            fun, args, kwargs, (argnums, has_aux, holomorphic, allow_int), with_value=has_aux
+        )
         return (gradient, value[1]) if has_aux else gradient
 
     return wrapped
@@ -67,11 +78,14 @@ def differentiable(call: Arguments, leaves: Sequence[int], holomorphic: bool, al
     """Those leaves that are inexact; an error for the others unless they are allowed."""
     wanted = []
     for i in leaves:
-        dtype = type_of(call.leaves[i]).dtype if i in call.arrays else None
+        dtype = checked_type(call, i).dtype if i in call.arrays else None
         if dtype in INEXACT:
             wanted.append(i)
             if holomorphic and dtype not in COMPLEX:
-                raise GradientError(f"holomorphic=True takes complex arguments; {call.name(i)} is {type_of(call.leaves[i])}", where=here())
+                raise GradientError(
+                    f"holomorphic=True takes complex arguments; {call.name(i)} is {type_of(call.leaves[i])}",
+                    where=here(),
+                )
         elif not allow_int:
             kind = type_of(call.leaves[i]) if dtype is not None else type(call.leaves[i]).__name__
             raise GradientError(
@@ -91,16 +105,30 @@ def check_scalar(call: Arguments, closed: Closed, returned: Results, holomorphic
     if returned.count != 1 or closed.graph.outputs[0].type.shape:
         got = ", ".join(str(a.type) for a in closed.graph.outputs[: returned.count]) or "nothing"
         fix = "np.sum or np.mean of the result, or ge2.jacrev; (result, aux) needs has_aux=True"
-        raise GradientError(f"grad takes a function with one scalar result; {call.title} returned {got}", where=here(), fix=fix)
+        raise GradientError(
+            f"grad takes a function with one scalar result; {call.title} returned {got}",
+            where=here(),
+            fix=fix,
+        )
     type = closed.graph.outputs[0].type
     if type.dtype not in INEXACT or (type.dtype in COMPLEX) != holomorphic:
-        fix = "np.real or np.abs of the result, or holomorphic=True" if type.dtype in COMPLEX else "a floating result"
+        fix = (
+            "np.real or np.abs of the result, or holomorphic=True"
+            if type.dtype in COMPLEX
+            else "a floating result"
+        )
         kind = "complex" if holomorphic else "real"
-        raise GradientError(f"grad takes a function with a {kind} result; {call.title} returned {type}", where=here(), fix=fix)
+        raise GradientError(
+            f"grad takes a function with a {kind} result; {call.title} returned {type}", where=here(), fix=fix
+        )
 
 
 def differentiate(
-    fun: Function, args: tuple[Any, ...], kwargs: dict[str, Any], options: tuple[Argnums, bool, bool, bool], with_value: bool
+    fun: Function,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    options: tuple[Argnums, bool, bool, bool],
+    with_value: bool,
 ) -> tuple[Any, Any]:
     """The value (None if not asked for) and the gradient."""
     argnums, has_aux, holomorphic, allow_int = options
@@ -113,7 +141,10 @@ def differentiate(
     check_scalar(call, closed, returned, holomorphic)
     joint, count = joint_graph(closed, call, wanted), len(closed.graph.outputs)
     if not with_value:
-        joint, count = without_dead_code(Graph(joint.inputs, joint.eqns, joint.outputs[count:], joint.consts)), 0
+        joint, count = (
+            without_dead_code(Graph(joint.inputs, joint.eqns, joint.outputs[count:], joint.consts)),
+            0,
+        )
     values = (*closed.captured, *call.values())
     results = owned(run(joint, values), values)
     grads = dict(zip(wanted, results[count:], strict=True))
@@ -129,10 +160,10 @@ def joint_graph(closed: Closed, call: Arguments, wanted: Sequence[int]) -> Graph
 
 
 def gradient_like(call: Arguments, argnum: int, grads: dict[int, Any]) -> Any:
-    """The cotangents of one argument, in its structure; integers and what is no array have one of no bytes."""
+    """The cotangents of one argument, in its structure; those of integers have no bytes."""
     types = dict(zip(call.arrays, call.types(), strict=True))
-    none = lambda i: float0(types[i].shape if i in types else ())  # noqa: E731
-    found = [grads[i] if i in grads else none(i) for i in call.of_argument(argnum)]
+    leaves = call.of_argument(argnum)
+    found = [grads[i] if i in grads else empty(types[i].shape if i in types else ()) for i in leaves]
     return unflatten(call.structure_of(argnum), found)
 
 
@@ -158,7 +189,9 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
 
     def pull(ct: Any) -> Any:
         seeds = cotangents(ct, returned, types)
-        grads = dict(zip(wanted, owned(run(backward, [*residuals, *seeds]), [*residuals, *seeds]), strict=True))
+        grads = dict(
+            zip(wanted, owned(run(backward, [*residuals, *seeds]), [*residuals, *seeds]), strict=True)
+        )
         return tuple(gradient_like(call, n, grads) for n in range(len(primals)))
 
     value = returned.build(results[: len(outputs)])
@@ -167,9 +200,12 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
 
 def cotangents(ct: Any, returned: Results, types: Sequence[ArrayType]) -> list[Any]:
     """The cotangents of the inexact results; a cotangent has the structure and types of the result."""
-    leaves = returned.arrays_of(flatten_up_to(returned.main, ct, ("the result", "the cotangent")))
+    leaves = returned.arrays_of(leaves_like(returned.main, ct, ("the result", "the cotangent")))
     paths = returned.paths()[: returned.count]
-    found = [like(c, t, f"the cotangent of the result{path}") for c, t, path in zip(leaves, types, paths, strict=True)]
+    found = [
+        like(c, t, f"the cotangent of the result{path}")
+        for c, t, path in zip(leaves, types, paths, strict=True)
+    ]
     return [c for c, t in zip(found, types, strict=True) if t.dtype in INEXACT]
 
 
@@ -179,11 +215,17 @@ def like(x: Any, type: ArrayType, what: str) -> Any:
     What belongs to an integer is of dtype float0, or a zero of a type that has no derivative.
     """
     if not is_array(x):
-        raise GradientError(f"{what} ({type}) is a {x.__class__.__name__}", where=here(), fix=f"an array like {type}")
+        raise GradientError(
+            f"{what} ({type}) is a {x.__class__.__name__}", where=here(), fix=f"an array like {type}"
+        )
     t = type_of(x)
     if type.dtype not in INEXACT:
         if t.dtype in INEXACT:
-            raise GradientError(f"{what} ({type}) is {t}, but integers have no derivative", where=here(), fix=f"np.zeros({type.shape}, ge2.float0)")
+            raise GradientError(
+                f"{what} ({type}) is {t}, but integers have no derivative",
+                where=here(),
+                fix=f"np.zeros({type.shape}, ge2.float0)",
+            )
         return x
     if t.shape != type.shape or (t.dtype != type.dtype and not t.weak):
         fix = f"an array of shape {type.shape} and dtype {type.dtype}"
@@ -201,6 +243,10 @@ def jvp(fun: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux:
     >>> jvp(lambda x: x * x, (3.0,), (1.0,))
     (9.0, 6.0)
     """
+    if not isinstance(primals, tuple | list) or not isinstance(tangents, tuple | list):
+        raise InputError(
+            "jvp takes a tuple of primals and one of tangents", where=here(), fix="jvp(f, (x,), (t,))"
+        )
     primals, tangents = tuple(primals), tuple(tangents)
     call, wanted, ts = forward_arguments(fun, primals, tangents)
     returned = Results(has_aux)
@@ -214,12 +260,17 @@ def jvp(fun: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux:
     return (value[0], pushed, value[1]) if has_aux else (value, pushed)
 
 
-def forward_arguments(fun: Function, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Arguments, list[int], list[Any]]:
+def forward_arguments(
+    fun: Function, primals: tuple[Any, ...], tangents: tuple[Any, ...]
+) -> tuple[Arguments, list[int], list[Any]]:
     call = Arguments.of(fun, primals, {})
     structure = flatten(primals)[1]
-    given = flatten_up_to(structure, tangents, ("the primals", "the tangents"))
+    given = leaves_like(structure, tangents, ("the primals", "the tangents"))
     wanted = [i for i in call.arrays if type_of(call.leaves[i]).dtype in INEXACT]
-    ts = {i: like(given[i], t, f"the tangent of {call.name(i)}") for i, t in zip(call.arrays, call.types(), strict=True)}
+    ts = {
+        i: like(given[i], t, f"the tangent of {call.name(i)}")
+        for i, t in zip(call.arrays, call.types(), strict=True)
+    }
     return call, wanted, [ts[i] for i in wanted]
 
 
@@ -233,7 +284,7 @@ def tangents_like(closed: Closed, returned: Results, ts: Sequence[Any]) -> Any:
     """The tangents in the structure of the result; integers have one of no bytes."""
     rest = iter(ts)
     outputs = closed.graph.outputs
-    leaves = [next(rest) if a.type.dtype in INEXACT else float0(a.type.shape) for a in outputs]
+    leaves = [next(rest) if a.type.dtype in INEXACT else empty(a.type.shape) for a in outputs]
     return returned.build_main(leaves[: returned.count])
 
 
@@ -262,7 +313,13 @@ def linearize(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     return (value[0], push, value[1]) if has_aux else (value, push)
 
 
-def vmap(fun: Function, in_axes: Any = 0, out_axes: Any = 0, axis_name: str | None = None, axis_size: int | None = None) -> Function:
+def vmap(
+    fun: Function,
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    axis_name: str | None = None,
+    axis_size: int | None = None,
+) -> Function:
     """`fun` over one more axis of its arguments: `in_axes` says which, None for an argument shared by all.
 
     `in_axes` is an int, None, or a tuple with an entry (or a pytree of entries) for each positional argument;
@@ -292,12 +349,17 @@ def vmap(fun: Function, in_axes: Any = 0, out_axes: Any = 0, axis_name: str | No
     return wrapped
 
 
-def leaf_axes(call: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Any) -> list[int | None]:
+def leaf_axes(
+    call: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Any
+) -> list[int | None]:
     """The mapped axis of each array leaf, counted from the front."""
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
     if isinstance(in_axes, tuple) and len(in_axes) != len(args):
-        raise InputError(f"vmap: in_axes has {len(in_axes)} entries, but {call.title} was given {len(args)} arguments", where=here())
+        raise InputError(
+            f"vmap: in_axes has {len(in_axes)} entries, but {call.title} was given {len(args)} arguments",
+            where=here(),
+        )
     spec = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
     flat = spread_axes("in_axes", call, (spec, 0), (args, kwargs))
     return [normal_axis(call, i, flat[i]) for i in call.arrays]
@@ -308,7 +370,11 @@ def spread_axes(what: str, call: Arguments, prefix: Any, tree: Any) -> list[Any]
     try:
         return broadcast_prefix(prefix, tree, is_leaf=lambda x: x is None)
     except PytreeError as error:
-        raise InputError(f"vmap: {what} of {call.title} does not fit: {error}", where=here(), fix="an int, None, or a tree of them") from None
+        raise InputError(
+            f"vmap: {what} of {call.title} does not fit: {error}",
+            where=here(),
+            fix="an int, None, or a tree of them",
+        ) from None
 
 
 def normal_axis(call: Arguments, i: int, axis: Any) -> int | None:
@@ -317,20 +383,28 @@ def normal_axis(call: Arguments, i: int, axis: Any) -> int | None:
     t = type_of(call.leaves[i])
     if not hasattr(axis, "__index__") or not -t.ndim <= index(axis) < t.ndim:
         fix = "in_axes=None for an argument that all share"
-        raise InputError(f"vmap: {call.name(i)}, {t}, has no axis {axis!r} to map over", where=here(), fix=fix)
+        raise InputError(
+            f"vmap: {call.name(i)}, {t}, has no axis {axis!r} to map over", where=here(), fix=fix
+        )
     return index(axis) % t.ndim
 
 
 def common_size(call: Arguments, axes: Sequence[int | None], given: int | None) -> int:
     """The size of the mapped axes, which all have the same."""
-    sizes = {i: type_of(call.leaves[i]).shape[a] for i, a in zip(call.arrays, axes, strict=True) if a is not None}
+    sizes = {
+        i: type_of(call.leaves[i]).shape[a] for i, a in zip(call.arrays, axes, strict=True) if a is not None
+    }
     found = set(sizes.values()) | ({given} if given is not None else set())
     if len(found) > 1:
         listed = ", ".join(f"{call.name(i)} has {size}" for i, size in sizes.items())
         asked = "" if given is None else f", axis_size is {given}"
-        raise InputError(f"vmap: the mapped axes differ in size: {listed}{asked}", where=here(), fix="in_axes=")
+        raise InputError(
+            f"vmap: the mapped axes differ in size: {listed}{asked}", where=here(), fix="in_axes="
+        )
     if not found:
-        raise InputError("vmap: no argument is mapped", where=here(), fix="axis_size=n, or an in_axes that is not None")
+        raise InputError(
+            "vmap: no argument is mapped", where=here(), fix="axis_size=n, or an in_axes that is not None"
+        )
     return found.pop()
 
 
@@ -342,7 +416,11 @@ def hidden(given: Input, axis: int | None) -> Input:
     """A mapped argument has a value for each place of the axis, so none that could be looked at."""
     if axis is None:
         return given
-    return Input(given.type, name=given.name, reason=f"{given.name} is mapped by vmap: it has a value for each place of the axis")
+    return Input(
+        given.type,
+        name=given.name,
+        reason=f"{given.name} is mapped by vmap: it has a value for each place of the axis",
+    )
 
 
 def out_axes_of(call: Arguments, returned: Results, out_axes: Any) -> list[int | None]:
@@ -350,143 +428,23 @@ def out_axes_of(call: Arguments, returned: Results, out_axes: Any) -> list[int |
     return returned.arrays_of(spread_axes("out_axes", call, out_axes, tree))
 
 
-def moved(results: Sequence[Any], has: Sequence[bool], out: Sequence[Any], call: Arguments, returned: Results) -> list[Any]:
+def moved(
+    results: Sequence[Any], has: Sequence[bool], out: Sequence[Any], call: Arguments, returned: Results
+) -> list[Any]:
     """The results with their mapped axis where `out` says."""
     ys = []
     for y, has_axis, axis, path in zip(results, has, out, returned.paths(), strict=True):
         name = f"the result{path} of {call.title}"
         if axis is None and has_axis:
-            raise InputError(f"vmap: out_axes=None, but {name} differs along the mapped axis", where=here(), fix="out_axes=0")
+            raise InputError(
+                f"vmap: out_axes=None, but {name} differs along the mapped axis",
+                where=here(),
+                fix="out_axes=0",
+            )
         if axis is not None and (not hasattr(axis, "__index__") or not -y.ndim <= index(axis) < y.ndim):
-            raise InputError(f"vmap: out_axes={axis!r}, but {name} has {y.ndim} axes, the mapped one included", where=here())
+            raise InputError(
+                f"vmap: out_axes={axis!r}, but {name} has {y.ndim} axes, the mapped one included",
+                where=here(),
+            )
         ys.append(np.moveaxis(y, 0, axis) if axis else y)
     return ys
-
-
-def jacfwd(fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False) -> Function:
-    """The Jacobian by forward mode: for each result and argument leaf an array of the result's shape, then the argument's.
-
-    >>> jacfwd(lambda x: x * x)(np.array([1.0, 2.0]))
-    array([[2., 0.],
-           [0., 4.]])
-    """
-
-    @wraps(fun)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        chosen, partial = fixed_arguments(fun, argnums, args, kwargs)
-        check_jacobian("jacfwd takes {0} arguments; one is", chosen, holomorphic)
-        found = linearize(partial, *chosen, has_aux=has_aux)
-        columns = vmap(lambda ts: found[1](*ts))(basis(chosen))
-        jacobian = by_argument(columns, chosen, single=not isinstance(argnums, Sequence))
-        return (jacobian, found[2]) if has_aux else jacobian
-
-    return wrapped
-
-
-def jacrev(fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False) -> Function:
-    """The Jacobian by reverse mode; as `jacfwd`, better where the results are fewer than the arguments' elements.
-
-    >>> jacrev(lambda x: x * x)(np.array([1.0, 2.0]))
-    array([[2., 0.],
-           [0., 4.]])
-    """
-
-    @wraps(fun)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        chosen, partial = fixed_arguments(fun, argnums, args, kwargs)
-        check_jacobian("jacrev takes {0} arguments; one is", chosen, holomorphic or None)
-        y, pull, *aux = vjp(partial, *chosen, has_aux=has_aux)
-        check_jacobian("jacrev takes a function with {0} results; one is", y, holomorphic)
-        rows = vmap(lambda ct: pull(ct))(basis(y))
-        jacobian = by_result(rows, y, single=not isinstance(argnums, Sequence))
-        return (jacobian, aux[0]) if has_aux else jacobian
-
-    return wrapped
-
-
-jacobian = jacrev
-
-
-def hessian(fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False) -> Function:
-    """The second derivative, as `jacfwd(jacrev(fun))`.
-
-    >>> hessian(lambda x: np.sum(x**3))(np.array([1.0, 2.0]))
-    array([[ 6.,  0.],
-           [ 0., 12.]])
-    """
-    return jacfwd(jacrev(fun, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)
-
-
-def fixed_arguments(fun: Function, argnums: Argnums, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], Function]:
-    """The chosen arguments, and the function of them alone."""
-    for n in numbered(argnums):
-        if not -len(args) <= n < len(args):
-            raise InputError(f"argnums names argument {n}, but {title_of(fun)} was given {len(args)}", where=here())
-    numbers = tuple(n % len(args) for n in numbered(argnums))
-
-    @named_after(fun, [parameters(fun)[n] if n < len(parameters(fun)) else f"argument {n}" for n in numbers])
-    def partial(*chosen: Any) -> Any:
-        full = list(args)
-        for n, x in zip(numbers, chosen, strict=True):
-            full[n] = x
-        return fun(*full, **kwargs)
-
-    return tuple(args[n] for n in numbers), partial
-
-
-def check_jacobian(what: str, tree: Any, holomorphic: bool | None) -> None:
-    """That all leaves are complex (holomorphic), real (not), or either (None)."""
-    wanted = "floating" if holomorphic is None else "complex" if holomorphic else "real floating"
-    for leaf in flatten(tree)[0]:
-        t = type_of(leaf) if is_array(leaf) else None
-        if t is None or t.dtype not in INEXACT:
-            raise GradientError(f"{what.format(wanted)} {t or leaf.__class__.__name__}", where=here(), fix="x.astype(np.float64)")
-        if holomorphic is not None and (t.dtype in COMPLEX) != holomorphic:
-            fix = "complex values, or holomorphic=False" if holomorphic else "holomorphic=True"
-            raise GradientError(f"{what.format(wanted)} {t}", where=here(), fix=fix)
-
-
-def basis(tree: Any) -> Any:
-    """Every unit vector of a tree's elements, along a new leading axis of each leaf."""
-    leaves, structure = flatten(tree)
-    types = [type_of(x) for x in leaves]
-    total, at, found = sum(t.size for t in types), 0, []
-    for t in types:
-        part = np.zeros((total, t.size), t.dtype)
-        part[np.arange(at, at + t.size), np.arange(t.size)] = 1
-        found.append(part.reshape((total, *t.shape)))
-        at += t.size
-    return unflatten(structure, found)
-
-
-def by_argument(columns: Any, chosen: tuple[Any, ...], single: bool) -> Any:
-    """Leaves (elements of the arguments, *result) as (*result, *argument), one tree of arguments inside each result."""
-    leaves, structure = flatten(columns)
-    types, inner = [type_of(x) for x in flatten(chosen)[0]], flatten(chosen)[1]
-    ends = np.cumsum([t.size for t in types])[:-1].tolist()
-
-    def parts(y: Any) -> Any:
-        pieces = np.split(y, ends)
-        turned = [np.moveaxis(p, 0, -1).reshape((*y.shape[1:], *t.shape)) for p, t in zip(pieces, types, strict=True)]
-        return opened(unflatten(inner, owned(turned)), single)
-
-    return unflatten(structure, [parts(y) for y in leaves])
-
-
-def by_result(rows: Any, y: Any, single: bool) -> Any:
-    """Leaves (elements of the results, *argument) as (*result, *argument), one tree of arguments inside each result."""
-    results, structure = flatten(y)
-    types = [type_of(x) for x in results]
-    leaves, inner = flatten(rows)
-    ends = np.cumsum([t.size for t in types])[:-1].tolist()
-    pieces = [np.split(x, ends) for x in leaves]
-    found = []
-    for k, t in enumerate(types):
-        shaped = [piece[k].reshape((*t.shape, *piece[k].shape[1:])) for piece in pieces]
-        found.append(opened(unflatten(inner, owned(shaped)), single))
-    return unflatten(structure, found)
-
-
-def opened(arguments: tuple[Any, ...], single: bool) -> Any:
-    """With a single argnum there is no tuple around it."""
-    return arguments[0] if single else arguments

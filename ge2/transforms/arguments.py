@@ -11,21 +11,37 @@ from typing import Any
 import numpy as np
 
 from ge2.base.dtypes import PYTHON
-from ge2.base.errors import InputError
-from ge2.base.pytree import Structure, flatten, key_paths, keystr, unflatten, why_leaf
+from ge2.base.errors import InputError, PytreeError
+from ge2.base.pytree import (
+    Structure,
+    flatten,
+    flatten_up_to,
+    key_paths,
+    keystr,
+    register_leaf,
+    unflatten,
+    why_leaf,
+)
 from ge2.base.source import here
 from ge2.ir import ArrayType, Evaluate, current, type_of
 from ge2.trace import Closed, Input, check_type, is_traced, stage, title_of
-from ge2.transforms.zeros import float0, is_float0
+from ge2.trace.tracer import located
+from ge2.transforms.zeros import empty, is_float0
 
 OPAQUE = (str, bytes, type, np.dtype, type(Ellipsis), slice, range)
 
 
 def is_array(leaf: Any) -> bool:
     """Whether a leaf is an array or a number, traced or real; anything else is handed on as it is."""
-    return type(leaf) in PYTHON or is_traced(leaf) or isinstance(leaf, np.ndarray | np.generic) or hasattr(leaf, "__dlpack__")
+    return (
+        type(leaf) in PYTHON
+        or is_traced(leaf)
+        or isinstance(leaf, np.ndarray | np.generic)
+        or hasattr(leaf, "__dlpack__")
+    )
 
 
+@register_leaf
 @dataclass(slots=True)
 class Arguments:
     """One call's arguments, taken apart."""
@@ -38,6 +54,12 @@ class Arguments:
 
     @staticmethod
     def of(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+        if not callable(function):
+            raise InputError(
+                f"a transform takes a function; got a {type(function).__name__}",
+                where=here(),
+                fix="grad(f)(x)",
+            )
         leaves, structure = flatten((args, kwargs))
         found = Arguments(function, leaves, structure, [], title_of(function))
         for i, leaf in enumerate(leaves):
@@ -51,15 +73,16 @@ class Arguments:
         leaf = self.leaves[i]
         why = why_leaf(leaf)
         fix = "a number or an array; for a class of your own, ge2.tree_util.register_pytree_node_class"
-        what = f"{self.name(i)} of {self.title} is a {type(leaf).__name__}, neither an array nor a container of arrays"
+        kind = type(leaf).__name__
+        what = f"{self.name(i)} of {self.title} is a {kind}, neither an array nor a container of arrays"
         return InputError(what + (f": {why}" if why else ""), where=here(), fix=fix)
 
     def name(self, i: int) -> str:
         """What the user calls leaf `i`: the parameter's name and the path inside it."""
         path = key_paths(self.structure)[i]
-        if path[0].idx == 1:  # type: ignore[union-attr] # among the keyword arguments
-            return f"{path[1].key}{keystr(path[2:])}"  # type: ignore[union-attr]
-        at = path[1].idx  # type: ignore[union-attr]
+        if path[0].idx == 1:  # among the keyword arguments
+            return f"{path[1].key}{keystr(path[2:])}"
+        at = path[1].idx
         known = parameters(self.function)
         return f"{known[at] if at < len(known) else f'argument {at}'}{keystr(path[2:])}"
 
@@ -73,13 +96,14 @@ class Arguments:
         """Which leaves belong to a positional argument."""
         args = self.structure.children[0].children
         if not -len(args) <= argnum < len(args):
-            raise InputError(f"argnums names argument {argnum}, but {self.title} was given {len(args)}", where=here())
+            what = f"argnums names argument {argnum}, but {self.title} was given {len(args)}"
+            raise InputError(what, where=here(), fix="pass it by position; argnums count from 0")
         argnum %= len(args)
         start = sum(s.num_leaves for s in args[:argnum])
         return list(range(start, start + args[argnum].num_leaves))
 
     def structure_of(self, argnum: int) -> Structure:
-        return self.structure.children[0].children[argnum]  # type: ignore[no-any-return]
+        return self.structure.children[0].children[argnum]
 
     def call(self, arrays: Sequence[Any]) -> Any:
         """The function's result with other arrays in the same places."""
@@ -96,7 +120,10 @@ class Arguments:
         """What tracing is told of each array: its type, its value, whether a derivative flows from it."""
         chosen = set(active)
         given = self.types() if types is None else types
-        return [Input(t, self.leaves[i], self.name(i), i in chosen) for i, t in zip(self.arrays, given, strict=True)]
+        return [
+            Input(t, self.leaves[i], self.name(i), i in chosen)
+            for i, t in zip(self.arrays, given, strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,25 +140,35 @@ class Static:
     def places(self, function: Any, args: Sequence[Any]) -> set[int]:
         for n in self.argnums:
             if not -len(args) <= n < len(args):
-                what = f"argument {n} of {title_of(function)} is named as one that is no array, but it was given {len(args)}"
+                what = f"argument {n} of {title_of(function)} is to be no array, but it was given {len(args)}"
                 raise InputError(what, where=here())
         return {n % len(args) for n in self.argnums}
 
-    def split(self, function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...], Callable[..., Any]]:
+    def split(
+        self, function: Callable[..., Any], args: tuple[Any, ...]
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...], Callable[..., Any]]:
         """The static arguments, the others, and the function of those others (and of keyword arguments)."""
         if not self.argnums:
             return (), args, function
         places = self.places(function, args)
         names = parameters(function)
 
-        @named_after(function, [names[i] if i < len(names) else f"argument {i}" for i in range(len(args)) if i not in places])
+        @named_after(
+            function,
+            [names[i] if i < len(names) else f"argument {i}" for i in range(len(args)) if i not in places],
+        )
         def merged(*others: Any, **kwargs: Any) -> Any:
             rest = iter(others)
             return function(*(args[i] if i in places else next(rest) for i in range(len(args))), **kwargs)
 
-        return tuple(args[i] for i in sorted(places)), tuple(a for i, a in enumerate(args) if i not in places), merged
+        return (
+            tuple(args[i] for i in sorted(places)),
+            tuple(a for i, a in enumerate(args) if i not in places),
+            merged,
+        )
 
 
+@register_leaf
 @dataclass(slots=True)
 class Results:
     """What a traced function returned, remembered while only its arrays travel.
@@ -148,7 +185,10 @@ class Results:
     def flat(self, result: Any) -> list[Any]:
         if self.has_aux and (type(result) is not tuple or len(result) != 2):
             got = f"{len(result)} values" if type(result) is tuple else f"a {result.__class__.__name__}"
-            raise InputError(f"with has_aux=True the function returns a pair, (result, aux); it returned {got}", where=here())
+            raise InputError(
+                f"with has_aux=True the function returns a pair, (result, aux); it returned {got}",
+                where=here(),
+            )
         leaves, self.structure = flatten(result)
         self.main = self.structure.children[0] if self.has_aux else self.structure
         self.empty = {i: x for i, x in enumerate(leaves) if is_float0(x)}
@@ -169,7 +209,7 @@ class Results:
 
     def _with_empty(self, arrays: Sequence[Any], count: int, over: int | None) -> list[Any]:
         lead, rest = (() if over is None else (over,)), iter(arrays)
-        return [float0((*lead, *self.empty[i].shape)) if i in self.empty else next(rest) for i in range(count)]
+        return [empty((*lead, *self.empty[i].shape)) if i in self.empty else next(rest) for i in range(count)]
 
     def paths(self) -> list[str]:
         """Where each array is in the result, as `['a'][0]`."""
@@ -192,7 +232,17 @@ def parameters(function: Any) -> Sequence[str]:
     return names[1:] if hasattr(function, "__self__") else names
 
 
-def named_after(function: Callable[..., Any], names: Sequence[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def leaves_like(structure: Structure, tree: Any, names: tuple[str, str]) -> list[Any]:
+    """The leaves of a tree that has that structure; PytreeError with the user's line if it has another."""
+    try:
+        return flatten_up_to(structure, tree, names)
+    except PytreeError as error:
+        raise located(error) from None
+
+
+def named_after(
+    function: Callable[..., Any], names: Sequence[str]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """As `functools.wraps`, for a function of some of the parameters."""
 
     def decorate(inner: Callable[..., Any]) -> Callable[..., Any]:
@@ -214,7 +264,7 @@ def checked_type(arguments: Arguments, i: int) -> ArrayType:
 
 
 def owned(results: Sequence[Any], args: Sequence[Any] = ()) -> list[Any]:
-    """Results that are the caller's own: writable, contiguous, sharing memory with no input and no other result.
+    """Results that are the caller's own: writable, contiguous, sharing memory with no input and no other.
 
     Python numbers and traced values pass.
     """
@@ -225,7 +275,13 @@ def owned(results: Sequence[Any], args: Sequence[Any] = ()) -> list[Any]:
 def _owned(y: Any, seen: set[int]) -> Any:
     if type(y) in PYTHON or is_traced(y):
         return y
-    plain = type(y) is np.ndarray and y.base is None and y.flags.c_contiguous and y.flags.writeable and id(y) not in seen
+    plain = (
+        type(y) is np.ndarray
+        and y.base is None
+        and y.flags.c_contiguous
+        and y.flags.writeable
+        and id(y) not in seen
+    )
     y = y if plain else np.array(y, order="C")
     seen.add(id(y))
     return y

@@ -9,7 +9,7 @@ from ge2.base.source import here
 from ge2.ir import Eqn
 
 
-class blamed:  # noqa: N801 used as a function; a class because it is entered for every equation
+class blamed:
     """A context in which the rules of an equation run."""
 
     __slots__ = ("eqn",)
@@ -20,7 +20,9 @@ class blamed:  # noqa: N801 used as a function; a class because it is entered fo
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         place = self.eqn.source or here()
         if isinstance(error, Ge2Error) and not isinstance(error, VerifyError) and place is not None:
             head, *rest = str(error).split("\n")

@@ -1,33 +1,58 @@
-"""Functions that bring their own derivative, and functions whose values are computed again in the backward pass."""
+"""Functions that bring their own derivative, and functions that are computed again in the backward pass."""
 
 from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import partial, update_wrapper, wraps
 from typing import Any, final
 
 from ge2.base.dtypes import INEXACT
 from ge2.base.errors import GradientError, NoRuleError
-from ge2.base.pytree import flatten_up_to, unflatten
+from ge2.base.pytree import unflatten
 from ge2.base.source import here
 from ge2.ir import ArrayType, Graph, Op, Var, type_of
-from ge2.ops.control import Checkpoint, CustomJvp, CustomVjp, with_consts
+from ge2.ops.control import Checkpoint
+from ge2.ops.custom import CustomJvp, CustomVjp, with_consts
 from ge2.trace import Closed, Input, stage, tidy, title_of
 from ge2.transforms.api import like
-from ge2.transforms.arguments import Arguments, Results, Static, at_top
+from ge2.transforms.arguments import Arguments, Results, Static, at_top, leaves_like
 from ge2.transforms.several import common_types, conformed, retyped, widened
-from ge2.transforms.zeros import float0, zero
+from ge2.transforms.zeros import empty, zero
 
 Function = Callable[..., Any]
 ORDERS = 4  # how often a rule that calls its own function is unrolled: derivatives up to that order follow it
-_inside: ContextVar[tuple[CustomRule, ...]] = ContextVar("rules", default=())  # those being traced
+
+
+@dataclass(slots=True)
+class Unrolling:
+    """The rules that are being traced, outermost first, and what was made of their own calls so far."""
+
+    stack: tuple[CustomRule, ...] = ()
+    made: dict[Any, tuple[Made, Any]] = field(
+        default_factory=dict
+    )  # with the objects whose ids are in the key
+
+
+_unrolling: ContextVar[Unrolling] = ContextVar("unrolling")
+
+
+@dataclass(slots=True)
+class Made:
+    """An operation that holds a function and its rule, the values it captured, how to build its result."""
+
+    op: Op
+    captured: Sequence[Any]
+    returned: Results
+    looked: bool = False  # whether it holds for the values that tracing looked at only
 
 
 class CustomRule(ABC):
-    """A function with a rule of its own; `nondiff_argnums` are handed on as they are, and take part in no derivative.
+    """A function with a rule of its own; `nondiff_argnums` are handed on as they are, and have no derivative.
 
     The rule says nothing of values that the function reads from around it: a derivative by one of those is a
     GradientError, not a zero.
@@ -45,36 +70,58 @@ class CustomRule(ABC):
         self.check()
         if at_top():
             return self.fun(*args)
-        outer = _inside.get()
-        if outer.count(self) == ORDERS:
-            return self.record_last(args)
-        token = _inside.set((*outer, self))
-        try:
-            return self.record(args)
-        finally:
-            _inside.reset(token)
+        static, others, fun = self.static.split(self.fun, args)
+        call = Arguments.of(fun, others, {})
+        made = self.found(args, static, call)
+        return made.returned.build(made.op(*made.captured, *call.values()))
 
-    def record_last(self, args: tuple[Any, ...]) -> Any:
+    def found(self, args: tuple[Any, ...], static: tuple[Any, ...], call: Arguments) -> Made:
+        """What a rule made of an equal call of its own before, or made now."""
+        outer = _unrolling.get(None)
+        if outer is None:
+            return self.make(args, static, call)
+        depth, other = outer.stack.count(self), [x for i, x in enumerate(call.leaves) if i not in call.arrays]
+        key = (self, depth, call.structure, (*call.types(),), (*map(id, (*static, *other)),))
+        known = outer.made.get(key)
+        if known is not None:
+            return known[0]
+        made = self.make_last(call) if depth == ORDERS else self.make(args, static, call)
+        if not made.captured and not made.looked:
+            outer.made[key] = (made, (static, other))
+        return made
+
+    @contextmanager
+    def unrolled(self) -> Iterator[None]:
+        """While the rule is traced: it may call its own function, which has the same rule."""
+        outer = _unrolling.get(None) or Unrolling()
+        token = _unrolling.set(Unrolling((*outer.stack, self), outer.made))
+        try:
+            yield
+        finally:
+            _unrolling.reset(token)
+
+    def make_last(self, call: Arguments) -> Made:
         """The function, called by its own rule so deep that a further derivative is an error."""
-        _, others, fun = self.static.split(self.fun, args)
-        call, returned = Arguments.of(fun, others, {}), Results()
+        returned = Results()
         closed = call.stage(call.inputs(), returned, "custom")
-        return returned.build(last_of(closed.graph)(*closed.captured, *call.values()))
+        return Made(last_of(closed.graph), closed.captured, returned, closed.looked)
 
     @abstractmethod
     def check(self) -> None:
         """NoRuleError unless there is a rule."""
 
     @abstractmethod
-    def record(self, args: tuple[Any, ...]) -> Any:
-        """One equation that holds the function and its rule."""
+    def make(self, args: tuple[Any, ...], static: tuple[Any, ...], call: Arguments) -> Made:
+        """The operation that holds the function and its rule."""
 
 
 def last_of(graph: Graph) -> Op:
     """An operation without derivative: all that it reads counts as captured."""
     types = [v.type for v in graph.inputs if v.type.dtype in INEXACT]
     zeros = stage(lambda: [zero(a.type) for a in graph.outputs if a.type.dtype in INEXACT], [], "zeros").graph
-    rule = Graph((*graph.inputs, *map(Var, types)), (*graph.eqns, *zeros.eqns), (*graph.outputs, *zeros.outputs))
+    rule = Graph(
+        (*graph.inputs, *map(Var, types)), (*graph.eqns, *zeros.eqns), (*graph.outputs, *zeros.outputs)
+    )
     return CustomJvp(with_consts(tidy(graph), len(graph.inputs)), tidy(rule))
 
 
@@ -85,7 +132,7 @@ def bound(fun: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
     given = inspect.signature(fun).bind(*args, **kwargs)
     given.apply_defaults()
     if given.kwargs:
-        what = f"{title_of(fun)} has a custom rule, whose arguments are positional; {', '.join(given.kwargs)} is keyword-only"
+        what = f"{title_of(fun)} has a custom rule and keyword-only arguments: {', '.join(given.kwargs)}"
         raise GradientError(what, where=here(), fix="positional arguments")
     return given.args
 
@@ -96,15 +143,23 @@ def checked_structure(call: Arguments, found: Any, what: str) -> list[Any]:
     if not isinstance(found, tuple | list) or len(found) != len(args):
         got = f"{len(found)} values" if isinstance(found, tuple | list) else f"a {found.__class__.__name__}"
         fix = "return (ct,) for one argument; None for a zero"
-        raise GradientError(f"{what} returns a tuple with a cotangent for each of {len(args)} arguments; got {got}", where=here(), fix=fix)
+        raise GradientError(
+            f"{what} returns a tuple with a cotangent for each of {len(args)} arguments; got {got}",
+            where=here(),
+            fix=fix,
+        )
     leaves: list[Any] = []
     for n, (part, ct) in enumerate(zip(args, found, strict=True)):
-        leaves += [None] * part.num_leaves if ct is None else flatten_up_to(part, ct, (f"argument {n}", "its cotangent"))
+        leaves += (
+            [None] * part.num_leaves
+            if ct is None
+            else leaves_like(part, ct, (f"argument {n}", "its cotangent"))
+        )
     return leaves
 
 
 @final
-class custom_vjp(CustomRule):  # noqa: N801 a decorator, named as in JAX
+class custom_vjp(CustomRule):
     """A function whose reverse derivative is given by `defvjp(fwd, bwd)`.
 
     `fwd(*args)` returns (result, residuals); `bwd(residuals, cotangent)` a tuple with a cotangent, like the
@@ -123,32 +178,40 @@ class custom_vjp(CustomRule):  # noqa: N801 a decorator, named as in JAX
 
     def check(self) -> None:
         if not hasattr(self, "bwd"):
-            raise NoRuleError(f"{title_of(self.fun)} has a custom_vjp without rules", where=here(), fix="f.defvjp(fwd, bwd)")
+            raise NoRuleError(
+                f"{title_of(self.fun)} has a custom_vjp without rules", where=here(), fix="f.defvjp(fwd, bwd)"
+            )
 
-    def record(self, args: tuple[Any, ...]) -> Any:
-        static, others, fun = self.static.split(self.fun, args)
-        _, _, fwd = self.static.split(self.fwd, args)
-        call, returned = Arguments.of(fun, others, {}), Results()
-        forward_call, forward_returned = Arguments.of(fwd, others, {}), Results(has_aux=True)
+    def make(self, args: tuple[Any, ...], static: tuple[Any, ...], call: Arguments) -> Made:
+        _, others, fwd = self.static.split(self.fwd, args)
+        forward_call = Arguments.of(fwd, others, {})
+        returned, forward_returned = Results(), Results(has_aux=True)
         primal = call.stage(call.inputs(), returned, "custom_vjp")
-        forward = forward_call.stage(forward_call.inputs(), forward_returned, "custom_vjp")
+        with self.unrolled():
+            forward = forward_call.stage(forward_call.inputs(), forward_returned, "custom_vjp")
         closeds = (primal, forward)
         outputs = [[a.type for a in c.graph.outputs] for c in closeds]
         names = (f"the function {title_of(self.fun)}", f"its fwd {title_of(self.fwd)}")
         types = common_types(GradientError, "custom_vjp", names, (returned, forward_returned), outputs)
-        backward = self.stage_backward(call, static, types, outputs[1][len(types) :], forward_returned)
+        with self.unrolled():
+            backward = self.stage_backward(call, static, types, outputs[1][len(types) :], forward_returned)
         op, captured = joined_rule(closeds, backward, types)
-        return returned.build(op(*captured, *call.values()))
+        return Made(op, captured, returned, primal.looked or forward.looked or backward.looked)
 
     def stage_backward(
-        self, call: Arguments, static: tuple[Any, ...], main: Sequence[ArrayType], residuals: Sequence[ArrayType], returned: Results
+        self,
+        call: Arguments,
+        static: tuple[Any, ...],
+        main: Sequence[ArrayType],
+        residuals: Sequence[ArrayType],
+        returned: Results,
     ) -> Closed:
         """(residuals, cotangents of the inexact results) -> a cotangent for each inexact array."""
         given = [t for t in main if t.dtype in INEXACT]
 
         def rule(*arrays: Any) -> list[Any]:
             seeds = iter(arrays[len(residuals) :])
-            ct = returned.build_main([next(seeds) if t.dtype in INEXACT else float0(t.shape) for t in main])
+            ct = returned.build_main([next(seeds) if t.dtype in INEXACT else empty(t.shape) for t in main])
             kept = returned.build((*main, *arrays[: len(residuals)]))[1]
             return self.checked(call, self.bwd(*static, kept, ct))
 
@@ -159,16 +222,20 @@ class custom_vjp(CustomRule):  # noqa: N801 a decorator, named as in JAX
         what = f"bwd {title_of(self.bwd)}"
         leaves = checked_structure(call, found, what)
         return [
-            zero(t) if leaves[i] is None else like(leaves[i], t, f"the cotangent that {what} returns for {call.name(i)}")
+            zero(t)
+            if leaves[i] is None
+            else like(leaves[i], t, f"the cotangent that {what} returns for {call.name(i)}")
             for i, t in zip(call.arrays, call.types(), strict=True)
             if t.dtype in INEXACT
         ]
 
 
-def joined_rule(closeds: Sequence[Closed], backward: Closed, types: Sequence[ArrayType]) -> tuple[Op, list[Any]]:
+def joined_rule(
+    closeds: Sequence[Closed], backward: Closed, types: Sequence[ArrayType]
+) -> tuple[Op, list[Any]]:
     """The operation, and the values from around the function that it reads.
 
-    What `backward` captured becomes inputs that are residuals; the rule is silent of what the others captured.
+    What `backward` captured becomes residuals; of what the others captured the rule is silent.
     """
     (primal, forward, _), captured = widened((*closeds, backward))
     silent = sum(len(c.captured) for c in closeds)
@@ -176,7 +243,9 @@ def joined_rule(closeds: Sequence[Closed], backward: Closed, types: Sequence[Arr
     residuals = (*own, *forward.outputs[len(types) :])
     forward = Graph(forward.inputs, forward.eqns, (*forward.outputs[: len(types)], *residuals))
     back = with_zeros(backward.graph, [type_of(x) for x in captured if type_of(x).dtype in INEXACT])
-    op = CustomVjp(with_consts(retyped(primal, types), silent), retyped(forward, types), tidy(back), len(residuals))
+    op = CustomVjp(
+        with_consts(retyped(primal, types), silent), retyped(forward, types), tidy(back), len(residuals)
+    )
     return op, captured
 
 
@@ -187,12 +256,12 @@ def with_zeros(backward: Graph, types: Sequence[ArrayType]) -> Graph:
 
 
 @final
-class custom_jvp(CustomRule):  # noqa: N801 a decorator, named as in JAX
-    """A function whose derivative is given by `defjvp(rule)`: `rule(primals, tangents)` returns (result, tangent).
+class custom_jvp(CustomRule):
+    """A function whose derivative `defjvp(rule)` gives: `rule(primals, tangents)` returns (result, tangent).
 
-    Both modes follow from it: the rule is linear in the tangents, and reverse mode is its transpose. `defjvps`
-    takes a function `(tangent, result, *args)` for each argument instead, or None for zero. Arguments in
-    `nondiff_argnums` come first in the rule.
+    Both modes follow from it: the rule is linear in the tangents, and reverse mode is its transpose.
+    `defjvps` takes a function `(tangent, result, *args)` for each argument instead, or None for zero.
+    Arguments in `nondiff_argnums` come first in the rule.
 
     >>> import numpy as np, ge2
     >>> f = custom_jvp(lambda x: np.sin(x))
@@ -216,21 +285,29 @@ class custom_jvp(CustomRule):  # noqa: N801 a decorator, named as in JAX
 
     def check(self) -> None:
         if not hasattr(self, "rule"):
-            raise NoRuleError(f"{title_of(self.fun)} has a custom_jvp without a rule", where=here(), fix="f.defjvp(rule)")
+            raise NoRuleError(
+                f"{title_of(self.fun)} has a custom_jvp without a rule", where=here(), fix="f.defjvp(rule)"
+            )
 
-    def record(self, args: tuple[Any, ...]) -> Any:
-        static, others, fun = self.static.split(self.fun, args)
-        call, returned, rule_returned = Arguments.of(fun, others, {}), Results(), Results(has_aux=True)
+    def make(self, args: tuple[Any, ...], static: tuple[Any, ...], call: Arguments) -> Made:
+        returned, rule_returned = Results(), Results(has_aux=True)
         primal = call.stage(call.inputs(), returned, "custom_jvp")
         outputs = [a.type for a in primal.graph.outputs]
-        rule = self.stage_rule(call, static, returned, rule_returned, outputs)
+        with self.unrolled():
+            rule = self.stage_rule(call, static, returned, rule_returned, outputs)
         (graph, wide), captured = widened((primal, rule))
-        wide = with_unread(wide, [type_of(x) for x in captured if type_of(x).dtype in INEXACT], len(captured) + len(call.arrays))
+        unread = [type_of(x) for x in captured if type_of(x).dtype in INEXACT]
+        wide = with_unread(wide, unread, len(captured) + len(call.arrays))
         op = CustomJvp(with_consts(tidy(graph), len(primal.captured)), tidy(wide))
-        return returned.build(op(*captured, *call.values()))
+        return Made(op, captured, returned, primal.looked or rule.looked)
 
     def stage_rule(
-        self, call: Arguments, static: tuple[Any, ...], primal: Results, returned: Results, outputs: Sequence[ArrayType]
+        self,
+        call: Arguments,
+        static: tuple[Any, ...],
+        primal: Results,
+        returned: Results,
+        outputs: Sequence[ArrayType],
     ) -> Closed:
         """(arrays, tangents of the inexact ones) -> (results, tangents of the inexact ones)."""
         types = call.types()
@@ -238,21 +315,27 @@ class custom_jvp(CustomRule):  # noqa: N801 a decorator, named as in JAX
 
         def rule(*arrays: Any) -> list[Any]:
             seeds = dict(zip(inexact, arrays[len(types) :], strict=True))
-            ts = [seeds[k] if k in seeds else float0(t.shape) for k, t in enumerate(types)]
+            ts = [seeds[k] if k in seeds else empty(t.shape) for k, t in enumerate(types)]
             primals, tangents = (filled(call, xs) for xs in (arrays[: len(types)], ts))
             return self.checked(self.rule(*static, primals, tangents), primal, returned, outputs)
 
         inputs = [*call.inputs(), *(Input(types[k]) for k in inexact)]
         return stage(rule, inputs, f"rule {title_of(self.rule)}")
 
-    def checked(self, found: Any, primal: Results, returned: Results, outputs: Sequence[ArrayType]) -> list[Any]:
+    def checked(
+        self, found: Any, primal: Results, returned: Results, outputs: Sequence[ArrayType]
+    ) -> list[Any]:
         """What the rule returned, in the types of the function's results."""
         names = (f"the function {title_of(self.fun)}", f"its rule {title_of(self.rule)}")
         if type(found) is not tuple or len(found) != 2:
-            raise GradientError(f"{names[1]} returns (result, tangent); got a {found.__class__.__name__}", where=here())
+            raise GradientError(
+                f"{names[1]} returns (result, tangent); got a {found.__class__.__name__}", where=here()
+            )
         ys = returned.flat(found)[: returned.count]
-        common_types(GradientError, "custom_jvp", names, (primal, returned), (outputs, [type_of(y) for y in ys]))
-        leaves = flatten_up_to(primal.main, found[1], ("the result", "its tangent"))
+        common_types(
+            GradientError, "custom_jvp", names, (primal, returned), (outputs, [type_of(y) for y in ys])
+        )
+        leaves = leaves_like(primal.main, found[1], ("the result", "its tangent"))
         pairs = [(t, x) for t, x in zip(outputs, primal.arrays_of(leaves), strict=True) if t.dtype in INEXACT]
         ts = [like(x, t, f"the tangent that {names[1]} returns") for t, x in pairs]
         return [*(conformed(y, t) for y, t in zip(ys, outputs, strict=True)), *ts]
@@ -279,7 +362,9 @@ def checkpoint(fun: Function, *, policy: Any = None, static_argnums: int | Seque
     1.0
     """
     if policy is not None:
-        raise NoRuleError("checkpoint does not take policies yet", where=here(), fix="checkpoint smaller functions")
+        raise NoRuleError(
+            "checkpoint does not take policies yet", where=here(), fix="checkpoint smaller functions"
+        )
     static = Static.of(static_argnums)
 
     @wraps(fun)

@@ -33,7 +33,9 @@ class ShapeDtypeStruct:
         raise BufferError("a ShapeDtypeStruct has no elements")
 
 
-def make_jaxpr(fun: Callable[..., Any], static_argnums: int | Sequence[int] = (), return_shape: bool = False) -> Callable[..., Any]:
+def make_jaxpr(
+    fun: Callable[..., Any], static_argnums: int | Sequence[int] = (), return_shape: bool = False
+) -> Callable[..., Any]:
     """A function that takes `fun`'s arguments and returns its graph; arrays that `fun` captured come first.
 
     >>> print(make_jaxpr(lambda x: np.tanh(x) * 2)(np.zeros(3, np.float32)))
@@ -53,7 +55,9 @@ def make_jaxpr(fun: Callable[..., Any], static_argnums: int | Sequence[int] = ()
         closed = call.stage(inputs, returned, "make_jaxpr")
         if not return_shape:
             return closed
-        return closed, returned.build([ShapeDtypeStruct(a.type.shape, a.type.dtype) for a in closed.graph.outputs])
+        return closed, returned.build(
+            [ShapeDtypeStruct(a.type.shape, a.type.dtype) for a in closed.graph.outputs]
+        )
 
     return wrapped
 

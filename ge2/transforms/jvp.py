@@ -72,7 +72,9 @@ def push_forward(trace: Trace, eqn: Eqn, env: dict[Var, Atom], ts: dict[Any, Any
 def conformed(t: Any, var: Var, eqn: Eqn) -> Any:
     """A tangent as its value's type, from which it may differ in being a Python number."""
     if t.type.shape != var.type.shape or t.type.dtype != var.type.dtype:
-        raise VerifyError(f"the forward derivative of {eqn.op} gives {t.type} for {var.type}", where=eqn.source)
+        raise VerifyError(
+            f"the forward derivative of {eqn.op} gives {t.type} for {var.type}", where=eqn.source
+        )
     return t.cast(var.type.dtype, var.type.weak)
 
 
@@ -93,8 +95,10 @@ def tangent_or_zero(t: Any, x: Any) -> Any:
     return zero(x.type) if x.type.dtype in INEXACT else x
 
 
-def transposed(op: Op, ts: Sequence[Any], ys: Sequence[Any], xs: Sequence[Any], derive: Derive) -> Sequence[Any]:
-    """The reverse rule maps cotangents linearly to cotangents; its own transpose maps tangents to tangents."""
+def transposed(
+    op: Op, ts: Sequence[Any], ys: Sequence[Any], xs: Sequence[Any], derive: Derive
+) -> Sequence[Any]:
+    """The reverse rule maps cotangents linearly to cotangents; its transpose maps tangents to tangents."""
     wanted = tuple(t is not None for t in ts)
     inexact = [y.type.dtype in INEXACT for y in ys]
 
@@ -103,7 +107,11 @@ def transposed(op: Op, ts: Sequence[Any], ys: Sequence[Any], xs: Sequence[Any], 
         given = iter(args[n + m :])
         cts = [next(given) if real else None for real in inexact]
         found = op.vjp(cts, args[n : n + m], args[:n], wanted)
-        return [zero(args[i].type) if ct is None else ct for i, (ct, w) in enumerate(zip(found, wanted, strict=True)) if w]
+        return [
+            zero(args[i].type) if ct is None else ct
+            for i, (ct, w) in enumerate(zip(found, wanted, strict=True))
+            if w
+        ]
 
     real_ys = [y for y, real in zip(ys, inexact, strict=True) if real]
     types = [v.type for v in (*xs, *ys, *real_ys)]

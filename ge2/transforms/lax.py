@@ -43,7 +43,9 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     branches = [staged(f, operands) for f in (false_fun, true_fun)]
     closeds, results, calls = zip(*branches, strict=True)
     names = (f"the false branch {title_of(false_fun)}", f"the true branch {title_of(true_fun)}")
-    types = common_types(TypeRuleError, "cond", names, results, [[a.type for a in c.graph.outputs] for c in closeds])
+    types = common_types(
+        TypeRuleError, "cond", names, results, [[a.type for a in c.graph.outputs] for c in closeds]
+    )
     graphs, captured = widened(closeds)
     op = Cond(tuple(retyped(g, types) for g in graphs))
     return results[0].build(op(pred if t.dtype == BOOL else pred != 0, *captured, *calls[0].values()))
@@ -53,9 +55,15 @@ def checked_predicate(pred: Any) -> ArrayType:
     try:
         t = type_of(pred)
     except InputError:
-        raise TypeRuleError(f"cond is decided by a bool scalar; got a {type(pred).__name__}", where=here(), fix="bool(x)") from None
+        raise TypeRuleError(
+            f"cond is decided by a bool scalar; got a {type(pred).__name__}", where=here(), fix="bool(x)"
+        ) from None
     if t.shape or t.dtype not in (BOOL, *INTEGERS):
-        raise TypeRuleError(f"cond is decided by a bool scalar; got {t}", where=here(), fix="np.any(x) or np.all(x); x != 0; np.where for arrays")
+        raise TypeRuleError(
+            f"cond is decided by a bool scalar; got {t}",
+            where=here(),
+            fix="np.any(x) or np.all(x); x != 0; np.where for arrays",
+        )
     return t
 
 

@@ -8,7 +8,7 @@ from ge2.trace import tidy
 
 
 def split(joint: Graph, known: int, outputs: int) -> tuple[Graph, Graph, int]:
-    """(the first `known` inputs) -> (the first `outputs` outputs, residuals); (residuals, the other inputs) -> the rest.
+    """(the first `known` inputs) -> (the first `outputs`, residuals); (residuals, other inputs) -> the rest.
 
     The last result is the number of residuals. What costs nothing to make again (constants, broadcasts of
     them) is no residual.
@@ -30,7 +30,7 @@ def split(joint: Graph, known: int, outputs: int) -> tuple[Graph, Graph, int]:
         raise VerifyError("a result depends on what its derivative waits for", where=joint)
     rest = joint.outputs[outputs:]
     back = without_dead_code(Graph((), tuple(second), rest))
-    made: set[Atom] = set(joint.inputs[known:]) | {v for e in back.eqns for v in e.outs}
+    made: set[Atom] = {*joint.inputs[known:], *(v for e in back.eqns for v in e.outs)}
     read = [a for e in back.eqns for a in e.inputs] + list(rest)
     residuals = tuple(dict.fromkeys(a for a in read if isinstance(a, Var) and a not in made))
     forward = tidy(Graph(joint.inputs[:known], tuple(first), (*joint.outputs[:outputs], *residuals)))

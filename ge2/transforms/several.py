@@ -1,4 +1,4 @@
-"""Several traced functions made into graphs that one operation can hold: the same inputs, results of the same types."""
+"""Several traced functions as graphs that one operation can hold: the same inputs, the same result types."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Types = Sequence[ArrayType]
 
 
 def widened(closeds: Sequence[Closed]) -> tuple[list[Graph], list[Any]]:
-    """Graphs that take what all of them captured, in this order, before their own inputs; and those values."""
+    """Graphs that take what all of them captured before their own inputs, and those values in that order."""
     captured = [x for c in closeds for x in c.captured]
     graphs, at = [], 0
     for closed in closeds:
@@ -32,14 +32,24 @@ def widened(closeds: Sequence[Closed]) -> tuple[list[Graph], list[Any]]:
     return graphs, captured
 
 
-def common_types(kind: type[Ge2Error], what: str, names: tuple[str, str], results: Sequence[Results], types: Sequence[Types]) -> list[ArrayType]:
+def common_types(
+    kind: type[Ge2Error],
+    what: str,
+    names: tuple[str, str],
+    results: Sequence[Results],
+    types: Sequence[Types],
+) -> list[ArrayType]:
     """The types of both functions' results; an error names the first place where they differ.
 
     A Python number takes the dtype of the array it stands beside, as NumPy has it.
     """
     (ra, rb), (ta, tb) = results, types
     if ra.main != rb.main:
-        raise kind(f"{what}: {mismatch(ra.main, rb.main, *names)}", where=here(), fix="return one structure from both")
+        raise kind(
+            f"{what}: {mismatch(ra.main, rb.main, *names)}",
+            where=here(),
+            fix="return one structure from both",
+        )
     found = []
     for a, b, path in zip(ta[: ra.count], tb[: rb.count], ra.paths(), strict=False):
         t = common(a, b)

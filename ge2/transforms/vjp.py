@@ -15,11 +15,13 @@ from ge2.transforms.zeros import zero
 
 
 @collector_paused
-def vjp_graph(graph: Graph, wanted: Flags, derive: Derive, given: Flags | None = None, unit: bool = False) -> Graph:
+def vjp_graph(
+    graph: Graph, wanted: Flags, derive: Derive, given: Flags | None = None, unit: bool = False
+) -> Graph:
     """The graph of (inputs, cotangents of the given outputs) to (outputs, cotangents of the wanted inputs).
 
-    Unless `given` says otherwise, a cotangent is given for every inexact output. With `unit` those given are 1,
-    known beforehand, and no inputs.
+    Unless `given` says otherwise, a cotangent is given for every inexact output. With `unit` those given
+    are 1, known beforehand, and no inputs.
     """
     given = tuple(a.type.dtype in INEXACT for a in graph.outputs) if given is None else given
     trace = Trace("a derivative")
@@ -43,7 +45,9 @@ def vjp_graph(graph: Graph, wanted: Flags, derive: Derive, given: Flags | None =
 
 def active_values(graph: Graph, wanted: Flags) -> set[Atom]:
     """The values that depend on a wanted input in a way that has a derivative."""
-    active: set[Atom] = {v for v, w in zip(graph.inputs, wanted, strict=True) if w and v.type.dtype in INEXACT}
+    active: set[Atom] = {
+        v for v, w in zip(graph.inputs, wanted, strict=True) if w and v.type.dtype in INEXACT
+    }
     for eqn in graph.eqns:
         if not active.isdisjoint(eqn.inputs) and eqn.op.name != "stop_gradient":
             active.update(v for v in eqn.outs if v.type.dtype in INEXACT)
@@ -72,7 +76,7 @@ def pull_back(trace: Trace, eqn: Eqn, cts: Cotangents, active: set[Atom]) -> Non
     xs = [Tracer(trace, a) for a in eqn.inputs]
     given = [cts.found.pop(v, None) for v in eqn.outs]
     with blamed(eqn):
-        found = eqn.op.vjp(given, ys, xs, wanted)  # type: ignore[arg-type]
+        found = eqn.op.vjp(given, ys, xs, wanted)
     for atom, ct, want in zip(eqn.inputs, found, wanted, strict=True):
         if want and ct is not None:
             cts.add(atom, ct, eqn)
@@ -96,7 +100,9 @@ class Cotangents:
         t = ct.type
         if t != atom.type:
             if t.shape != atom.type.shape or t.dtype != atom.type.dtype:
-                raise VerifyError(f"the derivative of {eqn and eqn.op} gives {t} for {atom.type}", where=eqn and eqn.source)
+                raise VerifyError(
+                    f"the derivative of {eqn and eqn.op} gives {t} for {atom.type}", where=eqn and eqn.source
+                )
             ct = ct.cast(atom.type.dtype, atom.type.weak)
         if isinstance(atom, Var):
             before = self.found.get(atom)

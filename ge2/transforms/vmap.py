@@ -14,7 +14,9 @@ from ge2.transforms.blame import blamed
 
 
 @collector_paused
-def vmap_graph(graph: Graph, axes: Sequence[Axis], size: int, derive: Derive, out: Flags | None = None) -> tuple[Graph, Flags]:
+def vmap_graph(
+    graph: Graph, axes: Sequence[Axis], size: int, derive: Derive, out: Flags | None = None
+) -> tuple[Graph, Flags]:
     """The graph over one more axis, which lies at `axes` in the inputs and first in the outputs that have it.
 
     The second result says which outputs those are; `out` forces the axis on some.
@@ -53,11 +55,17 @@ def batch_equation(
         trace.eqns.append(Eqn(eqn.op, rename(names, eqn.inputs), eqn.outs, eqn.source))
         return
     trace.source = eqn.source
-    xs = [env[a][0] if a in env else Tracer(trace, n) for a, n in zip(eqn.inputs, rename(names, eqn.inputs), strict=True)]  # type: ignore[index]
-    axes = [env[a][1] if a in env else None for a in eqn.inputs]  # type: ignore[index]
+    xs: list[Any] = []
+    axes: list[Axis] = []
+    for old, new in zip(eqn.inputs, rename(names, eqn.inputs), strict=True):
+        x, axis = env[old] if type(old) is Var and old in env else (Tracer(trace, new), None)
+        xs.append(x)
+        axes.append(axis)
     op = eqn.op
     with blamed(eqn):
-        ys, found = op.batch_with(derive, xs, axes, size) if isinstance(op, GraphOp) else op.batch(xs, axes, size)
+        ys, found = (
+            op.batch_with(derive, xs, axes, size) if isinstance(op, GraphOp) else op.batch(xs, axes, size)
+        )
     for var, y, axis in zip(eqn.outs, ys, found, strict=True):
         if axis is None:
             names[var] = y.atom  # type: ignore[attr-defined]
@@ -65,7 +73,9 @@ def batch_equation(
             env[var] = (y, axis)
 
 
-def to_front(trace: Trace, env: dict[Var, tuple[Any, int]], names: dict[Var, Atom], atom: Atom, size: int) -> Atom:
+def to_front(
+    trace: Trace, env: dict[Var, tuple[Any, int]], names: dict[Var, Atom], atom: Atom, size: int
+) -> Atom:
     if isinstance(atom, Var) and atom in env:
         y, axis = env[atom]
         return y.move_axis(axis, 0).atom  # type: ignore[no-any-return]

@@ -10,7 +10,7 @@ from ge2.base.dtypes import python_type
 from ge2.ir import ArrayType, Dims
 from ge2.ops.shape import BroadcastInDim
 
-FLOAT0 = np.dtype([("float0", np.void, 0)])  # the dtype of the derivative by an integer: it has no bytes
+float0 = np.dtype([("float0", np.void, 0)])  # the dtype of the derivative by an integer: it has no bytes
 
 
 def zero(t: ArrayType) -> Any:
@@ -18,9 +18,9 @@ def zero(t: ArrayType) -> Any:
     return python_type(t.dtype)(0) if t.weak else BroadcastInDim(t.shape, ())(t.dtype.type(0))
 
 
-def float0(shape: Dims) -> Any:
-    return np.zeros(shape, FLOAT0)
+def empty(shape: Dims) -> Any:
+    return np.zeros(shape, float0)
 
 
 def is_float0(x: Any) -> bool:
-    return getattr(x, "dtype", None) == FLOAT0
+    return getattr(x, "dtype", None) == float0

@@ -21,6 +21,7 @@ from tests.numpy.agreement import (
     DTYPES,
     FEW,
     FLOATS,
+    NEWEST,
     agree,
     attempt,
     compare,
@@ -137,7 +138,8 @@ def test_powers(exponent: Any, rng: np.random.Generator) -> None:
     for dtype in DTYPES:
         agree(np.power, draw(rng, dtype, (3, 4), 1), exponent)
         agree(np.power, exponent, draw(rng, dtype, (3, 4), 0))
-    agree(np.power, np.array([0.0, -0.0, np.inf, -np.inf, np.nan]), exponent, exact=True)
+    if NEWEST or exponent != 0.5:
+        agree(np.power, np.array([0.0, -0.0, np.inf, -np.inf, np.nan]), exponent, exact=True)
 
 
 def test_a_known_exponent_is_a_parameter() -> None:
@@ -162,7 +164,7 @@ def test_half_types_promote_as_float16(dtype: np.dtype) -> None:
     assert gnp.add(x, np.int8(1)).dtype == dtype
     assert gnp.add(x, np.int16(1)).dtype == np.float32
     assert gnp.add(x, 1j).dtype == np.complex64
-    assert gnp.less(x, 1).dtype == bool
+    assert gnp.less(x, 1).dtype.kind == "b"
     for f in (gnp.exp, gnp.tanh, gnp.log):
         np.testing.assert_array_equal(f(x), f(x.astype(np.float32)).astype(dtype))
     assert gnp.result_type(x, 1.0) == dtype
@@ -233,7 +235,7 @@ def test_operators_keep_an_arrays_dtype_beside_numbers(dtype: np.dtype, rng: np.
         lambda x, n: n < x,
     ):
         for n in (
-            (2, 0.5) if dtype != bool else (3, 0.5)
+            (2, 0.5) if dtype.kind != "b" else (3, 0.5)
         ):  # NumPy: np.power(True, 2) is an int64, True**2 an int8
             want = attempt(f, x, n)
             compare(want, attempt(traced, f, x, n), False, f"{dtype} and {n}")
@@ -270,7 +272,7 @@ def test_functions_of_one_array(dtype: np.dtype, rng: np.random.Generator) -> No
         ):
             agree(f, x)
         if dtype not in COMPLEXES:
-            agree(np.fix, x) if dtype != bool else None
+            agree(np.fix, x) if dtype.kind != "b" else None
             for f in (np.isposinf, np.isneginf):
                 agree(f, x)
         for decimals in (0, 1, 2, -1):

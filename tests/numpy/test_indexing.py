@@ -65,7 +65,9 @@ def test_reading(key: Any) -> None:
 @given(keys())
 def test_reading_with_traced_indices(key: Any) -> None:
     key = key if type(key) is tuple else (key,)
-    places = [i for i, k in enumerate(key) if isinstance(k, np.ndarray | np.int64) and k.dtype != bool]
+    places = [
+        i for i, k in enumerate(key) if isinstance(k, np.ndarray | np.int64) and k.dtype != np.dtype(bool)
+    ]
     want = attempt(get(key), X)
     got = attempt(traced, lambda x, *key: x[key], X, *key, only=[0, *(i + 1 for i in places)])
     compare(want, got, True, f"{key}, arrays traced")
@@ -92,8 +94,10 @@ def test_writing(key: Any, data: st.DataObject) -> None:
     compare([want], attempt(traced, write, X, value), True, f"traced {key}")
 
 
-@pytest.mark.parametrize("key", [5, -4, (0, 0, 2), (slice(None), 4), [0, 3], np.array([[-4]]), (0,) * 5, (..., ...), 1.5, "a", [0.5],
-                                 ([0, 1], [0, 1, 2]), np.ones(4, bool), np.ones((3, 3), bool), (0, np.ones(3, bool))], ids=str)  # fmt: skip
+@pytest.mark.parametrize("key", [5, -4, (0, 0, 2), (slice(None), 4), [0, 3], np.array([[-4]]),
+                                 (0,) * 5, (..., ...), 1.5, "a", [0.5],
+                                 ([0, 1], [0, 1, 2]), np.ones(4, bool), np.ones((3, 3), bool),
+                                 (0, np.ones(3, bool))], ids=str)  # fmt: skip
 def test_bad_keys(key: Any) -> None:
     want, got = attempt(get(key), X), attempt(gnp.getitem, X, key)
     assert isinstance(want, IndexError) and isinstance(got, IndexError | TypeError), got

@@ -16,7 +16,7 @@ import ge2.numpy as gnp
 from ge2.base.dtypes import FLOAT32, HALF
 from ge2.base.errors import InputError, OutOfBoundsError, ShapeError
 from ge2.trace import Input, stage
-from tests.numpy.agreement import COMPLEXES, DTYPES, FEW, agree, draw, same, traced
+from tests.numpy.agreement import DTYPES, FEW, agree, draw, same, traced
 
 FOLDS = [np.sum, np.prod, np.max, np.min, np.any, np.all, np.amax, np.amin]
 MOMENTS = [np.mean, np.var, np.std]
@@ -206,7 +206,7 @@ def test_differences(rng: np.random.Generator) -> None:
             agree(np.diff, x, n, axis)
         agree(np.diff, x, prepend=0)
         agree(np.diff, x, append=x[:, :1], prepend=x)
-        agree(np.ediff1d, x) if dtype != bool else None
+        agree(np.ediff1d, x) if dtype.kind != "b" else None
     agree(np.ediff1d, x, 1, 2)
     agree(np.diff, x, -1)
 
@@ -215,7 +215,7 @@ def test_trapezoid(rng: np.random.Generator) -> None:
     for dtype in FEW:
         y = draw(rng, dtype, (3, 5))
         agree(np.trapezoid, y)
-        agree(np.trapezoid, y, dx=0.5, axis=0) if dtype != bool else None
+        agree(np.trapezoid, y, dx=0.5, axis=0) if dtype.kind != "b" else None
         agree(np.trapezoid, y, np.arange(5.0))
         agree(np.trapezoid, y, draw(rng, "f8", (3, 5)))
 
@@ -255,7 +255,7 @@ def test_searching(rng: np.random.Generator) -> None:
     agree(np.searchsorted, x, 0.5, sorter=np.argsort(x), trace=False)
 
 
-@pytest.mark.parametrize("dtype", [d for d in DTYPES if d not in COMPLEXES and d != bool], ids=str)
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d.kind in "iuf"], ids=str)
 def test_quantiles(dtype: np.dtype, rng: np.random.Generator) -> None:
     for shape in ((3, 4), (2, 3, 5), (1,)):
         x = draw(rng, dtype, shape)

@@ -1,4 +1,4 @@
-"""Functions of arrays under every transform: grad and jvp are differences, vmap is a loop, jit changes nothing."""
+"""Functions under every transform: grad and jvp are differences, vmap is a loop, jit changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions to transform: smooth ones of an array (n,) in float64, and a difference quotient to judge derivatives by."""
+"""Functions to transform: smooth ones of an array (n,) in float64; and differences to judge them by."""
 
 from __future__ import annotations
 

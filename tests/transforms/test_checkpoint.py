@@ -8,9 +8,22 @@ import numpy as np
 import pytest
 
 from ge2.base.errors import InputError, NoRuleError
-from ge2.ir import Graph, GraphOp
-
-from ge2.transforms import checkpoint, cond, grad, hessian, jacrev, jvp, make_jaxpr, remat, value_and_grad, vjp, vmap
+from ge2.passes.inline import inline
+from ge2.passes.simplify import simplify
+from ge2.trace import tidy
+from ge2.transforms import (
+    checkpoint,
+    cond,
+    grad,
+    hessian,
+    jacrev,
+    jvp,
+    make_jaxpr,
+    remat,
+    value_and_grad,
+    vjp,
+    vmap,
+)
 from ge2.transforms.derive import DERIVE
 from tests.transforms.functions import FORWARD, close, points
 
@@ -77,9 +90,15 @@ def test_nested_and_around_other_transforms(rng):
     inner = checkpoint(lambda x: np.sin(checkpoint(block)(x)))
     plain = lambda x: np.sin(block(x))  # noqa: E731
     close(jacrev(inner)(x), jacrev(plain)(x))
-    close(grad(lambda x: np.sum(checkpoint(grad(lambda x: np.sum(inner(x))))(x)))(x), grad(lambda x: np.sum(grad(lambda x: np.sum(plain(x)))(x)))(x))
+    close(
+        grad(lambda x: np.sum(checkpoint(grad(lambda x: np.sum(inner(x))))(x)))(x),
+        grad(lambda x: np.sum(grad(lambda x: np.sum(plain(x)))(x)))(x),
+    )
     close(grad(lambda x: np.sum(cond(x[0] > 0, inner, plain, x)))(x), grad(lambda x: np.sum(plain(x)))(x))
-    close(grad(lambda x: np.sum(vmap(checkpoint(block))(np.stack([x, x]))))(x), 2 * grad(lambda x: np.sum(block(x)))(x))
+    close(
+        grad(lambda x: np.sum(vmap(checkpoint(block))(np.stack([x, x]))))(x),
+        2 * grad(lambda x: np.sum(block(x)))(x),
+    )
 
 
 def test_structures_integers_weak_numbers_and_closures():

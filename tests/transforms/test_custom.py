@@ -9,7 +9,21 @@ import pytest
 
 from ge2.base.errors import GradientError, InputError, NoRuleError
 from ge2.transforms import (
-    checkpoint, cond, custom_jvp, custom_vjp, float0, grad, hessian, jacfwd, jacrev, jvp, linearize, make_jaxpr, stop_gradient, vjp, vmap,
+    checkpoint,
+    cond,
+    custom_jvp,
+    custom_vjp,
+    float0,
+    grad,
+    hessian,
+    jacfwd,
+    jacrev,
+    jvp,
+    linearize,
+    make_jaxpr,
+    stop_gradient,
+    vjp,
+    vmap,
 )
 from tests.transforms.functions import close, slope
 
@@ -182,6 +196,46 @@ def test_a_rule_may_call_its_own_function(make):
     assert here(error)
 
 
+def test_a_rule_that_calls_its_own_function_often_is_traced_once_an_order():
+    seen = []
+
+    def double(x):
+        seen.append(x)
+        return x * 2.0
+
+    f = custom_vjp(double)
+    f.defvjp(lambda x: (f(x) + f(x) - f(x), x), lambda x, ct: (ct * f(x) / f(x) * 2.0,))
+    assert grad(f)(3.0) == 2.0
+    assert len(seen) < 12
+    assert grad(grad(f))(3.0) == 0.0
+
+
+@both
+def test_a_function_that_calls_itself_is_not_its_rule(make):
+    def power(x, n):
+        return x if n == 1 else x * f(x, n - 1)
+
+    f = (custom_vjp if make is with_vjp else custom_jvp)(power, nondiff_argnums=(1,))
+    if make is with_vjp:
+        f.defvjp(lambda x, n: (power(x, n), x), lambda n, x, ct: (ct * n * x ** (n - 1),))
+    else:
+        f.defjvp(lambda n, p, t: (power(p[0], n), t[0] * n * p[0] ** (n - 1)))
+    assert grad(f)(2.0, 6) == 6 * 2.0**5  # deeper than rules are unrolled
+
+
+def test_a_trace_that_looked_at_a_value_is_made_anew_for_another():
+    f = custom_jvp(lambda x: np.sin(x) if x > 0 else np.cos(x))
+    f.defjvp(lambda p, t: (f(p[0]), t[0] * f(p[0]) * f(-p[0])))
+    assert grad(f)(0.5) == np.sin(0.5) * np.cos(-0.5)
+    assert grad(f)(-0.5) == np.cos(-0.5) * np.sin(0.5)
+
+
+def test_none_inside_a_tree_is_a_zero():
+    f = custom_vjp(lambda t: t["a"] * t["b"])
+    f.defvjp(lambda t: (t["a"] * t["b"], None), lambda _, ct: ({"a": None, "b": ct},))
+    assert grad(f)({"a": 2.0, "b": 3.0}) == {"a": 0.0, "b": 1.0}
+
+
 @both
 def test_integers_and_sizes_of_zero(make):
     g = custom_vjp(lambda x, n: (x * n, n + 1))
@@ -254,7 +308,11 @@ def test_none_is_a_zero_for_a_whole_argument():
 
 
 def test_forward_mode_of_a_custom_vjp_is_an_error():
-    for transform in (lambda f: jvp(f, (1.0,), (1.0,)), lambda f: linearize(f, 1.0), lambda f: jacfwd(f)(1.0)):
+    for transform in (
+        lambda f: jvp(f, (1.0,), (1.0,)),
+        lambda f: linearize(f, 1.0),
+        lambda f: jacfwd(f)(1.0),
+    ):
         with pytest.raises(NoRuleError, match="custom_vjp has no forward derivative") as error:
             transform(with_vjp())
         assert here(error) and "custom_jvp" in str(error.value)

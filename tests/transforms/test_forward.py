@@ -56,20 +56,23 @@ def test_wrong_tangents(call, t, says):
 
 
 def test_as_many_tangents_as_primals():
-    with pytest.raises(InputError, match="the primals and the tangents differ|tangents"):
+    with pytest.raises(InputError, match="the primals and the tangents differ") as error:
         jvp(lambda x, y: x, (1.0, 2.0), (1.0,))
+    assert "test_forward.py" in str(error.value)
+    with pytest.raises(InputError, match="takes a tuple of primals"):
+        jvp(lambda x: x, 1.0, 1.0)
     with pytest.raises(GradientError, match="tangent of n.*integers have no derivative") as error:
         jvp(lambda n: n * 2.0, (3,), (1.0,))
     assert "test_forward.py" in str(error.value)
 
 
 def test_sizes_of_zero():
-    y, dy = jvp(lambda x: np.sum(x * 2, 0), (np.zeros((0, 3)),), (np.zeros((0, 3)),))
+    _, dy = jvp(lambda x: np.sum(x * 2, 0), (np.zeros((0, 3)),), (np.zeros((0, 3)),))
     close(dy, np.zeros(3))
 
 
 def test_no_dependence_is_a_zero_tangent():
-    y, dy = jvp(lambda x: (3.0, np.ones(2), np.zeros(2, int)), (1.0,), (1.0,))
+    _, dy = jvp(lambda x: (3.0, np.ones(2), np.zeros(2, int)), (1.0,), (1.0,))
     assert dy[0] == 0.0 and type(dy[0]) is float and dy[2].dtype == float0
     close(dy[1], np.zeros(2))
 

@@ -63,7 +63,9 @@ def test_hessian_of_a_tree():
     f = lambda p: np.sum(np.tanh(p["w"] * p["b"]) ** 2)  # noqa: E731
     p = {"w": np.array([0.3, -0.5, 1.0]), "b": 0.7}
     found = hessian(f)(p)
-    assert found["w"]["w"].shape == (3, 3) and found["w"]["b"].shape == (3,) and np.shape(found["b"]["b"]) == ()
+    assert (
+        found["w"]["w"].shape == (3, 3) and found["w"]["b"].shape == (3,) and np.shape(found["b"]["b"]) == ()
+    )
     close(found["w"]["b"], found["b"]["w"])
     step = 1e-4
     slope = lambda b: grad(f)({"w": p["w"], "b": b})  # noqa: E731

@@ -1,7 +1,7 @@
 """Transforms of transforms, drawn at random: each against the same nest built from other transforms.
 
-A gradient is checked against directional derivatives, a batch against a loop, forward mode against reverse mode,
-so that the two sides share as little as can be.
+A gradient is checked against directional derivatives, a batch against a loop, forward against reverse mode:
+the two sides share as little as can be.
 """
 
 from __future__ import annotations
@@ -10,7 +10,21 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ge2.transforms import checkpoint, cond, custom_jvp, grad, jacfwd, jacrev, jvp, linearize, make_jaxpr, value_and_grad, vjp, vmap
+from ge2 import jit
+from ge2.transforms import (
+    checkpoint,
+    cond,
+    custom_jvp,
+    grad,
+    jacfwd,
+    jacrev,
+    jvp,
+    linearize,
+    make_jaxpr,
+    value_and_grad,
+    vjp,
+    vmap,
+)
 from tests.transforms.functions import FORWARD, N, close, points
 
 BASIS = np.eye(N)
@@ -44,7 +58,9 @@ def looped_gradient(f):
 
 
 def looped_jacobian(f):
-    return lambda x: np.sum(np.stack([along(f, x, e) for e in BASIS], axis=-1) ** 2, axis=tuple(range(len(shape_of(f)))))
+    return lambda x: np.sum(
+        np.stack([along(f, x, e) for e in BASIS], axis=-1) ** 2, axis=tuple(range(len(shape_of(f))))
+    )
 
 
 def shape_of(f):
@@ -56,7 +72,7 @@ def summed(jacobian):
 
 
 def pushed_back(f):
-    """The directional derivative, from reverse mode alone: the pulled cotangent is linear in the cotangent."""
+    """The directional derivative from reverse mode alone: what is pulled back is linear in the cotangent."""
     zero = lambda x: np.zeros(shape_of(f))  # noqa: E731
     return lambda x: pulled(lambda ct: pulled(f, x, ct), zero(x), np.cos(x))
 
@@ -64,13 +80,22 @@ def pushed_back(f):
 # Each: how the transform makes a function of (n,) from another, and the same by other means.
 STEPS = {
     "grad": (lambda f: grad(total(f)), looped_gradient),
-    "value_and_grad": (lambda f: lambda x: np.multiply(*value_and_grad(total(f))(x)), lambda f: lambda x: total(f)(x) * looped_gradient(f)(x)),
+    "value_and_grad": (
+        lambda f: lambda x: np.multiply(*value_and_grad(total(f))(x)),
+        lambda f: lambda x: total(f)(x) * looped_gradient(f)(x),
+    ),
     "jvp": (lambda f: lambda x: along(f, x, np.cos(x)), pushed_back),
     "vjp": (lambda f: lambda x: pulled(f, x, np.cos(f(x))), looped_gradient),
-    "linearize": (lambda f: lambda x: linearize(f, x)[1](np.cos(x)), lambda f: lambda x: along(f, x, np.cos(x))),
+    "linearize": (
+        lambda f: lambda x: linearize(f, x)[1](np.cos(x)),
+        lambda f: lambda x: along(f, x, np.cos(x)),
+    ),
     "jacfwd": (summed(jacfwd), looped_jacobian),
     "jacrev": (summed(jacrev), looped_jacobian),
-    "vmap": (lambda f: lambda x: np.mean(vmap(f)(pair(x)), axis=0), lambda f: lambda x: (f(x) + f(np.cos(x))) / 2),
+    "vmap": (
+        lambda f: lambda x: np.mean(vmap(f)(pair(x)), axis=0),
+        lambda f: lambda x: (f(x) + f(np.cos(x))) / 2,
+    ),
     "vmap last": (
         lambda f: lambda x: np.mean(vmap(f, in_axes=1, out_axes=-1)(pair(x).T), axis=-1),
         lambda f: lambda x: (f(x) + f(np.cos(x))) / 2,
@@ -80,6 +105,7 @@ STEPS = {
         lambda f: lambda x: f(x * 0.5),
     ),
     "checkpoint": (checkpoint, lambda f: f),
+    "jit": (jit, lambda f: f),
     "custom_jvp": (own_rule, lambda f: f),
     "cond": (
         lambda f: lambda x: cond(np.sum(x) > 0.2, f, lambda x: 2.0 * f(x), x),
@@ -95,11 +121,16 @@ def nested(side, f, steps):
 
 
 @settings(max_examples=40)
-@given(st.sampled_from(sorted(FORWARD)), st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=3), st.integers(0, 2**32 - 1))
+@given(
+    st.sampled_from(sorted(FORWARD)),
+    st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=3),
+    st.integers(0, 2**32 - 1),
+)
 @example("softmax", ["cond", "vmap", "grad"], 3)
 @example("soft", ["vmap", "checkpoint", "jacrev"], 4)
 @example("layers", ["checkpoint", "cond", "linearize"], 5)
 @example("elementwise", ["grad", "grad", "grad"], 6)
+@example("matmul", ["jit", "jacrev", "jit"], 7)
 def test_any_nest_of_transforms_is_what_other_transforms_make_of_it(name, steps, seed):
     x = points(np.random.default_rng(seed)) * 0.7
     want = nested(1, FORWARD[name], steps)(x)
@@ -109,7 +140,11 @@ def test_any_nest_of_transforms_is_what_other_transforms_make_of_it(name, steps,
 
 
 @settings(max_examples=15)
-@given(st.sampled_from(sorted(FORWARD)), st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=2), st.integers(0, 2**32 - 1))
+@given(
+    st.sampled_from(sorted(FORWARD)),
+    st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=2),
+    st.integers(0, 2**32 - 1),
+)
 def test_the_graph_of_a_nest_computes_what_the_nest_does(name, steps, seed):
     x, f = points(np.random.default_rng(seed)), nested(0, FORWARD[name], steps)
     close(make_jaxpr(f)(x)(x)[0], f(x), 1e-8)

@@ -208,6 +208,15 @@ def test_argnums_out_of_range():
     with pytest.raises(InputError, match="argument 2") as error:
         grad(lambda x: x, argnums=2)(1.0)
     assert here(error)
+    with pytest.raises(InputError, match="was given 0") as error:
+        grad(lambda x: x)(x=1.0)
+    assert here(error) and "by position" in str(error.value)
+
+
+def test_what_is_no_function():
+    with pytest.raises(InputError, match="takes a function; got a float") as error:
+        grad(3.0)(1.0)
+    assert here(error)
 
 
 @pytest.mark.parametrize(
@@ -223,8 +232,9 @@ def test_argnums_out_of_range():
 )
 def test_wrong_cotangents(ct, says):
     _, pull = vjp(lambda x: x * 2.0, np.ones(3))
-    with pytest.raises((GradientError, InputError), match=says):
+    with pytest.raises((GradientError, InputError), match=says) as error:
         pull(ct)
+    assert here(error)
 
 
 def test_a_wrong_cotangent_in_a_tree_is_named_by_its_path():
@@ -308,7 +318,9 @@ def odd(monkeypatch):
 ODD = Odd()
 
 
-@pytest.mark.parametrize("transform", [grad, lambda f: lambda x: jvp(f, (x,), (1.0,)), lambda f: lambda x: vmap(f)(np.ones(2) * x)])
+@pytest.mark.parametrize(
+    "transform", [grad, lambda f: lambda x: jvp(f, (x,), (1.0,)), lambda f: lambda x: vmap(f)(np.ones(2) * x)]
+)
 def test_a_missing_rule_is_named_with_the_line_and_the_way_to_add_it(odd, transform):
     with pytest.raises(NoRuleError, match="odd") as error:
         transform(lambda x: odd(x) * 2.0)(1.0)

@@ -24,7 +24,11 @@ def test_axes_may_be_negative_and_differ():
 
 def test_trees_of_axes():
     tree = {"w": np.ones((3, 2)), "b": [np.arange(6.0).reshape(2, 3), 4.0]}
-    got = vmap(lambda t, x: (t["w"] * x, t["b"][0] + t["b"][1]), in_axes=({"w": 0, "b": [1, None]}, None), out_axes=(0, 1))(tree, 2.0)
+    got = vmap(
+        lambda t, x: (t["w"] * x, t["b"][0] + t["b"][1]),
+        in_axes=({"w": 0, "b": [1, None]}, None),
+        out_axes=(0, 1),
+    )(tree, 2.0)
     close(got[0], np.full((3, 2), 2.0))
     close(got[1], np.arange(6.0).reshape(2, 3) + 4.0)
 
@@ -37,7 +41,9 @@ def test_prefixes_stand_for_whole_trees():
 
 
 def test_keyword_arguments_are_mapped_over_their_first_axis():
-    got = vmap(lambda x, scale, mode="a": x * scale if mode == "a" else x)(np.ones((2, 3)), scale=np.array([1.0, 2.0]))
+    got = vmap(lambda x, scale, mode="a": x * scale if mode == "a" else x)(
+        np.ones((2, 3)), scale=np.array([1.0, 2.0])
+    )
     close(got, np.outer([1.0, 2.0], np.ones(3)))
     assert vmap(lambda x, mode: x)(np.ones(2), mode="b").shape == (2,)
 
@@ -147,4 +153,6 @@ def test_a_mapped_value_decides_no_branch():
 def test_a_mapped_value_decides_no_branch_in_a_nested_transform():
     with pytest.raises(ConcretizationTypeError, match="mapped by vmap"):
         vmap(grad(lambda x: x if x > 0 else -x))(np.ones(2))
-    close(grad(lambda w: np.sum(vmap(lambda x, w: x * w if w > 0 else x, (0, None))(np.ones(2), w)))(2.0), 2.0)
+    close(
+        grad(lambda w: np.sum(vmap(lambda x, w: x * w if w > 0 else x, (0, None))(np.ones(2), w)))(2.0), 2.0
+    )

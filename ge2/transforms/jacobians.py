@@ -1,0 +1,160 @@
+"""Derivatives by every element: `jacfwd`, `jacrev` and `hessian`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from ge2.base.dtypes import COMPLEX, INEXACT
+from ge2.base.errors import GradientError, InputError
+from ge2.base.pytree import flatten, unflatten
+from ge2.base.source import here
+from ge2.ir import type_of
+from ge2.trace import title_of
+from ge2.transforms.api import Argnums, Function, linearize, numbered, vjp, vmap
+from ge2.transforms.arguments import is_array, named_after, owned, parameters
+
+
+def jacfwd(fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False) -> Function:
+    """The Jacobian by forward mode: for each leaf of the result and of the argument an array of both shapes.
+
+    >>> jacfwd(lambda x: x * x)(np.array([1.0, 2.0]))
+    array([[2., 0.],
+           [0., 4.]])
+    """
+
+    @wraps(fun)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        chosen, partial = fixed_arguments(fun, argnums, args, kwargs)
+        check_jacobian("jacfwd takes {0} arguments; one is", chosen, holomorphic)
+        found = linearize(partial, *chosen, has_aux=has_aux)
+        columns = vmap(lambda ts: found[1](*ts))(basis(chosen))
+        jacobian = by_argument(columns, chosen, single=not isinstance(argnums, Sequence))
+        return (jacobian, found[2]) if has_aux else jacobian
+
+    return wrapped
+
+
+def jacrev(fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False) -> Function:
+    """The Jacobian by reverse mode: as `jacfwd`, better where results have fewer elements than arguments.
+
+    >>> jacrev(lambda x: x * x)(np.array([1.0, 2.0]))
+    array([[2., 0.],
+           [0., 4.]])
+    """
+
+    @wraps(fun)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        chosen, partial = fixed_arguments(fun, argnums, args, kwargs)
+        check_jacobian("jacrev takes {0} arguments; one is", chosen, holomorphic or None)
+        y, pull, *aux = vjp(partial, *chosen, has_aux=has_aux)
+        check_jacobian("jacrev takes a function with {0} results; one is", y, holomorphic)
+        rows = vmap(lambda ct: pull(ct))(basis(y))
+        jacobian = by_result(rows, y, single=not isinstance(argnums, Sequence))
+        return (jacobian, aux[0]) if has_aux else jacobian
+
+    return wrapped
+
+
+jacobian = jacrev
+
+
+def hessian(
+    fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Function:
+    """The second derivative, as `jacfwd(jacrev(fun))`.
+
+    >>> hessian(lambda x: np.sum(x**3))(np.array([1.0, 2.0]))
+    array([[ 6.,  0.],
+           [ 0., 12.]])
+    """
+    return jacfwd(jacrev(fun, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)
+
+
+def fixed_arguments(
+    fun: Function, argnums: Argnums, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], Function]:
+    """The chosen arguments, and the function of them alone."""
+    for n in numbered(argnums):
+        if not -len(args) <= n < len(args):
+            raise InputError(
+                f"argnums names argument {n}, but {title_of(fun)} was given {len(args)}", where=here()
+            )
+    numbers = tuple(n % len(args) for n in numbered(argnums))
+
+    @named_after(fun, [parameters(fun)[n] if n < len(parameters(fun)) else f"argument {n}" for n in numbers])
+    def partial(*chosen: Any) -> Any:
+        full = list(args)
+        for n, x in zip(numbers, chosen, strict=True):
+            full[n] = x
+        return fun(*full, **kwargs)
+
+    return tuple(args[n] for n in numbers), partial
+
+
+def check_jacobian(what: str, tree: Any, holomorphic: bool | None) -> None:
+    """That all leaves are complex (holomorphic), real (not), or either (None)."""
+    wanted = "floating" if holomorphic is None else "complex" if holomorphic else "real floating"
+    for leaf in flatten(tree)[0]:
+        t = type_of(leaf) if is_array(leaf) else None
+        if t is None or t.dtype not in INEXACT:
+            raise GradientError(
+                f"{what.format(wanted)} {t or leaf.__class__.__name__}",
+                where=here(),
+                fix="x.astype(np.float64)",
+            )
+        if holomorphic is not None and (t.dtype in COMPLEX) != holomorphic:
+            fix = "complex values, or holomorphic=False" if holomorphic else "holomorphic=True"
+            raise GradientError(f"{what.format(wanted)} {t}", where=here(), fix=fix)
+
+
+def basis(tree: Any) -> Any:
+    """Every unit vector of a tree's elements, along a new leading axis of each leaf."""
+    leaves, structure = flatten(tree)
+    types = [type_of(x) for x in leaves]
+    total, at, found = sum(t.size for t in types), 0, []
+    for t in types:
+        part = np.zeros((total, t.size), t.dtype)
+        part[np.arange(at, at + t.size), np.arange(t.size)] = 1
+        found.append(part.reshape((total, *t.shape)))
+        at += t.size
+    return unflatten(structure, found)
+
+
+def by_argument(columns: Any, chosen: tuple[Any, ...], single: bool) -> Any:
+    """From leaves (elements of the arguments, *result) a tree of (*result, *argument) for each result."""
+    leaves, structure = flatten(columns)
+    types, inner = [type_of(x) for x in flatten(chosen)[0]], flatten(chosen)[1]
+    ends = np.cumsum([t.size for t in types])[:-1].tolist()
+
+    def parts(y: Any) -> Any:
+        pieces = np.split(y, ends)
+        turned = [
+            np.moveaxis(p, 0, -1).reshape((*y.shape[1:], *t.shape))
+            for p, t in zip(pieces, types, strict=True)
+        ]
+        return opened(unflatten(inner, owned(turned)), single)
+
+    return unflatten(structure, [parts(y) for y in leaves])
+
+
+def by_result(rows: Any, y: Any, single: bool) -> Any:
+    """From leaves (elements of the results, *argument) a tree of (*result, *argument) for each result."""
+    results, structure = flatten(y)
+    types = [type_of(x) for x in results]
+    leaves, inner = flatten(rows)
+    ends = np.cumsum([t.size for t in types])[:-1].tolist()
+    pieces = [np.split(x, ends) for x in leaves]
+    found = []
+    for k, t in enumerate(types):
+        shaped = [piece[k].reshape((*t.shape, *piece[k].shape[1:])) for piece in pieces]
+        found.append(opened(unflatten(inner, owned(shaped)), single))
+    return unflatten(structure, found)
+
+
+def opened(arguments: tuple[Any, ...], single: bool) -> Any:
+    """With a single argnum there is no tuple around it."""
+    return arguments[0] if single else arguments

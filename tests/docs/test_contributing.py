@@ -1,0 +1,42 @@
+"""CONTRIBUTING.md speaks of files and names that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ge2.base.config import FIELDS, variable
+
+ROOT = Path(__file__).parents[2]
+TEXTS = ("CONTRIBUTING.md", "README.md", "templates/README.md", "changelog.d/README.md")
+TOPS = ("ge2/", "tests/", "templates/", "docs/", "examples/", "benchmarks/", "changelog.d/")
+
+
+def quoted(name: str) -> list[str]:
+    return re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", (ROOT / name).read_text(), flags=re.DOTALL))
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_path_exists(name):
+    paths = [word for word in quoted(name) if word.startswith(TOPS)]
+    assert not [path for path in paths if not (ROOT / path).exists()]
+
+
+def test_there_are_the_four_recipes():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    for what in ("an operation", "a pass", "a kernel", "a backend"):
+        assert f"\n## Add {what}\n" in text
+
+
+def test_every_name_in_a_recipe_is_in_the_code():
+    code = "\n".join(path.read_text() for path in (ROOT / "ge2").rglob("*.py"))
+    names = {word for word in quoted("CONTRIBUTING.md") if re.fullmatch(r"[A-Z][A-Za-z_]{3,}", word)}
+    assert {"PIPELINE", "CATALOG", "CLASSES", "KernelView"} <= names
+    assert not [name for name in names if not re.search(rf"\b{name}\b", code)]
+
+
+def test_every_variable_is_a_setting():
+    words = {word for name in TEXTS for word in re.findall(r"GE2_[A-Z_]+", (ROOT / name).read_text())}
+    assert words <= {variable(name) for name in FIELDS}

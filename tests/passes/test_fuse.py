@@ -1,0 +1,153 @@
+"""Which equations become one region."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from ge2.ir import Eqn, Graph, Var, parse, verify, write
+from ge2.ir.types import ArrayType
+from ge2.ops.elementwise import BY_NAME
+from ge2.passes import TABLE, Region
+from ge2.passes.fuse import fuse
+from tests.passes.graphs import graph, same
+
+
+def fused(text: str) -> list[Region | str]:
+    """The regions of a graph, and the names of other equations, in order."""
+    found = verify(fuse(graph(text)))
+    assert verify(parse(write(found), TABLE)) == found
+    return [eqn.op if isinstance(eqn.op, Region) else eqn.op.name for eqn in found.eqns]
+
+
+SOFTMAX = """
+    m:f32[8,5] = exp x
+    t:f32[8] = reduce_sum[axes=(1,)] m
+    s:f32[8,5] = broadcast_in_dim[shape=(8, 5) dims=(0,)] t
+    p:f32[8,5] = div m s"""
+
+
+def test_softmax_is_one_rowwise_region():
+    (region,) = fused(f"{{ lambda ; x:f32[8,5]. let {SOFTMAX} in (p,) }}")
+    assert isinstance(region, Region)
+    assert (region.kind, region.space, len(region.graph.eqns)) == ("rowwise", (8, 5), 4)
+
+
+def test_elementwise_work_with_several_results():
+    (region,) = fused("""{ lambda ; x:f32[8] y:f32[8]. let
+        a:f32[8] = mul x y b:f32[8] = tanh a c:f32[8] = sub a y in (b, c) }""")
+    assert isinstance(region, Region)
+    assert (region.kind, len(region.graph.outputs)) == ("pointwise", 2)
+
+
+def test_sibling_reductions_of_one_array_share_a_pass():
+    (region,) = fused("""{ lambda ; x:f32[8,5]. let
+        a:f32[5] = reduce_sum[axes=(0,)] x
+        b:f32[8] = reduce_max[axes=(1,)] x
+        c:f32[8,5] = square x
+        d:f32[] = reduce_sum[axes=(0, 1)] c
+      in (a, b, d) }""")
+    assert isinstance(region, Region)
+    assert region.kind == "reduce"
+
+
+def test_a_product_between_two_regions():
+    kinds = fused("""{ lambda ; x:f32[8,8] w:f32[8,8] b:f32[8]. let
+        a:f32[8,8] = tanh x
+        h:f32[8,8] = dot_general[contract=((1,), (0,))] a w
+        c:f32[8,8] = broadcast_in_dim[shape=(8, 8) dims=(1,)] b
+        d:f32[8,8] = add h c
+        e:f32[8,8] = add d a
+      in (e,) }""")
+    assert [k if isinstance(k, str) else k.kind for k in kinds] == ["pointwise", "dot_general", "pointwise"]
+
+
+def test_no_circle_through_a_product():
+    """x -> a -> product -> c, and a -> c: a and c must not be one region."""
+    kinds = fused("""{ lambda ; x:f32[8,8]. let
+        a:f32[8,8] = tanh x
+        b:f32[8,8] = dot_general[contract=((1,), (0,))] a a
+        c:f32[8,8] = mul a b
+        d:f32[8,8] = sin a
+        e:f32[8,8] = add c d
+      in (e,) }""")
+    assert [k if isinstance(k, str) else len(k.graph.eqns) for k in kinds] in (
+        [1, "dot_general", 3],
+        [2, "dot_general", 2],
+    )
+
+
+def test_both_orientations_of_a_made_value_are_two_regions_of_an_input_one():
+    of_input = fused("""{ lambda ; x:f32[8,8]. let
+        t:f32[8,8] = transpose[order=(1, 0)] x a:f32[8,8] = add x t in (a,) }""")
+    assert len(of_input) == 1
+    of_made = fused("""{ lambda ; x:f32[8,8]. let y:f32[8,8] = exp x
+        t:f32[8,8] = transpose[order=(1, 0)] y a:f32[8,8] = add y t in (a,) }""")
+    assert len(of_made) == 2
+
+
+def test_a_whole_sum_that_is_read_again_ends_a_large_region():
+    n = 1 << 20
+    kinds = fused(f"""{{ lambda ; x:f32[{n}]. let
+        t:f32[] = reduce_sum[axes=(0,)] x
+        s:f32[{n}] = div x t
+      in (s,) }}""")
+    assert [k.kind for k in kinds if isinstance(k, Region)] == ["reduce", "pointwise"]
+
+
+def test_the_axis_along_which_columns_are_normalised_is_whole():
+    (region,) = fused("""{ lambda ; x:f32[8,5]. let
+        t:f32[5] = reduce_sum[axes=(0,)] x
+        s:f32[8,5] = broadcast_in_dim[shape=(8, 5) dims=(1,)] t
+        p:f32[8,5] = div x s
+      in (p,) }""")
+    assert isinstance(region, Region)
+    assert region.kind == "rowwise"
+
+
+def test_python_numbers_and_effects_stay_outside():
+    kinds = fused("""{ lambda ; x:f64[8] s:~f64[]. let
+        t:~f64[] = mul s 2.0:~f64[]
+        a:f64[8] = mul x t
+      in (a,) }""")
+    assert kinds[0] == "mul"
+    assert isinstance(kinds[1], Region)
+
+
+@pytest.mark.parametrize("name", ["nextafter"])
+def test_what_depends_on_the_half_type_itself_stays_outside(name):
+    text = f"{{ lambda ; x:f16[8] y:f16[8]. let a:f16[8] = {name} x y in (a,) }}"
+    assert fused(text) == [name]
+    assert len(fused(text.replace("f16", "f32"))) == 1
+
+
+def test_the_region_computes_what_its_equations_did():
+    before = graph(f"{{ lambda ; x:f32[8,5]. let {SOFTMAX} in (p, t) }}")
+    same(before, fuse(before), np.random.default_rng(0).standard_normal((8, 5), np.float32))
+
+
+def chain(length: int) -> Graph:
+    """Groups of ten elementwise equations, a reduction every tenth, a product after that."""
+    matrix = ArrayType((4, 4), np.dtype(np.float32))
+    x = y = Var(matrix)
+    eqns = []
+    for i in range(length):
+        op = TABLE["dot_general"](contract=((1,), (0,))) if i % 10 == 9 else BY_NAME[("tanh", "exp", "sin")[i % 3]]
+        out = Var(matrix)
+        eqns.append(Eqn(op, (y, x) if i % 10 == 9 else (y,), (out,)))
+        y = out
+    return Graph((x,), tuple(eqns), (y,))
+
+
+def test_the_time_grows_with_the_length():
+    def best(graph: Graph) -> float:
+        times = []
+        for _ in range(3):
+            began = time.perf_counter()
+            fuse(graph)
+            times.append(time.perf_counter() - began)
+        return min(times)
+
+    assert best(chain(20_000)) < 30 * best(chain(2_000))

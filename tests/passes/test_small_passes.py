@@ -1,0 +1,123 @@
+"""inline, fold, match, and how the pipeline is steered."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ge2.base.config import config
+from ge2.ir import write
+from ge2.passes import run_pipeline
+from ge2.passes.fold import fold
+from ge2.passes.inline import inline
+from ge2.passes.match import match
+from ge2.passes.pipeline import PIPELINE
+from ge2.runtime.executable import interpret
+from tests.passes.graphs import after, graph, lines, same
+
+INNER = "{ lambda ; p:f32[3]. let q:f32[3] = sin p in (q, p) }"
+
+
+def test_calls_are_replaced_by_what_they_call():
+    twice = f"""{{ lambda ; x:f32[3]. let
+        a:f32[3] b:f32[3] = jit[jaxpr={INNER} title=f] x
+        c:f32[3] _:f32[3] = jit[jaxpr={INNER} title=f] a
+      in (c, b) }}"""
+    assert after(inline, twice) == lines("""
+        b:f32[3] = sin a
+        c:f32[3] = sin b
+        in (c, a) }""")
+
+
+def test_calls_within_calls():
+    outer = f"{{ lambda ; r:f32[3]. let s:f32[3] t:f32[3] = jit[jaxpr={INNER} title=f] r in (s, t) }}"
+    text = f"""{{ lambda ; x:f32[3]. let
+        a:f32[3] b:f32[3] = checkpoint[jaxpr={outer}] x
+      in (a, b) }}"""
+    assert after(inline, text) == "b:f32[3] = sin a\nin (b, a) }"
+
+
+def test_conds_are_kept():
+    text = f"""{{ lambda ; i:bool[] x:f32[3]. let
+        a:f32[3] b:f32[3] = cond[branches=({INNER}, {INNER},)] i x
+      in (a,) }}"""
+    assert inline(graph(text)) == graph(text)
+
+
+def test_scalars_known_beforehand():
+    text = """{ lambda ; x:f32[3]. let
+        a:f32[] = mul 2.0:f32[] 3.0:f32[]
+        b:f32[3] = broadcast_in_dim[shape=(3,) dims=()] a
+        c:f32[3] = broadcast_in_dim[shape=(3,) dims=()] 0.5:f32[]
+        d:f32[3] = sub c b
+        e:f32[3] = add d x
+      in (e,) }"""
+    assert after(fold, text) == "b:f32[3] = add -5.5:f32[] a\nin (b,) }"
+
+
+def test_a_repeated_scalar_stays_a_scalar():
+    text = """{ lambda ; x:f32[3] s:f32[]. let
+        a:f32[3] = broadcast_in_dim[shape=(3,) dims=()] s
+        b:f32[3] = mul a a
+        c:f32[3] = div x a
+      in (b, c) }"""
+    assert after(fold, text) == lines("""
+        c:f32[] = mul b b
+        d:f32[3] = broadcast_in_dim[dims=() shape=(3,)] c
+        e:f32[3] = div a b
+        in (d, e) }""")
+
+
+def test_python_numbers_fold_as_python_does():
+    text = "{ lambda ;. let a:~i64[] = pow 2:~i64[] 3:~i64[] b:~f64[] = div 1.0:~f64[] 4.0:~f64[] in (a, b) }"
+    assert after(fold, text) == "in (8:~i64[], 0.25:~f64[]) }"
+
+
+def test_a_whole_division_by_zero_waits_until_it_runs():
+    text = "{ lambda ;. let a:~i64[] = floor_div 2:~i64[] 0:~i64[] in (a,) }"
+    assert fold(graph(text)) == graph(text)
+
+
+PICK = """{ lambda ; z:f32[4,5] y:i64[4]. let
+    r:i64[4,1] = iota[axis=0 dtype=i64 shape=(4, 1)]
+    i:i64[4,1] = reshape[shape=(4, 1)] y
+    p:f32[4,1] = gather[axes=(0, 1)] z r i
+  in (p,) }"""
+
+PUT = """{ lambda ; ct:f32[4] y:i64[4]. let
+    o:f32[4,5] = broadcast_in_dim[shape=(4, 5) dims=()] 0.0:f32[]
+    r:i64[4] = iota[axis=0 dtype=i64 shape=(4,)]
+    g:f32[4,5] = scatter_add[axes=(0, 1)] o ct r y
+  in (g,) }"""
+
+
+@pytest.mark.parametrize("text", [PICK, PUT])
+def test_one_index_a_row_is_a_comparison(text):
+    before, found = graph(text), match(graph(text))
+    assert "gather" not in write(found)
+    assert "scatter_add" not in write(found)
+    first = np.array([[-0.0, np.nan, np.inf, -np.inf, 3]] * 4, np.float32)
+    index = np.array([0, -3, 3, -1])
+    same(before, found, first[: None if "gather" in text else 4] if text is PICK else first[0][:4], index)
+    with pytest.raises(IndexError, match="index 5 is out of bounds for axis 1 with size 5"):
+        interpret(found, [first if text is PICK else first[0][:4], np.array([0, 5, 0, 0])])
+
+
+def test_other_indices_are_left_alone():
+    text = PICK.replace("iota[axis=0 dtype=i64 shape=(4, 1)]", "iota[axis=1 dtype=i64 shape=(4, 1)]")
+    assert match(graph(text)) == graph(text)
+    adding = PUT.replace("0.0:f32[]", "1.0:f32[]")
+    assert match(graph(adding)) == graph(adding)
+
+
+def test_the_pipeline_is_a_list_of_names():
+    assert [step.__name__ for step in PIPELINE] == ["inline", "simplify", "fold", "match", "fuse"]
+
+
+def test_a_pass_can_be_switched_off():
+    text = graph("{ lambda ; x:f32[3]. let a:f32[3] = mul x 1.0:f32[] b:f32[3] = tanh a in (b,) }")
+    with config.using(passes_off=("fuse",)):
+        assert "region" not in write(run_pipeline(text))
+    with config.using(passes_off=("simplify",)):
+        assert "mul" in write(run_pipeline(text))
+    assert "mul" not in write(run_pipeline(text))

@@ -1,0 +1,646 @@
+"""`jit`: what counts as a signature, what may be an argument, what comes back, and how it is used."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import logging
+import operator
+import pickle
+import threading
+from collections import namedtuple
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.base.log import Ge2Warning
+from ge2.errors import InputError, UnexpectedTracerError
+
+X = np.array([1.0, 2.0, 3.0])
+
+
+class Counted:
+    """A function that counts how often it runs, which is how often it is traced."""
+
+    def __init__(self, function: Any, **options: Any) -> None:
+        self.traces = 0
+
+        @functools.wraps(function)
+        def counting(*args: Any, **kwargs: Any) -> Any:
+            self.traces += 1
+            return function(*args, **kwargs)
+
+        self.jitted = ge2.jit(counting, **options)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.jitted(*args, **kwargs)
+
+
+# ---------------------------------------------------------------------------------------- the signature
+
+
+def test_one_trace_for_many_values():
+    f = Counted(lambda x, scale: x * scale + 1)
+    for scale in (0.5, 2.0, -3.0):
+        np.testing.assert_array_equal(f(X * scale, scale), X * scale * scale + 1)
+    assert f.traces == 1
+
+
+def test_a_step_counter_and_a_learning_rate_are_arguments():
+    f = Counted(lambda w, rate, step: (w - rate * w / step, step + 1))
+    w, step = X, 1
+    for rate in (0.1, 0.2, 0.3):
+        w, step = f(w, rate, step)
+    assert f.traces == 1
+    assert (step, type(step)) == (4, int)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        X.astype(np.float32), X[:2], X[None], np.array([1, 2, 3]), 1.0, 1, True, 1j, np.float64(1),
+        np.array(1.0), [X], {"a": X}, {"b": X}, (X,), None, "a", "b", b"a", np.float32, np.dtype(np.float32),
+        int, ..., slice(1), slice(2), range(3),
+    ],
+    ids=lambda x: f"{type(x).__name__}-{str(x)[:20]}",
+)  # fmt: skip
+def test_types_structures_and_static_values_are_told_apart(other):
+    """0-d arrays and NumPy scalars alone share their type."""
+    f = Counted(lambda tree: ge2.tree.leaves(tree) and None)
+    f(X)
+    for _ in range(2):
+        f(other)
+    assert f.traces == 2
+
+
+def test_strong_and_weak_scalars():
+    f = ge2.jit(lambda x, y: x * y)
+    x = np.ones(2, np.float32)
+    assert f(x, 2.0).dtype == np.float32
+    assert f(x, np.float64(2)).dtype == np.float64
+    assert f(x, np.array(2.0)).dtype == np.float64
+    assert f(3, 4) == 12
+    assert type(f(3, 4)) is int
+    assert type(f(3, 0.5)) is float
+    assert type(f(True, 2)) is int
+
+
+def test_settings_that_change_what_is_compiled_are_part_of_the_signature():
+    f = Counted(lambda x: x + 1)
+    f(X)
+    with ge2.config.using(passes_off=("fuse",)):
+        np.testing.assert_array_equal(f(X), X + 1)
+    f(X)
+    assert f.traces == 2
+
+
+def test_kwargs_in_any_order_are_one_signature():
+    f = Counted(lambda **kw: kw["a"] - kw["b"])
+    assert f(a=1, b=2) == f(b=2, a=1) == -1
+    assert f.traces == 1
+
+
+def test_the_oldest_signature_is_forgotten_first():
+    f = Counted(lambda x: x + 1, max_traces=2)
+    for n in (1, 2, 3):
+        f(np.ones(n))
+    f(np.ones(3))
+    assert f.traces == 3
+    f(np.ones(1))
+    assert f.traces == 4
+
+
+# ----------------------------------------------------------------------------------------- static arguments
+
+
+def test_static_arguments_by_number_and_by_name():
+    def power(x, n):
+        return x if n == 1 else x * power(x, n - 1)
+
+    for options in (
+        {"static_argnums": 1},
+        {"static_argnums": (-1,)},
+        {"static_argnames": "n"},
+        {"static_argnames": ["n"]},
+    ):
+        f = Counted(power, **options)
+        np.testing.assert_array_equal(f(X, 3), X**3)
+        np.testing.assert_array_equal(f(X, n=3), X**3)
+        np.testing.assert_array_equal(f(X, 2), X**2)
+        assert f.traces == 3, options  # a positional and a keyword argument differ in structure
+
+
+def test_static_arguments_differ_by_type():
+    f = Counted(lambda x, n: x * n, static_argnums=1)
+    assert f(1.0, 2) == f(1.0, 2.0) == 2.0
+    assert type(f(1, True)) is int
+    assert f(1.0, -0.0) == 0.0
+    assert str(f(1.0, -0.0)) == "-0.0"
+    assert f.traces == 4
+    f(1.0, float("nan"))
+    f(1.0, float("nan"))
+    assert f.traces == 5
+
+
+@pytest.mark.parametrize("value", [[1], {"a": 1}, X], ids=lambda x: type(x).__name__)
+def test_an_unhashable_static_argument_is_named(value):
+    with pytest.raises(InputError, match="the static argument sizes of <lambda> cannot be hashed"):
+        ge2.jit(lambda x, sizes: x, static_argnums=1)(X, value)
+
+
+def test_static_arguments_that_are_not_there():
+    with pytest.raises(InputError, match=r"static_argnums names argument 3, but .* takes 1"):
+        ge2.jit(lambda x: x, static_argnums=3)
+    with pytest.raises(InputError, match=r"'n', which is no parameter(.|\n)*try  x"):
+        ge2.jit(lambda x: x, static_argnames="n")
+    with pytest.raises(InputError, match="ints"):
+        ge2.jit(lambda x: x, static_argnums="x")
+
+
+def test_static_and_donated_exclude_each_other():
+    with pytest.raises(InputError, match="argument 0 is both static and donated"):
+        ge2.jit(lambda x: x, static_argnums=0, donate_argnums=0)
+
+
+def test_a_static_argument_left_to_its_default():
+    f = ge2.jit(lambda x, n=2: x * n, static_argnames="n")
+    assert (f(1.0), f(1.0, 3), f(1.0, n=4)) == (2.0, 3.0, 4.0)
+
+
+class Colour(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+def test_enums_and_functions_as_arguments():
+    f = Counted(lambda x, colour, act: act(x) if colour is Colour.RED else x)
+    np.testing.assert_array_equal(f(X, Colour.RED, np.negative), -X)
+    np.testing.assert_array_equal(f(X, Colour.BLUE, np.negative), X)
+    np.testing.assert_array_equal(f(X, Colour.RED, np.square), X * X)
+    f(X, Colour.RED, np.negative)
+    assert f.traces == 3
+
+
+# ------------------------------------------------------------------------------------ what may be jitted
+
+
+def test_as_a_decorator_with_and_without_options():
+    @ge2.jit
+    def plain(x):
+        """Doc."""
+        return x + 1
+
+    @ge2.jit(static_argnums=1)
+    def powers(x, n):
+        return x**n
+
+    assert (plain(1), powers(2.0, 3)) == (2, 8.0)
+    assert (plain.__name__, plain.__doc__, plain.__wrapped__(5)) == ("plain", "Doc.", 6)
+    assert "jit of plain" in repr(plain)
+
+
+def test_partials_callables_ufuncs_and_builtins():
+    class Adder:
+        def __call__(self, x):
+            return x + 1
+
+    np.testing.assert_array_equal(ge2.jit(functools.partial(np.subtract, 1.0))(X), 1.0 - X)
+    np.testing.assert_array_equal(ge2.jit(Adder())(X), X + 1)
+    np.testing.assert_array_equal(ge2.jit(np.sin)(X), np.sin(X))
+    np.testing.assert_array_equal(ge2.jit(np.dot)(X, X), X @ X)
+    np.testing.assert_array_equal(ge2.jit(operator.add)(X, X), X + X)
+    np.testing.assert_array_equal(ge2.jit(ge2.jit(np.cos))(X), np.cos(X))
+
+
+class Layer:
+    def __init__(self, w):
+        self.w = w
+
+    @ge2.jit
+    def __call__(self, x):
+        return x @ self.w
+
+    @ge2.jit(static_argnums=0)
+    def static(self, x):
+        return x @ self.w
+
+    @staticmethod
+    @ge2.jit
+    def double(x):
+        return 2 * x
+
+    @classmethod
+    def scaled(cls, x):
+        return 3 * x
+
+
+@dataclass
+class Data:
+    w: Any
+    name: str = field(default="a", metadata={"static": True})
+
+    @ge2.jit
+    def apply(self, x):
+        return x @ self.w if self.name == "a" else -(x @ self.w)
+
+
+def test_methods():
+    layer = Layer(X)
+    with pytest.raises(
+        InputError,
+        match=r"self of __call__ .* is a Layer(.|\n)*node_class above Layer(.|\n)*static_argnums",
+    ):
+        layer(X)
+    assert layer.static(X) == X @ X
+    assert Layer.double(2) == layer.double(2) == 4
+    assert ge2.jit(Layer.scaled)(2) == 6
+
+
+def test_a_method_of_a_dataclass_sees_its_changes():
+    data = Data(X)
+    assert data.apply(X) == X @ X
+    data.w = X * 2
+    assert data.apply(X) == X @ X * 2
+    data.name = "b"
+    assert data.apply(X) == -(X @ X) * 2
+    assert "dot_general" in str(data.apply.trace(X))
+
+
+def test_a_static_self_is_an_object_by_its_hash():
+    one, two = Layer(X), Layer(X * 2)
+    assert one.static(X) * 2 == two.static(X)
+
+
+@pytest.mark.parametrize(
+    "wrong", [3, X, None.__class__, classmethod(len)], ids=["number", "array", "class", "classmethod"]
+)
+def test_what_is_no_function(wrong):
+    if isinstance(wrong, type):
+        assert callable(ge2.jit(wrong))
+        return
+    with pytest.raises(InputError, match="jit"):
+        ge2.jit(wrong)
+
+
+def test_generators_and_coroutines_are_refused():
+    def generator(x):
+        yield x
+
+    async def coroutine(x):
+        return x
+
+    for function in (generator, coroutine):
+        with pytest.raises(InputError, match=function.__name__):
+            ge2.jit(function)
+
+
+def test_devices():
+    assert ge2.jit(lambda x: x + 1, device="cpu")(1) == 2
+    with pytest.raises(InputError, match="no device 'tpu'"):
+        ge2.jit(lambda x: x, device="tpu")
+
+
+# ---------------------------------------------------------------------------------------- wrong arguments
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (np.array([None]), "object"),
+        (np.array(["a"]), "<U1"),
+        (np.array(["2020-01-01"], "M8[D]"), r"datetime64\[D\]"),
+        (np.ma.array([1.0], mask=[True]), "masked"),
+        (np.ones(2, ">f8"), "another order"),
+        (np.zeros(1, [("a", "f4")]), "booleans and numbers"),
+        (np.ones(1, np.longdouble), "booleans and numbers"),
+        ({1, 2}, "a set"),
+        (object(), "an object"),
+        (Layer(X), "a Layer"),
+        (np.random.default_rng(), "random generator"),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)  # fmt: skip
+def test_a_wrong_argument_is_named_with_its_place(value, words):
+    f = ge2.jit(lambda params, x: x)
+    with pytest.raises(
+        InputError,
+        match=rf"params\['w'\]\[1\] of <lambda> .*{words}(.|\n)*at   test_jit.py:\d+ in test_a(.|\n)*try",
+    ) as error:
+        f({"w": [X, value]}, X)
+    assert isinstance(error.value, TypeError)
+
+
+def test_keyword_arguments_are_named_too():
+    with pytest.raises(InputError, match=r"rate of .* is a set"):
+        ge2.jit(lambda x, rate: x)(X, rate=set())
+
+
+def test_other_arrays_come_through_dlpack():
+    class Foreign:
+        def __init__(self, x):
+            self.x = x
+
+        def __dlpack__(self, **options):
+            return self.x.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self.x.__dlpack_device__()
+
+    np.testing.assert_array_equal(ge2.jit(lambda x: x * 2)(Foreign(X)), X * 2)
+
+
+def test_array_kinds_that_are_arrays(tmp_path):
+    mapped = np.memmap(tmp_path / "x", np.float64, "w+", shape=(3,))
+    mapped[:] = X
+    readonly = X.copy()
+    readonly.flags.writeable = False
+    f = ge2.jit(lambda x: x * 2)
+    for x in (mapped, readonly, np.repeat(X, 2)[::2], X[::-1][::-1]):
+        y = f(x)
+        assert type(y) is np.ndarray
+        np.testing.assert_array_equal(y, X * 2)
+
+
+# -------------------------------------------------------------------------------------------------- results
+
+
+Pair = namedtuple("Pair", "a b")
+
+
+def test_results_have_the_functions_structure():
+    f = ge2.jit(lambda x: {"pair": Pair(x, None), "list": [x + 1, 2.0, (3,)]})
+    y = f(X)
+    assert type(y["pair"]) is Pair
+    assert y["pair"].b is None
+    assert y["list"][1:] == [2.0, (3,)]
+    np.testing.assert_array_equal(y["list"][0], X + 1)
+    assert ge2.jit(lambda x: None)(X) is None
+
+
+@pytest.mark.parametrize(
+    "wrong", ["a", object(), np.float32, np.array(["a"])], ids=lambda x: type(x).__name__
+)
+def test_a_result_that_is_no_array(wrong):
+    def function(x):
+        return {"y": wrong}
+
+    with pytest.raises(TypeError, match="function(.|\n)*try"):
+        ge2.jit(function)(X)
+
+
+def test_results_are_owned_and_alias_nothing():
+    constant = np.arange(3.0)
+    f = ge2.jit(lambda x: (x, x, x[:2], x.T, constant, x + 0, np.broadcast_to(x[:1], (4,))))
+    found = f(X)
+    for i, y in enumerate(found):
+        assert y.base is None
+        assert y.flags.writeable
+        assert y.flags.c_contiguous
+        assert not any(np.shares_memory(y, z) for z in (X, constant, *found[:i]))
+    again = f(X)
+    for y in found:
+        y[...] = -1
+    np.testing.assert_array_equal(again[0], X)
+
+
+def test_an_output_is_not_overwritten_by_the_next_call():
+    f = ge2.jit(lambda x: np.sin(x) * 2)
+    first = f(X)
+    kept = first.copy()
+    f(X + 1)
+    np.testing.assert_array_equal(first, kept)
+
+
+def test_the_users_errors_come_through_unchanged():
+    class Mine(Exception):
+        pass
+
+    mine = Mine("what the user says")
+
+    def function(x):
+        raise mine
+
+    f = ge2.jit(function)
+    for _ in range(2):
+        with pytest.raises(Mine) as error:
+            f(X)
+        assert error.value is mine
+        assert error.traceback[-1].name == "function"
+
+
+# ------------------------------------------------------------------------------------------------ nesting
+
+
+def test_inside_another_jit_it_is_one_equation():
+    inner = ge2.jit(lambda x: np.sin(x) * 2)
+    outer = Counted(lambda x: inner(x) + inner(x + 1))
+    np.testing.assert_allclose(outer(X), 2 * np.sin(X) + 2 * np.sin(X + 1))
+    text = str(ge2.make_jaxpr(lambda x: inner(x) + 1)(X))
+    assert text.count("jit[") == 1
+    assert "title='<lambda>'" in text
+
+
+def test_under_transforms_it_changes_nothing():
+    def f(x):
+        return np.sum(np.tanh(x) ** 2)
+
+    g = ge2.jit(f)
+    np.testing.assert_allclose(ge2.grad(g)(X), ge2.grad(f)(X))
+    np.testing.assert_allclose(ge2.jit(ge2.grad(g))(X), ge2.grad(f)(X))
+    np.testing.assert_allclose(ge2.hessian(g)(X), ge2.hessian(f)(X))
+    np.testing.assert_allclose(ge2.vmap(g)(np.stack([X, 2 * X])), [f(X), f(2 * X)])
+    np.testing.assert_allclose(ge2.jvp(g, (X,), (X,))[1], ge2.jvp(f, (X,), (X,))[1])
+
+
+def test_a_nested_call_and_a_direct_one_share_the_trace():
+    inner = Counted(lambda x: x * 2)
+    ge2.jit(lambda x: inner(x) + 1)(X)
+    inner(X)
+    assert inner.traces == 1
+
+
+def test_a_function_that_calls_itself():
+    @functools.partial(ge2.jit, static_argnums=1)
+    def power(x, n):
+        return x if n == 1 else x * power(x, n - 1)
+
+    np.testing.assert_array_equal(power(X, 5), X**5)
+
+
+def test_a_tracer_of_an_outer_function_is_not_remembered():
+    inner = None
+
+    def outer(x):
+        nonlocal inner
+        inner = inner or ge2.jit(lambda y: y * x)
+        return inner(2.0).sum()
+
+    np.testing.assert_array_equal(ge2.grad(outer)(X), [2.0, 2.0, 2.0])
+    inner = None
+    np.testing.assert_array_equal(ge2.jit(outer)(X), 2 * X.sum())
+
+
+def test_a_leaked_tracer_is_no_argument():
+    kept = []
+    ge2.jit(lambda x: kept.append(x))(X)
+    with pytest.raises(UnexpectedTracerError, match="outlived"):
+        ge2.jit(lambda x: x)(kept[0])
+
+
+def test_disable_jit_runs_the_function_itself():
+    seen = []
+
+    def function(x):
+        seen.append(type(x))
+        return x if x.sum() > 0 else -x
+
+    with ge2.disable_jit():
+        np.testing.assert_array_equal(ge2.jit(function)(-X), X)
+    assert seen == [np.ndarray]
+
+
+# ------------------------------------------------------------------------------------------------ donation
+
+
+def test_a_donated_array_is_spoiled_under_check():
+    f = ge2.jit(lambda x, y: (x.sum(), y), donate_argnums=0)
+    x, y = X.copy(), X.copy()
+    assert f(x, y)[0] == X.sum()
+    assert np.isnan(x).all()
+    np.testing.assert_array_equal(y, X)
+
+
+def test_donation_by_name_and_in_containers():
+    f = ge2.jit(lambda params, x: {k: v + x for k, v in params.items()}, donate_argnames="params")
+    for call in (lambda p: f(p, 1.0), lambda p: f(params=p, x=1.0)):
+        params = {"a": X.copy(), "b": X.copy()}
+        found = call(params)
+        np.testing.assert_array_equal(found["a"], X + 1)
+        np.testing.assert_array_equal(found["b"], X + 1)
+        assert not np.array_equal(params["a"], X)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda x: (x[:2], x * 1), "a view"),
+        (lambda x: (x, x), "overlaps"),
+        (lambda x: (x, x[1:]), "overlaps"),
+        (lambda x: (np.frombuffer(x.tobytes()), x), "view|read-only"),
+    ],
+)
+def test_what_cannot_be_donated_is_kept_with_one_warning(make, why):
+    f = ge2.jit(lambda x, y: (x * 2, y.sum()), donate_argnums=0)
+    x, y = make(X.copy())
+    before = x.copy()
+    with pytest.warns(Ge2Warning, match=f"not donated: it .*({why})"):
+        f(x, y)
+    np.testing.assert_array_equal(f(x, y)[0], before * 2)  # the second time without a warning
+    np.testing.assert_array_equal(x, before)
+
+
+def test_a_donated_array_that_is_closed_over_is_kept():
+    w = X.copy()
+    f = ge2.jit(lambda x: x + w, donate_argnums=0)
+    with pytest.warns(Ge2Warning, match="overlaps"):
+        f(w)
+    np.testing.assert_array_equal(w, X)
+
+
+# ------------------------------------------------------------------------------------- looking at it
+
+
+def test_lower_trace_and_compile():
+    f = ge2.jit(lambda x, n: np.tanh(x) * n, static_argnums=1)
+    traced = f.trace(X, 2)
+    assert "tanh" in str(traced)
+    assert traced.jaxpr == ge2.parse(str(traced.jaxpr))
+    lowered = f.lower(X, 2)
+    assert lowered.kernels
+    assert all(kernel.name and kernel.kind and kernel.source for kernel in lowered.kernels)
+    assert "tanh" in lowered.as_text()
+    compiled = lowered.compile()
+    np.testing.assert_allclose(compiled(X, 2), np.tanh(X) * 2)
+    with pytest.raises(InputError, match=r"compiled for other arguments: x: f64\[3\] against f32\[2\]"):
+        compiled(np.ones(2, np.float32), 2)
+
+
+def test_lowering_needs_no_arrays():
+    f = Counted(lambda x: np.tanh(x))
+    shape = ge2.ShapeDtypeStruct((3,), np.float64)
+    f.jitted.lower(shape)
+    f(X)
+    assert f.traces == 1
+    with pytest.raises(InputError, match="ShapeDtypeStruct"):
+        f(shape)
+
+
+def test_the_report_of_the_last_call():
+    f = ge2.jit(lambda x: np.tanh(x) * 2)
+    with pytest.raises(InputError, match="not been called"):
+        f.report()
+    f(X)
+    first = f.report()
+    f(X)
+    second = f.report()
+    assert (first.compiled, second.compiled) == (True, False)
+    assert first.regions == len(first.kernels) == 1
+    assert first.op_by_op == 0
+    assert "found in the cache; 1 regions" in str(second)
+
+
+def test_the_cache_report_says_what_differs():
+    f = ge2.jit(lambda x, mode: x * 2, static_argnames="mode")
+    f(X, mode="a")
+    f(X, mode="a")
+    f(X, mode="b")
+    f(X[:2], mode="b")
+    report = f.cache_report()
+    assert [line.hits for line in report.entries] == [2, 1, 1]
+    assert report.entries[1].differs == ("mode: static 'a' against static 'b'",)
+    assert report.entries[2].differs == ("x: f64[3] against f64[2]",)
+    assert "3 signatures" in str(report)
+
+
+def test_log_compiles_says_why(caplog):
+    f = ge2.jit(lambda x: x + 1)
+    with caplog.at_level(logging.WARNING, "ge2"), ge2.config.using(log_compiles=True):
+        f(X)
+        f(X)
+        f(X[:2])
+    assert len(caplog.messages) == 2
+    assert "for the first time" in caplog.messages[0]
+    assert "x: f64[3] against f64[2]" in caplog.messages[1]
+
+
+def test_caches_can_be_cleared():
+    f = Counted(lambda x: x + 1)
+    f(X)
+    f.jitted.clear_cache()
+    f(X)
+    ge2.clear_caches()
+    f(X)
+    assert f.traces == 3
+
+
+def test_equal_graphs_share_one_executable():
+    f, g = (ge2.jit(lambda x: np.tanh(x) * 3) for _ in range(2))
+    assert f.lower(X).executable is g.lower(X).executable
+
+
+def test_another_thread_may_call_what_this_one_compiled():
+    f = Counted(lambda x: x * 2)
+    f(X)
+    found = []
+    thread = threading.Thread(target=lambda: found.append(f(X)))
+    thread.start()
+    thread.join()
+    np.testing.assert_array_equal(found[0], X * 2)
+    assert f.traces == 1
+
+
+def test_results_can_be_pickled():
+    assert pickle.loads(pickle.dumps(ge2.jit(lambda x: {"y": x})(X)))["y"].tolist() == X.tolist()

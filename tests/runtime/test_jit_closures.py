@@ -1,0 +1,420 @@
+"""What a function reads besides its arguments: looked at again at each call, never frozen."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.errors import ImpureError, InPlaceError, TraceError
+
+X = np.array([1.0, 2.0, 3.0])
+W = np.ones(3)
+RATE = 0.5
+MODE = "add"
+TABLE = np.array([2, 0, 1])
+PARAMS: dict[str, Any] = {"w": np.ones(3), "layers": [np.ones(3)]}
+COUNT = 0
+SEEN: list[int] = []
+
+
+@dataclass
+class Settings:
+    w: Any
+    rate: float
+
+
+class Plain:
+    def __init__(self, **attributes):
+        self.__dict__.update(attributes)
+
+
+CONFIG = Settings(np.ones(3), 2.0)
+OBJECT = Plain(rate=2.0, inner=Plain(w=np.ones(3)))
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    for name in ("W", "RATE", "MODE", "TABLE", "PARAMS", "CONFIG", "OBJECT", "COUNT", "helper"):
+        monkeypatch.setitem(globals(), name, globals()[name])
+    SEEN.clear()
+
+
+def helper(x):
+    return x * W
+
+
+def put(**names):
+    globals().update(names)
+
+
+def traced(f):
+    """`f` compiled, and a list that grows by one at each trace."""
+    traces: list[int] = []
+
+    @functools.wraps(f)
+    def counting(x):
+        traces.append(1)
+        return f(x)
+
+    return ge2.jit(counting), traces
+
+
+def follows(f, change, traces):
+    """That a change takes effect, in this many traces all told."""
+    jitted, seen = traced(f)
+    np.testing.assert_allclose(jitted(X), f(X))
+    change()
+    np.testing.assert_allclose(jitted(X), f(X))
+    np.testing.assert_allclose(jitted(X), f(X))
+    assert len(seen) == traces
+
+
+# ------------------------------------------------------------------------------------------------- arrays
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x * W,
+        lambda x: x * W[::-1] + W.T,
+        lambda x: x + W.sum() * 2,
+        lambda x: x + np.stack([W, W * 2])[1],
+        lambda x: sum([x * w for w in (W,)]),
+        lambda x: helper(x) + 1,
+        lambda x: sum(map(helper, [x])),
+        lambda x: ge2.grad(lambda y: np.sum(helper(y) ** 2))(x),
+        lambda x: ge2.vmap(lambda y, w: y * w)(x, W * 3),
+    ],
+)  # fmt: skip
+def test_a_changed_global_array_takes_effect_without_a_new_trace(f):
+    follows(f, lambda: put(W=np.array([1.0, 5.0, -1.0])), 1)
+
+
+def test_an_array_changed_in_place_takes_effect():
+    w = np.ones(3)
+    follows(lambda x: x * w + (w * 2).sum(), lambda: w.__setitem__(1, 7.0), 1)
+
+
+def test_cells_defaults_and_containers():
+    w, params = np.ones(3), {"a": [np.ones(3), (np.ones(3), 2.0)]}
+
+    def change():
+        nonlocal w
+        w = w * 3
+        params["a"][0] = params["a"][0] + 2
+        params["a"][1][0][:] = 5
+
+    follows(lambda x: x * w + params["a"][0] * params["a"][1][0], change, 1)
+
+
+def test_default_arrays_are_inputs():
+    w = np.ones(3)
+
+    def f(x, w=w, *, v=w):
+        return x * w + v.T
+
+    follows(f, lambda: w.__setitem__(0, 9.0), 1)
+
+
+def test_dataclasses_modules_and_plain_objects():
+    follows(lambda x: x * CONFIG.w.T, lambda: put(CONFIG=Settings(W * 4, 2.0)), 1)
+    follows(lambda x: x * OBJECT.inner.w, lambda: setattr(OBJECT.inner, "w", W * 4), 1)
+    module = types.ModuleType("weights_of_a_user")
+    module.w = np.ones(3)
+    follows(lambda x: x * module.w, lambda: setattr(module, "w", W * 4), 1)
+
+
+def test_other_types_and_structures_are_new_signatures():
+    follows(lambda x: x * W, lambda: put(W=np.ones(3, np.float32) * 2), 2)
+    follows(lambda x: x * W, lambda: put(W=np.ones((2, 3)) * 2), 2)
+    follows(lambda x: x + sum(PARAMS["layers"]), lambda: PARAMS["layers"].append(np.ones(3) * 5), 2)
+
+
+def test_two_names_of_one_array_may_part():
+    a = b = np.ones(3)
+
+    def change():
+        nonlocal b
+        b = b * 5
+
+    follows(lambda x: x * a - b, change, 2)
+
+
+def test_an_array_that_is_also_an_argument():
+    f = ge2.jit(lambda x: x * 2 + W)
+    np.testing.assert_array_equal(f(W), W * 3)
+
+
+def test_a_jitted_or_differentiated_helper_is_looked_into():
+    inner = ge2.jit(helper)
+    follows(lambda x: inner(x) + 1, lambda: put(W=W * 3), 1)
+    slope = ge2.grad(lambda y: np.sum(y * y * W))
+    follows(slope, lambda: put(W=W * 5), 1)
+
+
+def test_a_partial_and_a_bound_method():
+    w = np.ones(3)
+    follows(functools.partial(lambda w, x: x * w.T, w), lambda: w.__setitem__(0, 9.0), 1)
+
+    @ge2.tree_util.register_pytree_node_class
+    class Model:
+        def __init__(self, w):
+            self.w = w
+
+        def tree_flatten(self):
+            return (self.w,), None
+
+        @classmethod
+        def tree_unflatten(cls, data, children):
+            return cls(*children)
+
+        def apply(self, x):
+            return x * self.w.T
+
+    model = Model(np.ones(3))
+    f = ge2.jit(model.apply)
+    np.testing.assert_array_equal(f(X), X)
+    model.w = W * 4
+    np.testing.assert_array_equal(f(X), X * 4)
+
+
+def test_a_function_that_is_an_argument_is_looked_into():
+    apply = ge2.jit(lambda g, x: g(x))
+    w = np.ones(3)
+
+    def g(x):
+        return x * w.T
+
+    np.testing.assert_array_equal(apply(g, X), X)
+    w = w * 3
+    np.testing.assert_array_equal(apply(g, X), X * 3)
+    assert len(apply.cache_report().entries) == 1
+
+
+def test_a_custom_rule_is_looked_into():
+    @ge2.custom_jvp
+    def scaled(x):
+        return x * W
+
+    scaled.defjvps(lambda t, y, x: t * W)
+    follows(lambda x: scaled(x) + ge2.grad(lambda y: np.sum(scaled(y)))(x), lambda: put(W=W * 3), 1)
+
+
+def test_the_graph_shows_hidden_inputs_before_the_arguments():
+    graph = ge2.jit(lambda x: x @ W).trace(X).jaxpr
+    assert len(graph.inputs) == 2
+
+
+def test_contents_that_the_trace_looked_at_are_part_of_the_signature():
+    """An index table in a Python loop: its values decide the graph."""
+
+    def f(x):
+        return sum(x[i] * n for n, i in enumerate(TABLE.tolist()))
+
+    follows(f, lambda: put(TABLE=np.array([2, 0, 1])), 1)  # equal contents
+    follows(f, lambda: put(TABLE=np.array([0, 1, 2])), 2)
+    follows(f, lambda: TABLE.__setitem__(0, 1), 2)
+
+
+def test_an_index_from_a_table_needs_no_look():
+    follows(lambda x: sum(x[i] * n for n, i in enumerate(TABLE)), lambda: put(TABLE=np.array([0, 1, 2])), 1)
+
+
+def test_a_branch_on_a_closed_over_array():
+    follows(lambda x: x if W.sum() > 0 else -x, lambda: put(W=-W), 2)
+
+
+def test_arrays_made_inside_are_constants():
+    follows(lambda x: x * np.arange(3.0) + np.eye(3)[0], lambda: None, 1)
+
+
+def test_arrays_that_ge2_does_not_compute_with_are_objects():
+    names = np.array(["a", "b"])
+    follows(lambda x: x * len(names), lambda: None, 1)
+
+
+# ------------------------------------------------------------------------------------ numbers and the rest
+
+
+def test_a_changed_number_or_string_is_a_new_signature():
+    follows(lambda x: x * RATE, lambda: put(RATE=0.25), 2)
+    follows(lambda x: x + 1 if MODE == "add" else x - 1, lambda: put(MODE="subtract"), 2)
+    follows(lambda x: x * CONFIG.rate, lambda: setattr(CONFIG, "rate", 3.0), 2)
+    follows(lambda x: x * OBJECT.rate, lambda: setattr(OBJECT, "rate", 3.0), 2)
+
+
+def test_a_number_and_its_return_find_the_old_trace():
+    rate = 1.0
+    f, seen = traced(lambda x: x * rate)
+    for rate in (1.0, 2.0, 1.0, 2.0):
+        np.testing.assert_array_equal(f(X), X * rate)
+    assert len(seen) == 2
+
+
+def test_nan_and_signed_zero():
+    rate = float("nan")
+    f, seen = traced(lambda x: x * rate)
+    f(X)
+    f(X)
+    assert len(seen) == 1
+    rate = 0.0
+    f(X)
+    rate = -0.0
+    assert np.signbit(f(X)).all()
+    assert len(seen) == 3
+
+
+def test_a_function_that_is_rebound():
+    follows(lambda x: helper(x), lambda: put(helper=lambda x: x + 100), 2)
+
+
+def test_lambdas_made_in_a_loop():
+    functions = [ge2.jit(lambda x, i=i: x * i) for i in range(3)]
+    assert [f(2.0) for f in functions] == [0.0, 2.0, 4.0]
+    late = [ge2.jit(lambda x: x * i) for i in range(3)]  # noqa: B023 as in Python, they all see the last
+    assert [f(2.0) for f in late] == [4.0, 4.0, 4.0]
+
+
+def test_counters_that_are_only_counted_cause_no_trace():
+    calls = {"f": 0}
+    count = 0
+
+    @ge2.jit
+    def f(x):
+        global COUNT
+        nonlocal count
+        count += 1
+        COUNT += 1
+        SEEN.append(len(x))
+        calls["f"] += 1
+        return x * W
+
+    for _ in range(3):
+        f(X)
+    assert (count, COUNT, SEEN, calls) == (1, 1, [3], {"f": 1})
+
+
+def test_a_counter_that_is_read_is_never_stale():
+    count = 0
+
+    @ge2.jit
+    def f(x):
+        nonlocal count
+        count += 1
+        return x * count
+
+    assert [f(1.0) for _ in range(4)] == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_an_array_that_the_function_replaces_is_an_error():
+    w = np.ones(3)
+
+    @ge2.jit
+    def f(x):
+        nonlocal w
+        w = w * 2
+        return x * w
+
+    with pytest.raises(
+        ImpureError, match=r"f assigns to w(.|\n)*test_jit_closures.py(.|\n)*return the new w"
+    ):
+        f(X)
+    np.testing.assert_array_equal(w, 1.0)
+
+    @ge2.jit
+    def g(x):
+        global W
+        W = W * 2
+        return x * W
+
+    with pytest.raises(ImpureError, match="g assigns to W"):
+        g(X)
+    np.testing.assert_array_equal(W, 1.0)
+
+
+def test_an_array_that_the_function_changes_in_place_is_an_error():
+    w = np.ones(3)
+
+    @ge2.jit
+    def f(x):
+        w[0] = 2.0
+        return x * w
+
+    with pytest.raises(InPlaceError, match="w"):
+        f(X)
+    np.testing.assert_array_equal(w, 1.0)
+
+
+def test_a_name_that_is_bound_later():
+    def f(x):
+        return x * LATER  # noqa: F821
+
+    jitted = ge2.jit(f)
+    with pytest.raises(NameError, match="LATER"):
+        jitted(X)
+    put(LATER=2.0)
+    try:
+        np.testing.assert_array_equal(jitted(X), X * 2)
+        put(LATER=3.0)
+        np.testing.assert_array_equal(jitted(X), X * 3)
+    finally:
+        del globals()["LATER"]
+
+
+def test_a_container_that_holds_itself():
+    knot: list[Any] = []
+    knot.append(knot)
+    follows(lambda x: x * len(knot), lambda: None, 1)
+
+
+def test_functions_that_know_each_other():
+    def even(x, n):
+        return x * W if n == 0 else odd(x, n - 1)
+
+    def odd(x, n):
+        return -x * W.T if n == 0 else even(x, n - 1)
+
+    follows(lambda x: even(x, 5), lambda: put(W=W * 2), 1)
+
+
+def test_what_is_not_known_names_the_closed_over_array():
+    f = ge2.jit(lambda x: float((x * W).sum()))
+    with pytest.raises(TraceError, match="depends on x"):
+        f(X)
+
+
+def test_a_function_that_names_nothing_pays_nothing():
+    f = ge2.jit(lambda x: np.sin(x) + len(x.shape))
+    f(X)
+    assert f._closure.empty
+    assert f._plain
+
+
+def test_functions_of_libraries_are_not_followed():
+    import json
+
+    f = ge2.jit(lambda x: x * len(json.dumps([1])))
+    f(X)
+    assert len(f._closure.plan.scopes) == 1
+
+
+def test_a_thousand_lambdas_leave_nothing_behind():
+    import gc
+    import weakref
+
+    alive = []
+    for i in range(1000):
+        f = ge2.jit(lambda x, i=i: x + i % 3)
+        f(X)
+        alive.append(weakref.ref(f))
+    del f
+    gc.collect()
+    assert not [ref for ref in alive if ref() is not None]
+    assert sys.getrefcount(X) < 100

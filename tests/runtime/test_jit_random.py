@@ -1,0 +1,130 @@
+"""Random numbers drawn in a trace would be the same for ever: an error, at the line that draws."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.errors import ImpureError
+
+X = np.ones(3)
+RNG = np.random.default_rng(0)
+LEGACY = np.random.RandomState(0)
+HOLDER = {"rng": RNG}
+
+
+def legacy(x):
+    y = x * 2
+    return y + np.random.normal(size=3)  # here
+
+
+def of_module(x):
+    return x + RNG.normal(size=3)  # here
+
+
+def old_style(x):
+    return x + LEGACY.rand(3)  # here
+
+
+def in_a_container(x):
+    return x + HOLDER["rng"].normal(size=3)  # here
+
+
+def in_a_helper(x):
+    return helper(x) + 1
+
+
+def helper(x):
+    noise = np.random.rand(3)  # here
+    return x * noise
+
+
+def unseeded(x):
+    rng = np.random.default_rng()  # here
+    return x + rng.normal(size=3)
+
+
+def in_one_line(x):
+    return x + np.random.default_rng().normal(size=3)  # here
+
+
+DRAWING = [legacy, of_module, old_style, in_a_container, in_a_helper, unseeded, in_one_line]
+
+
+def line_of(function: Any) -> int:
+    import inspect
+
+    lines, start = inspect.getsourcelines(helper if function is in_a_helper else function)
+    return start + next(i for i, line in enumerate(lines) if "# here" in line)
+
+
+@pytest.mark.parametrize("function", DRAWING, ids=lambda f: f.__name__)
+def test_the_line_is_named_and_ge2_random_offered(function):
+    with pytest.raises(ImpureError, match=rf"test_jit_random.py:{line_of(function)} in (.|\n)*ge2.random"):
+        ge2.jit(function)(X)
+
+
+def test_under_grad_in_jit():
+    with pytest.raises(ImpureError, match=r"test_jit_random.py:\d+ in legacy"):
+        ge2.jit(ge2.grad(lambda x: legacy(x).sum()))(X)
+
+
+def test_a_generator_as_an_argument():
+    with pytest.raises(ge2.errors.InputError, match=r"rng of .* random generator(.|\n)*ge2.random.key"):
+        ge2.jit(lambda x, rng: x)(X, RNG)
+
+
+def test_a_seeded_generator_made_inside_gives_the_same_in_every_call():
+    def function(x):
+        return x + np.random.default_rng(3).normal(size=3)
+
+    np.testing.assert_array_equal(ge2.jit(function)(X), function(X))
+
+
+def test_a_line_that_does_not_run_is_no_reason():
+    def function(x):
+        if x.ndim > 1:
+            return x + np.random.default_rng().normal(size=3) + np.random.rand()
+        return x + 1
+
+    np.testing.assert_array_equal(ge2.jit(function)(X), X + 1)
+
+
+def test_drawing_between_calls_is_no_reason():
+    f = ge2.jit(lambda x: x + 1)
+    for n in (1, 2, 3):
+        np.testing.assert_array_equal(f(np.random.rand(n)) > 1, True)
+
+
+@pytest.mark.parametrize("generator", [np.random, RNG, LEGACY], ids=["global", "Generator", "RandomState"])
+def test_another_thread_that_draws_is_no_reason(generator):
+    drawn, stop = threading.Event(), threading.Event()
+
+    def draw():
+        while not stop.is_set():
+            generator.normal(size=3)
+            drawn.set()
+
+    def function(x):
+        drawn.clear()
+        drawn.wait(20)  # so that something is drawn during each trace
+        return x + (RNG.bit_generator is not None) + (LEGACY is not None)
+
+    thread = threading.Thread(target=draw)
+    thread.start()
+    try:
+        np.testing.assert_array_equal(ge2.jit(function)(X), X + 2)
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_ge2_random_is_pure():
+    f = ge2.jit(lambda key: ge2.random.normal(key, (3,)))
+    key = ge2.random.key(0)
+    np.testing.assert_array_equal(f(key), f(key))
+    np.testing.assert_array_equal(f(key), ge2.random.normal(key, (3,)))

@@ -1,0 +1,89 @@
+"""Kernels as text: how regions are cut and chosen for, and that the text reads as code a person wrote."""
+
+from __future__ import annotations
+
+import ast
+
+import numpy as np
+import pytest
+
+from ge2.base.errors import NoRuleError
+from ge2.codegen.blocks import Tiling, tiling
+from ge2.ir import parse
+from ge2.ir.types import ArrayType
+from ge2.kernels.catalog import select
+from ge2.kernels.kernel import Problem
+from ge2.passes import TABLE, Region
+from ge2.runtime.compile import compile_graph
+
+F32 = np.dtype(np.float32)
+
+SOFTMAX = """{ lambda ; x:f32[128,10]. let
+    m:f32[128] = reduce_max[axes=(1,)] x
+    b:f32[128,10] = broadcast_in_dim[shape=(128, 10) dims=(0,)] m
+    s:f32[128,10] = sub x b
+    e:f32[128,10] = exp s
+    t:f32[128] = reduce_sum[axes=(1,)] e
+    u:f32[128,10] = broadcast_in_dim[shape=(128, 10) dims=(0,)] t
+    p:f32[128,10] = div e u
+  in (p,) }"""
+
+WANTED = '''
+def rowwise(a, h, s0):
+    maximum.reduce(a, 1, out=s0, keepdims=True)                     # b = reduce_max[axes=(1,)] a
+    subtract(a, s0, out=h)                                          # d = sub a c
+    exp(h, out=h)                                                   # e = exp d
+    add.reduce(h, 1, out=s0, keepdims=True)                         # f = reduce_sum[axes=(1,)] e
+    divide(h, s0, out=h)                                            # h = div e g
+'''
+
+
+def test_the_kernel_of_a_softmax():
+    (kernel,) = compile_graph(parse(SOFTMAX, TABLE)).kernels
+    assert kernel.source[kernel.source.index("\ndef") :].strip() == WANTED.strip()
+
+
+def test_a_kernel_is_python_and_shows_its_graph():
+    (kernel,) = compile_graph(parse(SOFTMAX, TABLE)).kernels
+    assert ast.get_docstring(ast.parse(kernel.source)).startswith("A rowwise region.\n\n{ lambda ; a:f32[128,10].")
+
+
+def test_small_spaces_are_one_block():
+    assert tiling((128, 10), (), 4) == Tiling((128, 10))
+    assert tiling((), (), 4).blocks == 1
+    assert tiling((0, 5), (), 4).blocks == 1
+
+
+def test_large_spaces_are_cut_along_the_outermost_axis_that_may_be():
+    rows = tiling((100_000, 64), {1}, 4)
+    assert (rows.axis, rows.single) == (0, ())
+    assert rows.blocks * rows.step >= 100_000
+    columns = tiling((64, 100_000), {0}, 4)
+    assert columns.axis == 1
+    deep = tiling((4, 3, 1_000_000), (), 4)
+    assert (deep.single, deep.axis) == ((0, 1), 2)
+    assert tiling((1 << 22,), {0}, 4).blocks == 1
+
+
+@pytest.mark.parametrize("n", [1 << 18, (1 << 18) + 1, 10_000_000])
+def test_runs_of_blocks_cover_the_space_once(n):
+    cut = tiling((n,), (), 4)
+    blocks = [b for part in range(cut.parts) for b in range(part * cut.run, min((part + 1) * cut.run, cut.blocks))]
+    assert blocks == list(range(-(-n // cut.step)))
+
+
+def test_a_choice_explains_itself():
+    region = compile_graph(parse(SOFTMAX, TABLE)).graph.eqns[0].op
+    assert isinstance(region, Region)
+    chosen = select(Problem(region, (), ()))
+    assert str(chosen) == "not blocked pointwise: the region is rowwise\nblocked rowwise"
+    product = TABLE["dot_general"](contract=((1,), (0,)))
+    half = ArrayType((4, 4), np.dtype(np.float16))
+    assert "multiplied in another type" in str(select(Problem(product, (half, half), (half,))))
+    full = ArrayType((4, 4), F32)
+    assert select(Problem(product, (full, full), (full,))).family.name == "matmul"
+
+
+def test_without_a_family_there_is_an_error():
+    with pytest.raises(NoRuleError, match="no kernel for"):
+        select(Problem(TABLE["dot_general"](contract=((1,), (0,))), (), ()), catalog=())

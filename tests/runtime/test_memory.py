@@ -1,0 +1,43 @@
+"""The memory plan: arrays that live at the same time never overlap, and little is wasted."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ge2.runtime.memory import ALIGNMENT, Lifetime, plan
+
+lifetimes = st.builds(
+    lambda nbytes, first, length: Lifetime(nbytes, first, first + length),
+    st.integers(0, 5000),
+    st.integers(0, 30),
+    st.integers(0, 8),
+)
+
+
+@given(st.lists(lifetimes, max_size=40))
+def test_what_lives_together_lies_apart(arrays):
+    found = plan(arrays)
+    assert len(found.offsets) == len(arrays)
+    for i, (a, at) in enumerate(zip(arrays, found.offsets, strict=True)):
+        assert at % ALIGNMENT == 0
+        assert at + a.nbytes <= found.nbytes
+        for b, other in zip(arrays[:i], found.offsets[:i], strict=True):
+            together = a.first <= b.last and b.first <= a.last
+            apart = at + a.nbytes <= other or other + b.nbytes <= at
+            assert not together or apart
+
+
+def test_a_chain_needs_two_arrays():
+    assert plan([Lifetime(6400, i, i + 1) for i in range(100)]).nbytes == 2 * 6400
+
+
+def test_freed_neighbours_are_one_gap():
+    small = [Lifetime(64, 0, 0) for _ in range(10)]
+    assert plan([*small, Lifetime(640, 1, 1)]).nbytes == 640
+
+
+def test_it_is_a_pure_function():
+    arrays = [Lifetime(100 * i, i % 7, i % 7 + i % 3) for i in range(50)]
+    assert plan(arrays) == plan(list(arrays))
+    assert plan([]).nbytes == 0

@@ -1,0 +1,277 @@
+"""Values on demand: evaluated where they are known, just what is needed, once; else an error that says why not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.base.errors import (
+    ConcretizationTypeError,
+    TracerArrayConversionError,
+    TracerBoolConversionError,
+    TracerIntegerConversionError,
+    UnexpectedTracerError,
+)
+from ge2.ir import ArrayType, Evaluate, Op, type_of
+from ge2.trace import Closed, Input, stage
+
+X = np.array([1.0, 2.0, 4.0])
+
+
+def known(f: Callable[..., Any], *args: Any, active: bool = False) -> Closed:
+    """The trace of a function of arrays whose values are known."""
+    inputs = [Input(type_of(a), a, name, active) for name, a in zip("xyz", args, strict=False)]
+    return stage(lambda *xs: [f(*xs)], inputs)
+
+
+@pytest.fixture
+def evaluated(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The names of the operations that are computed rather than recorded."""
+    seen: list[str] = []
+    compute = Evaluate.apply
+
+    def apply(self: Evaluate, op: Op, args: Any) -> Any:
+        seen.append(op.name)
+        return compute(self, op, args)
+
+    monkeypatch.setattr(Evaluate, "apply", apply)
+    return seen
+
+
+# ------------------------------------------------------------------------------------------- what is computed
+
+
+def test_only_what_a_branch_needs_is_evaluated(evaluated: list[str]) -> None:
+    def f(x: Any) -> Any:
+        np.cos(x)
+        y = np.exp(x)
+        return y if np.sum(np.sin(x)) > 0 else x
+
+    known(f, X)
+    assert evaluated == ["sin", "reduce_sum", "gt"]
+
+
+def test_a_value_is_evaluated_once_however_often_it_is_asked_for(evaluated: list[str]) -> None:
+    def f(x: Any) -> Any:
+        s = np.sum(x)
+        for _ in range(5):
+            assert s > 3
+            assert bool(s > 3)
+            assert int(s) == 7
+        return s
+
+    known(f, X)
+    assert evaluated.count("reduce_sum") == 1
+    assert evaluated.count("gt") == 10  # each comparison is an equation of its own
+
+
+def test_many_looks_cost_as_much_as_the_equations_they_need(evaluated: list[str]) -> None:
+    def f(x: Any) -> Any:
+        n = 0
+        while np.max(x) < 1e30:
+            x = x * 2
+            n += 1
+        return x * n
+
+    closed = known(f, X)
+    assert evaluated.count("mul") == evaluated.count("reduce_max") - 1 == 98
+    assert [e.op.name for e in closed.graph.eqns].count("mul") == 99
+
+
+def test_a_nested_trace_evaluates_in_the_trace_each_value_belongs_to(evaluated: list[str]) -> None:
+    def inner(y: Any, s: Any) -> Any:
+        return y * 2 if s + np.sum(y) > 0 else y
+
+    def f(x: Any) -> Any:
+        s = np.sum(np.sin(x))
+        assert s > 0
+        return ge2.grad(lambda y: np.sum(inner(y, s)))(x)
+
+    known(f, X)
+    assert evaluated.count("sin") == 1
+    assert evaluated.count("reduce_sum") == 2
+
+
+@pytest.mark.parametrize("transform", [ge2.grad, lambda f: lambda x: ge2.jvp(f, (x,), (x,)), lambda f: lambda x: ge2.vjp(f, x)[0]])
+def test_python_control_flow_works_under_derivatives(transform: Any) -> None:
+    def f(x: Any) -> Any:
+        y = x
+        while np.sum(y) < 100:
+            y = y * 2 if y[0] > 0 else -y
+        for i in range(int(np.argmax(x))):
+            y = y + i
+        return np.sum(y * [10, 20, 30][int(x[0])]) if bool(x[1] > 1) and not x[2] < 0 else np.sum(x)
+
+    got = transform(f)(X)
+    assert np.all(np.isfinite(np.asarray(got[0] if isinstance(got, tuple) else got)))
+    np.testing.assert_array_equal(ge2.grad(f)(X), np.full(3, 320.0))
+
+
+def test_an_inner_derivative_looks_at_an_argument_that_is_an_outer_value() -> None:
+    f = lambda x: ge2.grad(lambda y: y**3 if y > 0 else -y)(x)  # noqa: E731
+    assert ge2.grad(f)(2.0) == 12.0
+    assert ge2.grad(f)(-2.0) == 0.0
+    assert ge2.grad(ge2.grad(lambda x: x**3 if int(x) == 2 else x))(2.0) == 12.0
+
+
+# --------------------------------------------------------------------------------------------- being marked
+
+
+@pytest.mark.parametrize(
+    ("f", "looked"),
+    [
+        (lambda x: x * 2, False),
+        (lambda x: x if x[0] > 0 else -x, True),
+        (lambda x: x[int(x[0])], True),
+        (lambda x: x * len(x) * x.shape[0] * x.ndim, False),
+        (lambda x: x if np.sum(ge2.numpy.arange(3)) > 0 else -x, False),  # the same whatever x is
+        (lambda x: x if np.zeros(3)[0] > 0 else -x, False),
+    ],
+)
+def test_a_trace_that_looked_is_marked(f: Any, looked: bool) -> None:
+    assert known(f, X).looked is looked
+
+
+def test_looking_from_inside_marks_the_outer_trace() -> None:
+    assert known(lambda x: ge2.grad(lambda y: y * 2 if y > 0 else y)(x[0]), X).looked
+    assert known(lambda x: ge2.grad(lambda y: y * 2 if x[0] > 0 else y)(1.0), X).looked
+    assert not known(lambda x: x * ge2.grad(lambda y: y * 2 if y > 0 else y)(1.0), X).looked
+
+
+# --------------------------------------------------------------------------------------- what cannot be known
+
+
+ASKING: list[tuple[str, Callable[[Any], Any], type[Exception], str]] = [
+    ("if", lambda x: x if x[0] > 0 else -x, TracerBoolConversionError, "np.where"),
+    ("while", lambda x: next(iter(()), 0) if not np.any(x > 1e9) else 1, TracerBoolConversionError, "ge2.lax.cond"),
+    ("int", lambda x: int(x[0]), TracerIntegerConversionError, "static_argnums"),
+    ("range", lambda x: range(int(x[0])), TracerIntegerConversionError, "static_argnums"),
+    ("index", lambda x: [1, 2, 3][np.argmax(x)], TracerIntegerConversionError, "static_argnums"),
+    ("float", lambda x: float(x[0]), ConcretizationTypeError, "np.sin(x) for math.sin(x)"),
+    ("math", lambda x: math.sin(x[0]), ConcretizationTypeError, "np.sin(x) for math.sin(x)"),
+    ("complex", lambda x: complex(x[0]), ConcretizationTypeError, "keep it an array"),
+    ("item", lambda x: x[0].item(), ConcretizationTypeError, "keep it an array"),
+    ("tolist", lambda x: x.tolist(), ConcretizationTypeError, "keep it an array"),
+    ("asarray", lambda x: np.asarray(x), TracerArrayConversionError, "ge2.numpy.asarray"),
+    ("array", lambda x: np.array([x[0], 1.0]), TracerArrayConversionError, "np.stack"),
+    ("float32", lambda x: np.float32(x[0]), ConcretizationTypeError, "ge2.numpy.asarray"),
+    ("real array", lambda x: np.zeros(3).__setitem__(0, x[0]), ConcretizationTypeError, "np.zeros_like"),
+    ("format", lambda x: f"{x[0]:.3f}", ConcretizationTypeError, "print(x)"),
+    ("in", lambda x: 3.0 in x, TracerBoolConversionError, "np.where"),
+]
+asking = pytest.mark.parametrize(("f", "error", "fix"), [a[1:] for a in ASKING], ids=[a[0] for a in ASKING])
+
+
+@asking
+def test_under_make_jaxpr_it_is_an_error_that_names_the_argument_the_line_and_the_fix(f: Any, error: Any, fix: str) -> None:
+    def theta_is_read(theta: Any) -> Any:
+        f(theta * 2)
+        return theta
+
+    with pytest.raises(error) as caught:
+        ge2.make_jaxpr(theta_is_read)(X)
+    what, where, how = str(caught.value).split("\n")
+    assert "depends on theta, which is not known while theta_is_read (test_concrete.py:" in what
+    assert where.startswith("  at   test_concrete.py:")
+    assert how.startswith("  try  ")
+    assert fix in how
+
+
+@asking
+def test_under_vmap_a_batched_value_is_an_error_that_says_so(f: Any, error: Any, fix: str) -> None:
+    def g(shared: Any, row: Any) -> Any:
+        if shared[0] > 0:  # known
+            f(row + shared)
+        return row
+
+    with pytest.raises(error, match="but row is mapped by vmap: it has a value for each place of the axis"):
+        ge2.vmap(g, in_axes=(None, 0))(X, np.ones((2, 3)))
+    with pytest.raises(error, match="row is mapped by vmap"):  # through any further trace
+        ge2.vmap(lambda row: ge2.grad(lambda y: np.sum(y) + (f(row * 2), 0.0)[1])(np.zeros(3)))(np.ones((2, 3)))
+
+
+def test_what_vmap_shares_is_known() -> None:
+    g = lambda n, row: row * 2 if n > 0 else row  # noqa: E731
+    np.testing.assert_array_equal(ge2.vmap(g, in_axes=(None, 0))(1, X), X * 2)
+    np.testing.assert_array_equal(ge2.vmap(lambda row: row * int(np.argmax(X)))(X), X * 2)
+
+
+LOSSY = ("float", "math", "complex", "item", "tolist", "asarray", "array", "float32", "real array")
+lossy = pytest.mark.parametrize("f", [a[1] for a in ASKING if a[0] in LOSSY], ids=LOSSY)
+
+
+@lossy
+def test_a_number_that_a_derivative_flows_through_is_an_error_that_offers_stop_gradient(f: Any) -> None:
+    for run in (ge2.grad, lambda g: lambda x: ge2.jvp(g, (x,), (x,)), lambda g: lambda x: ge2.vjp(g, x)):
+        with pytest.raises(ConcretizationTypeError, match="a derivative flows through it and would be lost") as caught:
+            run(lambda x: np.sum(x) + (f(np.sin(x)), 0.0)[1])(X)
+        assert "try  ge2.stop_gradient(x) if that is meant" in str(caught.value)
+        assert "at   test_concrete.py:" in str(caught.value)
+
+
+@lossy
+def test_after_stop_gradient_it_works(f: Any) -> None:
+    def g(x: Any) -> Any:
+        f(ge2.lax.stop_gradient(np.sin(x)))
+        return np.sum(x)
+
+    np.testing.assert_array_equal(ge2.grad(g)(X), np.ones(3))
+
+
+@lossy
+def test_a_derivative_that_flows_in_an_outer_trace_counts(f: Any) -> None:
+    def g(x: Any) -> Any:
+        return np.sum(ge2.grad(lambda y: np.sum(y) + (f(x * 2), 0.0)[1])(X))
+
+    with pytest.raises(ConcretizationTypeError, match="a derivative flows through it"):
+        ge2.grad(g)(X)
+
+    def through_an_argument(x: Any) -> Any:
+        return np.sum(ge2.vmap(lambda y, z: y * (f(z), 1.0)[1], in_axes=(0, None))(X, x))
+
+    with pytest.raises(ConcretizationTypeError, match="a derivative flows through it"):
+        ge2.grad(through_an_argument)(X)
+
+
+def test_integers_and_what_does_not_depend_on_the_argument_are_given() -> None:
+    def f(x: Any, n: Any) -> Any:
+        scale = float(n) + n.item() + np.asarray(n * 2) + float(np.argmax(x)) + math.sqrt(n)
+        return np.sum(x) * scale
+
+    np.testing.assert_array_equal(ge2.grad(f)(X, np.int64(4)), np.full(3, 4 + 4 + 8 + 2 + 2.0))
+    assert ge2.grad(lambda x, y: x * float(y))(1.0, 3.0) == 3.0
+
+
+def test_truth_and_int_of_more_than_one_element_are_numpys_errors() -> None:
+    with pytest.raises(ValueError, match="ambiguous. Use a.any"):
+        ge2.grad(lambda x: np.sum(x) if x > 0 else 0.0)(X)
+    with pytest.raises(TypeError, match="only arrays of one element"):
+        ge2.grad(lambda x: np.sum(x) * int(x))(X)
+    with pytest.raises(TypeError, match="only integer scalar arrays"):
+        ge2.grad(lambda x: [1.0][x[0]] * np.sum(x))(X)
+
+
+def test_values_are_not_given_outside_the_trace() -> None:
+    kept: list[Any] = []
+    known(lambda x: kept.append(x[0] * 2) or x, X)
+    for ask in (bool, int, float, np.asarray, lambda x: x.item(), lambda x: f"{x:.2f}"):
+        with pytest.raises(UnexpectedTracerError, match="outlived the trace"):
+            ask(kept[0])
+
+
+def test_printing_shows_the_type_and_the_name() -> None:
+    seen: list[str] = []
+    known(lambda x: (seen.append(f"{x} {x * 2!r}"), x)[1], X)
+    assert seen == ["<x, traced f64[3]> <a traced f64[3]>"]
+    known(lambda x: (seen.append(f"{x[0]:.1f}"), x)[1], X)
+    assert seen[1] == "1.0"
+
+
+def test_types_are_all_that_an_abstract_input_tells() -> None:
+    closed = stage(lambda x: [x.reshape(len(x), x.size // 3)], [Input(ArrayType((3,), np.dtype(np.float64)))])
+    assert closed.graph.outputs[0].type.shape == (3, 1)
