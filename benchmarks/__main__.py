@@ -23,7 +23,7 @@ def main() -> int:
         rows += import_module(f"benchmarks.{name}").run(quick=options.quick)
     print(show(rows))
     if not options.quick and not options.only:
-        print(f"\nkept as {save(rows, options.suite, RESULTS).relative_to(Path.cwd(), walk_up=False)}")
+        print(f"\nkept as {save(rows, options.suite, RESULTS)}")
     return int(options.strict and not all(row.reached for row in rows))
 
 

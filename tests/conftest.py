@@ -29,12 +29,12 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="write tests/golden anew from what the code prints")
+    parser.addoption("--update-golden", action="store_true", help="write tests/golden anew")
 
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], str]:
-    """Compares a text with the file of that name in tests/golden, or writes the file under --update-golden."""
+    """Compares a text with a file of tests/golden, or writes the file under --update-golden."""
 
     def compare(name: str, text: str) -> str:
         path = Path(__file__).parent / "golden" / name

@@ -12,13 +12,14 @@ from ge2.ir import Dims
 CACHE = 1 << 20  # bytes that the arrays of a block may take together: what a core's second cache holds
 LEAST, MOST = 1 << 16, 1 << 19  # bytes of one array of a block
 SHARES = 4  # what is cut at all is cut into so many blocks at least, for several threads
+ROUND = 1024  # long steps are multiples of this, so that blocks begin at cache lines
 PARTS = 64  # the most runs of blocks that are handed to threads
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """Axes `single` are walked one element at a time, then axis `axis` in steps of `step`; the rest are whole.
+    """Axes `single` are walked one element at a time, then `axis` in steps of `step`; the rest are whole.
 
     The blocks are handed out in `parts` runs of `run` blocks. Nothing here depends on the number of threads,
     so neither do the results.
@@ -70,5 +71,6 @@ def tiling(space: Dims, whole: Iterable[int], itemsize: int, arrays: int = 2) ->
     else:
         axis = free[-1]
     step = min(max(block // (rest // space[axis]), 1), space[axis])
+    step -= step % ROUND if step > ROUND else 0
     blocks = Tiling(space, tuple(single), axis, step).blocks
     return Tiling(space, tuple(single), axis, step, -(-blocks // PARTS))

@@ -1,4 +1,4 @@
-"""Where each value of a kernel lies: in the array of its result, over an operand that is done with, or in scratch."""
+"""Where each value of a kernel lies: in the array of its result, over a finished operand, or in scratch."""
 
 from __future__ import annotations
 

@@ -17,18 +17,19 @@ from ge2.codegen.view import KernelView, Line, Scratch
 from ge2.ir import Dims, Eqn, Literal, Names, Var, write
 from ge2.ir.text import atom_text, op_text
 from ge2.ops.reduce import ArgReduce, Reduce
-from ge2.ops.shape import Iota
 from ge2.ops.region import Region
+from ge2.ops.shape import Iota
 
 Shared = frozenset[tuple[int, int]]
 TEMPLATE = "numpy/region.py.jinja"
+HALVED = 1 << 14  # elements of a block from which on a sum by halving is faster
 
 
 def tile(region: Region) -> Tiling:
     """The blocks of a region: smaller where numbers are wider or more arrays are at work."""
     size = math.prod(region.space)
     full = sum(v.type.size == size for v in (*region.graph.inputs, *region.graph.outputs))
-    return tiling(region.space, whole_axes(region), widest(region), full + 2)
+    return tiling(region.space, whole_axes(region), widest(region), full + 1)
 
 
 def kernel_view(region: Region, name: str, shared: Shared = frozenset()) -> KernelView:
@@ -92,11 +93,13 @@ class Kernel:
         return KernelView(
             name=name, kind=self.region.kind, graph=self.text, tiling=self.tiling,
             imports=tuple(sorted(self.words.imports)), extended=tuple(self.words.extended),
+            halves=self.words.halves,
             constants=tuple(Line(f"{c} = {text}") for text, c in self.words.constants.items()),
             inputs=tuple(self.values.params.values()), outputs=tuple(self.results.values()),
             scratch=scratch, partials=tuple(self.partials),
             before=tuple(before) if looped else (), begin=tuple(self.begin),
-            blocks=tuple(self.places()), body=tuple(body if looped else before + body), after=tuple(self.after),
+            blocks=tuple(self.places()), body=tuple(body if looped else before + body),
+            after=tuple(self.after),
         )  # fmt: skip
 
     # -- equations
@@ -220,8 +223,8 @@ class Kernel:
         lines = []
         if tiling.single:
             lines.append(Line(f"rest, at{tiling.axis} = divmod(block, {along})"))
-            for a in reversed(tiling.single[1:]):
-                lines.append(Line(f"rest, at{a} = divmod(rest, {space[a]})"))
+            inner = reversed(tiling.single[1:])
+            lines += [Line(f"rest, at{a} = divmod(rest, {space[a]})") for a in inner]
             lines.append(Line(f"at{tiling.single[0]} = rest"))
         start = f"at{tiling.axis}" if tiling.single else "block"
         lines.append(Line(f"start = {start} * {tiling.step}"))
@@ -264,7 +267,8 @@ class Kernel:
             else str(places)
         )
         drop = f"[{', '.join(['0'] * (target - first))}]" if dropped and into is None else ""
-        return f"{self.words.use(op.ufunc.__name__)}.reduce({text}, {place}{more}){drop}"  # type: ignore[attr-defined]
+        assert isinstance(op, Reduce)
+        return f"{self.words.use(op.ufunc.__name__)}.reduce({text}, {place}{more}){drop}"
 
     def folded_nothing(self, op: Any, into: str | None, text: str, dtype: np.dtype) -> str:
         """A reduction of single elements; a sum adds zero, as NumPy's does."""
@@ -272,6 +276,18 @@ class Kernel:
             return f"{self.words.use('add')}({text}, {self.words.number(0, dtype)}, out={into})"
         value = self.words.number(0, INT64) if isinstance(op, ArgReduce) else text
         return f"{self.words.use('copyto')}({into}, {value})"
+
+    def halves(self, step: Step) -> bool:
+        """Whether a sum is over all of a large block that nothing else reads."""
+        (x,) = step.xs
+        cell = self.cells.of.get(x)
+        if cell not in self.cells.scratch or self.values.steps[x.last] is not step or not self.dense(cell):
+            return False
+        assert step.eqn is not None
+        large = math.prod(self.block_shape(x.axes)) >= HALVED and step.over == x.axes
+        found = large and step.eqn.op.name == "reduce_sum" and x.dtype in (FLOAT32, FLOAT64)
+        self.words.halves |= found
+        return found
 
     def repeated_shape(self, axes: Dims) -> str:
         ragged = self.tiling.axis if self.tiling.blocks > 1 else -1
@@ -295,7 +311,9 @@ class Kernel:
         index = self.index(axes) if self.varies(axes) else ""
         place = f"{name}_[0, {index}]" if index else f"{name}_[0]" if shape else f"{name}_"
         ufunc = self.words.use(eqn.op.ufunc.__name__)
-        value = self.folded(step, None, y.dtype)
+        value = (
+            f"halved({self.operand(step.xs[0])})" if self.halves(step) else self.folded(step, None, y.dtype)
+        )
         self.lines[True].append(Line(f"{ufunc}({place}, {value}, out={place})", self.note(eqn)))
         param = self.results[y.var]
         total = f"{ufunc}.reduce({name}, 0)"

@@ -19,8 +19,8 @@ from ge2.base.dtypes import FLOAT32, HALF
 from ge2.codegen.blocks import Tiling
 from ge2.ir import Atom, Dims, Eqn, Literal, Names, Op, Var
 from ge2.ops.reduce import ArgReduce, Reduce, kept
-from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
 from ge2.ops.region import Region
+from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
 
 NONE = -1
 VIEWS = (BroadcastInDim, Transpose, Reshape)

@@ -47,6 +47,7 @@ class KernelView:
     tiling: Tiling
     imports: tuple[str, ...]
     extended: tuple[str, ...]  # dtypes from ml_dtypes
+    halves: bool  # whether sums by halving are used
     constants: tuple[Line, ...]
     inputs: tuple[Param, ...]
     outputs: tuple[Param, ...]

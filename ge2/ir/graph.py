@@ -82,7 +82,9 @@ class Graph:
     eqns: tuple[Eqn, ...]
     outputs: tuple[Atom, ...]
     consts: int = 0
-    _key: list[tuple[object, ...]] = field(default_factory=list, repr=False)  # worked out once, when asked for
+    _key: list[tuple[object, ...]] = field(
+        default_factory=list, repr=False
+    )  # worked out once, when asked for
 
     def __call__(self, *args: Any) -> list[Any]:
         """Interprets the graph with whatever meaning is current."""
@@ -135,7 +137,7 @@ def read(env: Mapping[Var, Any], atoms: Sequence[Atom]) -> list[Any]:
 
 def rename(env: Mapping[Var, Atom], atoms: Iterable[Atom]) -> tuple[Atom, ...]:
     """The atoms as `env` calls them; those it does not know keep their name."""
-    return tuple(env.get(a, a) if type(a) is Var else a for a in atoms)  # type: ignore[arg-type]
+    return tuple(env.get(a, a) if type(a) is Var else a for a in atoms)
 
 
 def without_dead_code(graph: Graph) -> Graph:

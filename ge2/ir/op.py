@@ -149,7 +149,7 @@ class Evaluate:
         if all(type(x) in PYTHON for x in args):
             types = op.infer(*map(type_of, args))
             return [np.asarray(y).item() if t.weak else y for y, t in zip(ys, types, strict=True)]
-        return ys  # type: ignore[no-any-return]
+        return ys
 
 
 _current: ContextVar[Interpreter] = ContextVar("interpreter", default=Evaluate())  # noqa: B039 it has no state

@@ -61,7 +61,10 @@ def write(graph: Graph, indent: str = "", names: Names | None = None) -> str:
     """The text of a graph."""
     names = Names() if names is None else names
     used = {a for e in graph.eqns for a in e.inputs if type(a) is Var} | set(graph.outputs)
-    bind = lambda v: f"{names[v]}:{v.type}"  # noqa: E731
+
+    def bind(v: Var) -> str:
+        return f"{names[v]}:{v.type}"
+
     consts = " ".join(map(bind, graph.inputs[: graph.consts]))
     inputs = " ".join(map(bind, graph.inputs[graph.consts :]))
     inner = indent + 2 * STEP
@@ -95,7 +98,9 @@ def op_text(op: Op, indent: str = "") -> str:
     try:
         return _with_params(op, params, indent)
     except _NoText as error:
-        raise ParseError(f"{op.name} has no text form: it holds {error}", fix="print the graph without it") from None
+        raise ParseError(
+            f"{op.name} has no text form: it holds {error}", fix="print the graph without it"
+        ) from None
 
 
 class _NoText(Exception):
@@ -160,7 +165,9 @@ class _Parser:
             found = TOKEN.match(text, at)
             if found is None or found.lastgroup is None:
                 at += len(text[at:]) - len(text[at:].lstrip())
-                raise ParseError(f"this is no part of a graph: {text[at : at + 20]!r}", where=_place(text, at))
+                raise ParseError(
+                    f"this is no part of a graph: {text[at : at + 20]!r}", where=_place(text, at)
+                )
             self.tokens.append((found.lastgroup, found[found.lastgroup], found.start(found.lastgroup)))
             at = found.end()
         self.text = text
@@ -333,27 +340,28 @@ class _Parser:
 
 def literal(value: Any, type: ArrayType) -> Literal | None:
     """A literal of that type from the numbers its text was made of; None if they are not of that type."""
-    dtype = type.dtype
-    wanted = python_type(dtype)
-    if wanted is complex:
-        value = _complex(value)
-    elif wanted is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if not isinstance(value, wanted) or isinstance(value, bool) is not (wanted is bool) or type.shape:
+    kind: Any = python_type(type.dtype)
+    number = _number(value, kind)
+    if number is None or type.shape:
         return None
     if type.weak:
-        return Literal(value, type)
-    if wanted is not float:
-        limits = np.iinfo(dtype) if wanted is int else None
-        return Literal(dtype.type(value), type) if limits is None or limits.min <= value <= limits.max else None
+        return Literal(number, type)
+    if kind is int and not np.iinfo(type.dtype).min <= number <= np.iinfo(type.dtype).max:
+        return None
+    if kind is not float:
+        return Literal(type.dtype.type(number), type)
     with np.errstate(over="ignore"):
-        return Literal(np.asarray(value, FLOAT64).astype(dtype)[()], type)
+        return Literal(type.dtype.type(FLOAT64.type(number)), type)
 
 
-def _complex(value: Any) -> complex | None:
-    parts = value if isinstance(value, tuple) else ()
-    numbers = len(parts) == 2 and all(isinstance(v, int | float) and not isinstance(v, bool) for v in parts)
-    return complex(*parts) if numbers else None
+def _number(value: Any, kind: Any) -> Any:
+    """The value as a Python number of that kind, or None; a complex number is written as two."""
+    if kind is complex:
+        parts = [_number(v, float) for v in value] if isinstance(value, tuple) else []
+        return complex(*parts) if len(parts) == 2 and None not in parts else None
+    if kind is float and type(value) is int:
+        return float(value) if abs(value) < 2**1023 else None
+    return value if type(value) is kind else None
 
 
 def _place(text: str, at: int) -> str:

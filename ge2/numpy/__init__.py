@@ -4,6 +4,8 @@ The names, arguments, defaults and dtypes are NumPy's. What differs: half types 
 and reductions, which accumulate in float32, and bfloat16 and fp8 promote as float16 does.
 """
 
+import numpy as _np
+
 # isort: off
 # fmt: off
 from ge2.numpy import linalg as linalg
@@ -75,7 +77,7 @@ from ge2.numpy.sorting import (
 )
 from ge2.numpy.elementwise import UFUNCS, operators
 from numpy import __array_api_version__, __array_namespace_info__
-from ge2.numpy.tables import functions, ufunc_method
+from ge2.numpy.tables import SHARING, functions, sharing, ufunc_method
 
 __all__ = [  # noqa: RUF022 the tables first
     "FUNCTIONS", "UFUNCS", "__array_api_version__", "__array_namespace_info__",
@@ -122,3 +124,4 @@ __all__ = [  # noqa: RUF022 the tables first
 # fmt: on
 
 FUNCTIONS = functions(globals(), __all__)  # from NumPy's function objects to the functions here
+globals().update({name: sharing(globals()[name], getattr(_np, name)) for name in SHARING})

@@ -253,9 +253,9 @@ def one_axis(axis: Any, ndim: int, what: Any = None) -> int:
         raise InputError(f"an axis is an integer; got {axis!r}", where=here()) from None
     if not -ndim <= found < ndim:
         of = f" of {type_of(what)}" if what is not None else ""
-        raise OutOfBoundsError(
-            f"axis {found} is out of bounds for array of dimension {ndim}{of}", where=here()
-        )
+        fix = f"an axis from {-ndim} to {ndim - 1}" if ndim else "no axis"
+        what = f"axis {found} is out of bounds for array of dimension {ndim}{of}"
+        raise OutOfBoundsError(what, where=here(), fix=fix)
     return int(found % ndim)
 
 

@@ -166,7 +166,7 @@ def transpose(a: Any, axes: Any = None) -> Any:
         )
     order = tuple([one_axis(i, ndim, x) for i in axes])
     if len(set(order)) != ndim:
-        raise ShapeError(f"repeated axis in transpose: {tuple(axes)}", where=here())
+        raise ShapeError(f"repeated axis in transpose: {tuple(axes)}", where=here(), fix="each axis once")
     return ordered(x, order)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,33 @@ def functions(namespace: Mapping[str, Any], names: Iterable[str]) -> dict[Functi
     for name in linalg.__all__:
         table[getattr(np.linalg, name)] = getattr(linalg, name)
     return table
+
+
+# ------------------------------------------------------------------------------------------ shared memory
+
+# Functions whose result shares memory with what they were given; a traced value is told, so that a later
+# change in place is seen by both.
+SHARING = (
+    "transpose", "permute_dims", "swapaxes", "moveaxis", "rollaxis", "matrix_transpose", "reshape", "ravel",
+    "squeeze", "expand_dims", "atleast_1d", "atleast_2d", "atleast_3d", "flip", "fliplr", "flipud", "rot90",
+    "real", "imag", "broadcast_to", "broadcast_arrays", "diagonal", "diag", "einsum",
+    "split", "array_split", "hsplit", "vsplit", "dsplit", "unstack",
+)  # fmt: skip
+
+
+def sharing(ours: Function, theirs: Function) -> Function:
+    """The function, telling a traced argument what NumPy's function makes of its memory."""
+
+    @wraps(ours)
+    def function(*args: Any, **more: Any) -> Any:
+        y = ours(*args, **more)
+        for x in (*args, *more.values()):
+            told = getattr(x, "shared_by", None)
+            if told is not None:
+                return told(theirs, args, more, y)
+        return y
+
+    return function
 
 
 # -------------------------------------------------------------------------------------- methods of ufuncs

@@ -1,4 +1,4 @@
-"""Scalars known beforehand are computed beforehand, and a broadcast scalar reaches elementwise work as a scalar."""
+"""Scalars known beforehand are computed beforehand; a broadcast scalar stays a scalar in elementwise work."""
 
 from __future__ import annotations
 

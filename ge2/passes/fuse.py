@@ -1,27 +1,29 @@
 """Elementwise work, views and reductions that share an iteration space become one Region.
 
-Producers and consumers are grouped greedily, in the order of the equations. Every group and every other equation
-has a level above those it reads from; a group takes an equation in only if it can stay below all that read
-from it, so that no cycle arises. Views of three kinds (broadcast, transpose, reshape by axes of size 1) belong
-to whoever reads through them.
+Producers and consumers are grouped greedily, in the order of the equations. Every group and every other
+equation has a level above those it reads from; a group takes an equation in only if it can stay below
+all that read from it, so that no cycle arises. Views of three kinds (broadcast, transpose, reshape by
+axes of size 1) belong to whoever reads through them.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from ge2.base.dtypes import HALF
 from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var, without_dead_code
 from ge2.ops.elementwise import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce, kept
+from ge2.ops.region import Region
 from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
 from ge2.passes.group import MEMBERS, NONE, Group, Uses, leader, merged, seen_from, too_large
 from ge2.passes.host import on_host
-from ge2.ops.region import Region
 
 BLOCK = 1 << 15
+NOTHING: frozenset[int] = frozenset()
 EXACT_HALF = ("nextafter", "spacing")  # their results depend on the type itself, so float32 cannot stand in
 
 
@@ -44,6 +46,12 @@ def dims_of(op: Op, x: Var | Any, out: Dims) -> Dims | None:
         places = iter([d for d, n in enumerate(out) if n != 1])
         return tuple(NONE if n == 1 else next(places) for n in x.type.shape)
     return None
+
+
+@cache
+def plain(shape: Dims) -> Dims:
+    """A value as a view of itself."""
+    return tuple(NONE if n == 1 else d for d, n in enumerate(shape))
 
 
 def fusible(eqn: Eqn) -> bool:
@@ -98,9 +106,9 @@ class Fusion:
     def source(self, x: Var) -> tuple[Var, Dims]:
         """What a value is a view of, itself if of nothing else."""
         found = self.views.get(x)
-        return (
-            (x, tuple(NONE if n == 1 else d for d, n in enumerate(x.type.shape))) if found is None else found
-        )
+        if found is None:
+            found = self.views[x] = x, plain(x.type.shape)
+        return found
 
     def group(self, var: Var) -> Group | None:
         found = self.home.get(var)
@@ -159,28 +167,24 @@ class Fusion:
         if len(group.entries) >= MEMBERS or level >= group.limit(self.leaders):
             return False
         entry = group.place(uses, shape)
-        if entry is None or any(v in group.made and group.embed[v] != seen_from(entry, d) for v, d in uses):
+        if entry is None:
             return False
+        (var,), op = eqn.outs, eqn.op
         whole = group.closes(uses)
-        over = reduced(eqn.op, entry)
-        if isinstance(eqn.op, ArgReduce):
+        over, out = (NOTHING, entry) if isinstance(op, Pointlike) else folding(op, entry)
+        if isinstance(op, ArgReduce):
             whole |= over
-        axes = {**group.axes, **{a: n for a, n in zip(entry, shape, strict=True) if a != NONE}}
-        if group.entries and too_large(axes, whole, BLOCK):
-            return False
-        if isinstance(eqn.op, ArgReduce) and too_large(axes, whole, BLOCK):
-            whole, group.ceiling = frozenset(), 0  # it stays alone
-        out = (
-            entry
-            if isinstance(eqn.op, Pointlike)
-            else tuple(entry[i] for i in kept(folded_axes(eqn.op), len(shape)))
-        )
-        group.level, group.whole = level, whole
-        group.add(index, eqn.outs, entry, shape, out, uses)
-        self.group_of[index] = group
-        self.home.update(dict.fromkeys(eqn.outs, group))
+        axes = group.with_axes(entry, shape)
+        if (whole is not group.whole or axes is not group.axes) and too_large(axes, whole, BLOCK):
+            if group.entries:
+                return False
+            if isinstance(op, ArgReduce):
+                whole, group.ceiling = NOTHING, 0  # it stays alone
+        group.level, group.whole, group.axes = level, whole, axes
+        group.add(index, var, entry, out, uses)
+        self.group_of[index] = self.home[var] = group
         if over:
-            group.folded.update(dict.fromkeys(eqn.outs, over))
+            group.folded[var] = over
         return True
 
     def merge(self, a: Group, b: Group) -> None:
@@ -239,11 +243,10 @@ def folded_axes(op: Any) -> Dims:
     return (op.axis,) if isinstance(op, ArgReduce) else op.axes
 
 
-def reduced(op: Op, entry: Dims) -> frozenset[int]:
-    """The axes of the space that a reduction folds away."""
-    if isinstance(op, Pointlike):
-        return frozenset()
-    return frozenset(entry[i] for i in folded_axes(op)) - {NONE}
+def folding(op: Any, entry: Dims) -> tuple[frozenset[int], Dims]:
+    """The axes of the space that a reduction folds away, and those of its result."""
+    over = folded_axes(op)
+    return frozenset(entry[i] for i in over) - {NONE}, tuple(entry[i] for i in kept(over, len(entry)))
 
 
 class Rebuild:

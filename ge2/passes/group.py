@@ -1,9 +1,11 @@
-"""A region in the making: which equations it has, and which axis of its iteration space each of their axes is."""
+"""A region in the making: its equations, and which axis of the iteration space each of their axes is."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+from operator import eq
 
 from ge2.ir import Dims, Var
 
@@ -50,7 +52,7 @@ class Group:
         self.consumers: set[Group] = set()
         self.ceiling = math.inf  # the least level of an equation outside any group that reads from here
 
-    def limit(self, leaders: Mapping[Group, Group], but: Group | None = None) -> float:
+    def limit(self, leaders: dict[Group, Group], but: Group | None = None) -> float:
         """The level that this group must stay below, for others read from it."""
         least = self.ceiling
         for consumer in self.consumers:
@@ -64,49 +66,62 @@ class Group:
 
         An axis of which nothing is known may be any axis of its size: two loops of one length can be one.
         """
-        found: list[int | None] = [NONE if n == 1 else None for n in shape]
-        taken: set[int] = set()
-        hints = []
         for var, dims in uses:
-            at = self.embed.get(var)
-            if at is None:
-                continue
-            if var not in self.made:
-                hints.append((at, dims))
-            elif not bind(found, taken, at, dims):
-                return None
-        for at, dims in hints:
-            trial, also = list(found), set(taken)
-            if bind(trial, also, at, dims):
-                found, taken = trial, also
-        rest = [(axis, n) for axis, n in self.axes.items() if axis not in taken]
+            if var in self.made and len(dims) == len(shape) and all(map(eq, dims, count())):
+                entry = self.embed[var]  # in the same orientation, without axes of size 1: the usual case
+                return entry if self.agrees(uses, entry) else None
+        found = self.bound(uses, shape)
+        if found is None:
+            return None
+        rest = [(axis, n) for axis, n in self.axes.items() if axis not in found]
         for d, n in enumerate(shape):
             if found[d] is None:
                 match = next((axis for axis, size in rest if size == n), None)
                 if match is not None:
                     found[d] = match
                     rest.remove((match, n))
-        if None in found and (
-            rest or taken | set(found) < set(self.axes)
-        ):  # a new axis only where all others are too
+        if None in found and rest:  # a new axis only where all others are too
             return None
         fresh = iter(range(1 + max(self.axes, default=-1), 1000))
-        return tuple(next(fresh) if a is None else a for a in found)
+        entry = tuple(next(fresh) if a is None else a for a in found)
+        return entry if self.agrees(uses, entry) else None
+
+    def bound(self, uses: Uses, shape: Dims) -> list[int | None] | None:
+        """The axes of a result that its operands settle: those made here must agree, inputs need not."""
+        found: list[int | None] = [NONE if n == 1 else None for n in shape]
+        taken: set[int] = set()
+        for var, dims in uses:
+            if var in self.made and not bind(found, taken, self.embed[var], dims):
+                return None
+        for var, dims in uses:
+            if var in self.embed and var not in self.made:
+                trial, also = list(found), set(taken)
+                if bind(trial, also, self.embed[var], dims):
+                    found, taken = trial, also
+        return found
+
+    def agrees(self, uses: Uses, entry: Dims) -> bool:
+        """Whether all that is made here lies as an equation with that entry reads it."""
+        return all(var not in self.made or self.embed[var] == seen_from(entry, dims) for var, dims in uses)
 
     def closes(self, uses: Uses) -> frozenset[int]:
         """The axes that become whole when these values are read inside."""
         over = [self.folded[var] for var, _ in uses if var in self.folded]
         return self.whole.union(*over) if over else self.whole
 
-    def add(self, index: int, outs: Iterable[Var], entry: Dims, shape: Dims, out: Dims, uses: Uses) -> None:
+    def with_axes(self, entry: Dims, shape: Dims) -> dict[int, int]:
+        """The axes, with those of an equation."""
+        new = {a: n for a, n in zip(entry, shape, strict=True) if a != NONE and a not in self.axes}
+        return {**self.axes, **new} if new else self.axes
+
+    def add(self, index: int, var: Var, entry: Dims, out: Dims, uses: Uses) -> None:
         """Takes in an equation whose `entry` is that of `place`; `out` are the axes of its result."""
         self.entries[index] = entry
-        self.axes.update((a, n) for a, n in zip(entry, shape, strict=True) if a != NONE)
-        for var, dims in uses:
-            self.read(var, seen_from(entry, dims))
-        for var in outs:
-            self.embed[var] = out
-            self.made.add(var)
+        for x, dims in uses:
+            if x not in self.made:
+                self.read(x, seen_from(entry, dims))
+        self.embed[var] = out
+        self.made.add(var)
 
     def read(self, var: Var, at: Dims) -> None:
         if self.embed.setdefault(var, at) != at:
@@ -131,10 +146,14 @@ def seen_from(entry: Dims, dims: Dims) -> Dims:
     return tuple(NONE if d == NONE else entry[d] for d in dims)
 
 
-def leader(leaders: Mapping[Group, Group], group: Group) -> Group:
+def leader(leaders: dict[Group, Group], group: Group) -> Group:
     """The group that a group is part of by now."""
+    if group not in leaders:
+        return group
+    first = group
     while group in leaders:
         group = leaders[group]
+    leaders[first] = group
     return group
 
 
@@ -185,6 +204,6 @@ def pair(found: dict[int, int], of_a: Dims, of_b: Dims) -> bool:
 
 
 def too_large(axes: Mapping[int, int], whole: Iterable[int], block: int) -> bool:
-    """Whether rows of these whole axes are too long for a block, or the loop has nothing left to be cut along."""
+    """Whether rows of these whole axes are too long for a block, or leave a long loop no axis to cut."""
     row = math.prod(axes[a] for a in whole)
     return row > ROW or (row > block and row == math.prod(axes.values()))

@@ -1,4 +1,4 @@
-"""Python numbers: equations on weak scalars alone are Python's own arithmetic, done before any array is touched.
+"""Python numbers: equations on weak scalars alone are Python's own arithmetic, done before all else.
 
 Where Python has no answer but NumPy has one (0.0 ** -1.0, an overflow), the answer is NumPy's, so that
 derivatives stay defined; a division of integers by zero is an error, as in Python.
@@ -6,6 +6,7 @@ derivatives stay defined; a division of integers by zero is an error, as in Pyth
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,10 +20,11 @@ from ge2.ir import ArrayType, Eqn, Evaluate, GraphOp, Op
 PYTHON_OPERATORS: dict[str, Callable[..., Any]] = {
     "neg": operator.neg, "positive": operator.pos, "abs": operator.abs, "not": operator.invert,
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv,
-    "floor_div": operator.floordiv, "rem": operator.mod, "pow": operator.pow,
+    "sqrt": math.sqrt, "floor_div": operator.floordiv, "rem": operator.mod, "pow": operator.pow,
     "shift_left": operator.lshift, "shift_right": operator.rshift,
     "and": operator.and_, "or": operator.or_, "xor": operator.xor,
-    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
+    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le,
+    "gt": operator.gt, "ge": operator.ge,
 }
 # fmt: on
 WHOLE_DIVISIONS = ("floor_div", "rem")
@@ -38,7 +40,7 @@ def on_host(eqn: Eqn) -> bool:
 
 
 def compute(op: Op, out: ArrayType, *numbers: Any) -> Any:
-    """The result of an equation on Python numbers: a Python number, or a 0-d array where it becomes strong."""
+    """The result of an equation on Python numbers: a Python number, or a 0-d array if it is strong."""
     if out.weak and op.name in PYTHON_OPERATORS and bool not in map(type, numbers):
         y = as_python_does(op.name, numbers)
         if type(y) is python_type(out.dtype):
@@ -52,7 +54,7 @@ def compute(op: Op, out: ArrayType, *numbers: Any) -> Any:
 def as_python_does(name: str, numbers: Sequence[Any]) -> Any:
     try:
         return PYTHON_OPERATORS[name](*numbers)
-    except ArithmeticError:
+    except (ArithmeticError, ValueError):
         if name in WHOLE_DIVISIONS and all(type(x) is int for x in numbers):
             raise
         return None  # NumPy says

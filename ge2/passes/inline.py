@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ge2.ir import Atom, Eqn, Graph, Var, rename
+from ge2.ir import Atom, Eqn, Graph, GraphOp, Var, rename
 from ge2.ops.control import Call, CallSaving, Checkpoint, CheckpointSaving
 from ge2.ops.custom import CUSTOM
 
@@ -26,6 +26,7 @@ def splice(body: Sequence[Eqn], env: dict[Var, Atom], eqns: list[Eqn], fresh: bo
     for eqn in body:
         inputs = rename(env, eqn.inputs)
         if isinstance(eqn.op, CALLS):
+            assert isinstance(eqn.op, GraphOp)
             inner = eqn.op.graphs()[0]
             names: dict[Var, Atom] = dict(zip(inner.inputs, inputs, strict=True))
             splice(inner.eqns, names, eqns, fresh=True)

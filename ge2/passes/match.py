@@ -1,4 +1,4 @@
-"""One index a row, as in `z[arange(n), y]`, becomes a comparison with the column numbers, which fuses with the row.
+"""One index a row, as in `z[arange(n), y]`, becomes a comparison with column numbers, and fuses with the row.
 
 gather z rows y           ->  reduce_max(where(columns == y, z, -inf))
 scatter_add 0 ct rows y   ->  where(columns == y, ct, 0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ge2.base.config import config
 from ge2.base.pause import collector_paused
 from ge2.ir import Graph, verify
+from ge2.passes.dump import dump
 from ge2.passes.fold import fold
 from ge2.passes.fuse import fuse
 from ge2.passes.inline import inline
@@ -15,11 +16,13 @@ PIPELINE = (inline, simplify, fold, match, fuse)
 
 
 @collector_paused
-def run_pipeline(graph: Graph) -> Graph:
+def run_pipeline(graph: Graph, name: str = "f") -> Graph:
     """The graph after every pass that is not switched off; in check mode each result is verified."""
-    for step in PIPELINE:
+    dump(f"{name}-0-traced.txt", graph)
+    for number, step in enumerate(PIPELINE, 1):
         if step.__name__ not in config.passes_off:
             graph = step(graph)
+            dump(f"{name}-{number}-{step.__name__}.txt", graph)
             if config.check:
                 verify(graph)
     return graph

@@ -23,7 +23,7 @@ def simplify(graph: Graph) -> Graph:
 
 
 def neutral(value: float, side: str, minus: bool = False, floats: bool = True) -> Rule:
-    """`x op value = x` (side "right") or `value op x = x` too ("either"); `minus`: for floats it is -value."""
+    """`x op value = x` (side "right"), or `value op x = x` too ("either"); `minus`: -value for floats."""
 
     def rule(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
         a, b = inputs
@@ -45,7 +45,7 @@ def is_number(atom: Atom, value: float, minus: bool, floats: bool) -> bool:
     return floats and (value != 0 or (math.copysign(1.0, float(x)) < 0) == minus)
 
 
-# ------------------------------------------------------------------------------------------------ the same again
+# -------------------------------------------------------------------------------------------- the same again
 
 
 def same(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
@@ -104,7 +104,7 @@ def converted(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> 
     return sweep.make(ConvertElementType(out.dtype), (source,), out)
 
 
-# -------------------------------------------------------------------------------------------------------- views
+# ----------------------------------------------------------------------------------------------------- views
 
 
 def broadcast(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
@@ -114,7 +114,8 @@ def broadcast(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> 
     inner = sweep.made_by(x, op.name)
     if inner is None:
         return None
-    return sweep.make(BroadcastInDim(op.shape, tuple(op.dims[d] for d in inner.op.dims)), inner.inputs, out)  # type: ignore[attr-defined]
+    made: Any = inner.op
+    return sweep.make(BroadcastInDim(op.shape, tuple(op.dims[d] for d in made.dims)), inner.inputs, out)
 
 
 def transposed(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
@@ -123,7 +124,8 @@ def transposed(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) ->
     inner = sweep.made_by(inputs[0], op.name)
     if inner is None:
         return None
-    return sweep.make(Transpose(tuple(inner.op.order[i] for i in op.order)), inner.inputs, out)  # type: ignore[attr-defined]
+    made: Any = inner.op
+    return sweep.make(Transpose(tuple(made.order[i] for i in op.order)), inner.inputs, out)
 
 
 def reshaped(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:

@@ -1,4 +1,4 @@
-"""One walk over a graph that rewrites as it goes: each equation is simplified, found among the earlier ones, or kept."""
+"""One walk over a graph that rewrites it: each equation is simplified, found among earlier ones, or kept."""
 
 from __future__ import annotations
 

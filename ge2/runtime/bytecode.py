@@ -33,6 +33,7 @@ class Reads:
     globals: tuple[str, ...]
     free: frozenset[str]
     paths: tuple[Path, ...]
+    attributes: frozenset[str]  # names of attributes of whatever it is
     written: frozenset[str]  # global names that it assigns
     unseeded: frozenset[tuple[CodeType, int]]  # lines that make a generator of random numbers without a seed
 
@@ -52,6 +53,7 @@ def _reads(code: CodeType) -> Reads:
     names: dict[str, None] = {}
     free: set[str] = set()
     paths: dict[Path, None] = {}
+    attributes: set[str] = set()
     written: set[str] = set()
     unseeded: set[tuple[CodeType, int]] = set()
     for inner in nested(code):
@@ -59,6 +61,8 @@ def _reads(code: CodeType) -> Reads:
         written.update(i.argval for i in steps if i.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"))
         unseeded.update((inner, line) for line in unseeded_lines(steps))
         for at, step in enumerate(steps):
+            if step.opname in ATTRIBUTES and not counts(steps, at):
+                attributes.add(step.argval)
             if step.opname in LOADS and not only_writes(steps, at):
                 if "DEREF" in step.opname:
                     free.add(step.argval)
@@ -69,6 +73,7 @@ def _reads(code: CodeType) -> Reads:
         tuple(names),
         frozenset(free & set(code.co_freevars)),
         tuple(paths),
+        frozenset(attributes),
         frozenset(written),
         frozenset(unseeded),
     )
@@ -103,6 +108,13 @@ def path_from(steps: Sequence[dis.Instruction], at: int) -> Path:
     return Path(tuple(names))
 
 
+def counts(steps: Sequence[dis.Instruction], at: int) -> bool:
+    """Whether the load of an attribute is part of `a.b += 1`."""
+    after = [(i.opname, i.argval) for i in steps[at + 1 : at + 5]]
+    kinds = [name for name, _ in after]
+    return kinds[1:] == ["BINARY_OP", "SWAP", "STORE_ATTR"] and after[3][1] == steps[at].argval
+
+
 def only_writes(steps: Sequence[dis.Instruction], at: int) -> bool:
     """Whether a load begins `n += 1`, `xs.append(y)`, `d[k] = y` or `d[k] += 1`: nothing is learnt."""
     load, after = steps[at], [*steps[at + 1 : at + 10]]
@@ -111,6 +123,8 @@ def only_writes(steps: Sequence[dis.Instruction], at: int) -> bool:
         return after[1].argrepr.endswith("=") and after[2].argval == load.argval
     if ops and ops[0] in ATTRIBUTES:
         return after[0].argval in WRITING
+    if ops and (ops[0] == "STORE_ATTR" or (ops[:2] == ["COPY", "LOAD_ATTR"] and counts(after, 1))):
+        return True
     if len(ops) > 1 and ops[0].startswith("LOAD_") and ops[1] == "STORE_SUBSCR":
         return True
     return (

@@ -30,6 +30,7 @@ from ge2.trace import is_traced
 MISSING: Final = object()  # a name that is not bound yet
 INSTALLED: Final = ("site-packages", "dist-packages")
 VALUES = (*NUMBERS, str, bytes, np.generic, np.dtype)
+DYNAMIC: Final = frozenset(("getattr", "vars", "__dict__", "__getattr__", "__getattribute__"))
 LIMIT = 512  # functions that are followed from one
 
 
@@ -111,13 +112,17 @@ class Scope:
 
     def at(self, path: Path) -> Any:
         """The value at the end of `a.b.c`, or as far as it goes without running code of the user's."""
-        value = self.root(path.names[0])
+        return self.steps(path)[-1]
+
+    def steps(self, path: Path) -> list[Any]:
+        """The values along the way, from the root on."""
+        found = [self.root(path.names[0])]
         for name in path.names[1:]:
-            inner = attribute(value, name) if opens(value) else MISSING
+            inner = attribute(found[-1], name) if opens(found[-1]) else MISSING
             if inner is MISSING:
                 break
-            value = inner
-        return value
+            found.append(inner)
+        return found
 
 
 def cell_value(cell: CellType) -> Any:
@@ -133,9 +138,23 @@ def opens(value: Any) -> bool:
         return is_users(value.__name__, getattr(value, "__file__", None))
     if isinstance(value, type):
         return is_users(value.__module__, None)
-    if is_traced(value) or isinstance(value, np.ndarray) or callable(value):
+    if is_traced(value) or isinstance(value, np.ndarray) or kind_of(type(value)) is not None:
         return False
-    return hasattr(value, "__dict__") and kind_of(type(value)) is None
+    return hasattr(value, "__dict__") and (not callable(value) or is_plain(value))
+
+
+def is_plain(value: Any) -> bool:
+    """Whether it is an object of a class of the user's, which may hold arrays in its attributes."""
+    cls = type(value)
+    if (
+        cls in (FunctionType, MethodType, ModuleType)
+        or isinstance(value, type | np.ndarray)
+        or is_traced(value)
+    ):
+        return False
+    if not hasattr(value, "__dict__") or cls.__new__ is not object.__new__:  # it could not be copied
+        return False
+    return kind_of(cls) is None and is_users(cls.__module__, None)
 
 
 def attribute(value: Any, name: str) -> Any:
@@ -178,18 +197,31 @@ def followed(value: Any) -> Iterator[FunctionType]:
         for inner in list(vars(value).values()):  # a custom rule: the function and its derivatives
             if isinstance(inner, FunctionType | MethodType):
                 yield from followed(inner)
+    elif is_plain(value):
+        yield from methods_of(type(value))
     wrapped = None if isinstance(value, type) else getattr(value, "__wrapped__", None)
     if wrapped is not None:
         yield from followed(wrapped)
 
 
+def methods_of(cls: type) -> Iterator[FunctionType]:
+    """The functions and properties of a class, as far as they are the user's."""
+    for base in cls.__mro__:
+        if is_users(base.__module__, None):
+            for found in vars(base).values():
+                inner = found.fget if isinstance(found, property) else getattr(found, "__func__", found)
+                if isinstance(inner, FunctionType):
+                    yield inner
+
+
 def functions_in(value: Any) -> Iterator[FunctionType]:
-    if callable(value):
-        yield from followed(value)
-    elif kind_of(type(value)) is not None:
-        for leaf in leaves_of(value)[0]:
-            if callable(leaf):
-                yield from followed(leaf)
+    for leaf in leaves_of(value)[0]:
+        if callable(leaf) or is_plain(leaf):
+            yield from followed(leaf)
+        if is_plain(leaf):
+            for inner in vars(leaf).values():
+                if callable(inner):
+                    yield from followed(inner)
 
 
 @final
@@ -202,7 +234,7 @@ class Plan:
     values: list[Any]
     token: Token
     live: list[Any]  # arrays and containers, which are looked into at each call
-    functions: frozenset[int]
+    attributes: frozenset[str] | None  # of plain objects, those that some code reads; None for all
 
     def gather(self) -> list[Any]:
         found = outer_values(self.outer)
@@ -213,9 +245,8 @@ class Plan:
     def generators(self) -> list[Any]:
         """The generators of random numbers that the function could draw from."""
         kinds = np.random.Generator | np.random.RandomState
-        return [
-            x for v in self.values for x in (leaves_of(v)[0] if is_live(v) else [v]) if isinstance(x, kinds)
-        ]
+        inner = [x for v in self.values if is_plain(v) for x in vars(v).values()]
+        return [x for v in [*self.values, *inner] for x in leaves_of(v)[0] if isinstance(x, kinds)]
 
 
 def plan(function: Any) -> Plan:
@@ -234,8 +265,13 @@ def plan(function: Any) -> Plan:
         scopes.append(scope)
         values += found
         todo += [g for v in found for g in functions_in(v)]
+    attributes = frozenset[str]().union(*(reads_of(s.function.__code__).attributes for s in scopes))
+    dynamic = attributes & DYNAMIC or any(
+        not DYNAMIC.isdisjoint(s.function.__code__.co_names) for s in scopes
+    )
     live = [v for v in values if is_live(v)]
-    return Plan(function, tuple(scopes), values, Token(tuple(map(still_key, values))), live, frozenset(seen))
+    token = Token(tuple(map(still_key, values)))
+    return Plan(function, tuple(scopes), values, token, live, None if dynamic else attributes)
 
 
 def is_near(function: FunctionType, home: str) -> bool:
@@ -251,7 +287,7 @@ def outer_values(function: Any) -> list[Any]:
         return [function.func, function.args, function.keywords]
     if isinstance(function, MethodType):
         return [function.__self__]
-    return [] if kind_of(type(function)) is None else [function]
+    return [function] if is_plain(function) or kind_of(type(function)) is not None else []
 
 
 @final
@@ -279,7 +315,7 @@ class Closure:
         keys: list[Any] = [now.token]
         arrays: list[Any] = []
         for value in now.live:
-            look_into(value, keys, arrays)
+            look_into(value, keys, arrays, now.attributes)
         if len(set(map(id, arrays))) != len(arrays):
             places = {id(x): i for i, x in enumerate(arrays)}
             keys.append(tuple(places[id(x)] for x in arrays))
@@ -309,7 +345,9 @@ def is_array(value: Any) -> bool:
 
 
 def is_live(value: Any) -> bool:
-    return isinstance(value, functools.partial) or kind_of(type(value)) is not None or is_array(value)
+    if isinstance(value, functools.partial) or kind_of(type(value)) is not None:
+        return True
+    return is_array(value) or is_plain(value)
 
 
 def still_key(value: Any) -> Any:
@@ -328,7 +366,13 @@ def leaves_of(value: Any) -> tuple[list[Any], Any]:
         return [Same(value)], None
 
 
-def look_into(value: Any, keys: list[Any], arrays: list[Any]) -> None:
+def look_into(
+    value: Any,
+    keys: list[Any],
+    arrays: list[Any],
+    attributes: frozenset[str] | None,
+    around: tuple[int, ...] = (),
+) -> None:
     """Adds the key and the arrays of a value that may have changed."""
     if type(value) is np.ndarray:
         keys.append((value.shape, value.dtype))
@@ -340,5 +384,13 @@ def look_into(value: Any, keys: list[Any], arrays: list[Any]) -> None:
         if is_array(leaf):
             keys.append((leaf.shape, leaf.dtype, is_traced(leaf) and leaf.type.weak))
             arrays.append(leaf)
+        elif is_plain(leaf) and id(leaf) not in around:
+            keys.append(Same(leaf))
+            for name, inner in vars(leaf).items():
+                if attributes is None or name in attributes:
+                    keys.append(name)
+                    look_into(inner, keys, arrays, attributes, (*around, id(leaf)))
         else:
-            keys.append(leaf if type(leaf) is Same else still_key(leaf))
+            keys.append(
+                leaf if type(leaf) is Same else Static(leaf) if isinstance(leaf, VALUES) else Same(leaf)
+            )

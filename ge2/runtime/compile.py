@@ -16,7 +16,7 @@ def compile_graph(graph: Graph, *, donated: tuple[bool, ...] = (), name: str = "
     `donated` says for each input whether its memory may be used for results. The executor, the number of
     threads and the passes are those of `config` now.
     """
-    program = schedule(run_pipeline(graph), donated)
+    program = schedule(run_pipeline(graph, name), donated)
     branches = {
         step.number: tuple(
             compile_graph(branch, name=f"{name}_branch{i}") for i, branch in enumerate(step.eqn.op.branches)

@@ -13,6 +13,8 @@ import numpy as np
 from ge2.backends.cpu.load import execute, load
 from ge2.backends.cpu.pool import launch
 from ge2.base.dtypes import SHORT
+from ge2.base.pause import collector_paused
+from ge2.base.source import Source
 from ge2.codegen.environment import render
 from ge2.codegen.values import Param
 from ge2.codegen.view import KernelView, Line
@@ -29,19 +31,25 @@ from ge2.runtime.program import Buffer, Program, Step
 
 TEMPLATE = "numpy/program.py.jinja"
 EVALUATE = Evaluate()
+SHARED = 1 << 17  # the elements of a space from which on several threads are worth their trouble
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class KernelRecord:
-    """What a kernel is, for people: `lines` are the user's, `nbytes` what it reads and writes."""
+    """What a kernel is, for people; `nbytes` is what it reads and writes."""
 
     name: str
     kind: str
     source: str
     equations: int
-    lines: tuple[str, ...]
+    sources: tuple[Source, ...]
     nbytes: int
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The user's lines that it computes."""
+        return tuple(dict.fromkeys(map(str, self.sources)))
 
 
 @final
@@ -77,6 +85,7 @@ class Driver:
     plan: Plan | None = None
     source: str = ""
 
+    @collector_paused
     def build(self) -> Driver:
         self.names.update({dtype.name: dtype for dtype in SHORT})
         self.names.update(
@@ -182,9 +191,8 @@ class Driver:
     def run_view(self, step: Step) -> None:
         eqn = step.eqn
         if not any(isinstance(a, Var) for a in eqn.inputs):
-            constant = self.given(
-                EVALUATE.apply(eqn.op, [np.asarray(a.value, a.type.dtype) for a in eqn.inputs])[0], "k"
-            )  # type: ignore[union-attr]
+            held = [np.asarray(a.value, a.type.dtype) for a in eqn.inputs if isinstance(a, Literal)]
+            constant = self.given(EVALUATE.apply(eqn.op, held)[0], "k")
             self.view(self.buffer(eqn.outs[0]).name, constant, constant, note(eqn))
             return
         for x, out in zip(eqn.inputs, eqn.outs, strict=True):
@@ -239,7 +247,8 @@ class Driver:
             self.add(f"{name}({', '.join([*arrays, *scratch])})")
             return
         sets = []
-        for i in range(min(self.threads, view.tiling.parts)):
+        shared = math.prod(view.tiling.space) >= SHARED
+        for i in range(min(self.threads, view.tiling.parts) if shared else 1):
             own = [
                 self.need(f"{name}_{s.name}_{i}", s.shape, s.dtype, step.number, direct=False)
                 for s in view.scratch
@@ -397,6 +406,6 @@ def turn(shape: Dims, order: Dims, wanted: Dims) -> Turn:
 
 def record(eqn: Eqn, name: str, source: str) -> KernelRecord:
     op: Any = eqn.op
-    lines = tuple(dict.fromkeys(str(e.source) for e in op.graph.eqns if e.source is not None))
+    sources = tuple(dict.fromkeys(e.source for e in op.graph.eqns if e.source is not None))
     nbytes = sum(t.nbytes for t in (*(a.type for a in eqn.inputs), *(v.type for v in eqn.outs)))
-    return KernelRecord(name, op.kind, source, len(op.graph.eqns), lines, nbytes)
+    return KernelRecord(name, op.kind, source, len(op.graph.eqns), sources, nbytes)

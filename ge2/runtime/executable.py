@@ -13,6 +13,7 @@ import numpy as np
 from ge2.backends.cpu.quiet import hush, restore
 from ge2.base.dtypes import python_type
 from ge2.ir import ArrayType, Evaluate, Graph, Var, read
+from ge2.passes.dump import dump
 from ge2.passes.host import compute, on_host
 from ge2.runtime.driver import Driver, KernelRecord
 from ge2.runtime.program import Program
@@ -135,6 +136,9 @@ class Executable:
         with self._lock:
             if self._driver is None:
                 self._driver = Driver(self.program, self.threads, self.branches).build()
+                dump(f"{self.name}-program.py", self._driver.source)
+                for kernel in self._driver.records:
+                    dump(f"{self.name}-{kernel.name}.py", kernel.source)
             return self._driver
 
     @property

@@ -21,7 +21,7 @@ from ge2.base.source import here
 from ge2.ir import Evaluate, current
 from ge2.ops.control import Call
 from ge2.runtime import entry as entries
-from ge2.runtime.closures import NOTHING, Closure, Plan, Seen
+from ge2.runtime.closures import NOTHING, Closure, Plan, Seen, is_plain
 from ge2.runtime.donate import Donation, spoil
 from ge2.runtime.entry import Entry
 from ge2.runtime.once import alone
@@ -233,6 +233,7 @@ class Jitted:
         returned = Results()
 
         plans = self._plans(leaves)
+        frozen_arrays: set[int] = set()
 
         def run(*xs: Any) -> list[Any]:
             if not hidden:
@@ -245,6 +246,7 @@ class Jitted:
             )
             found = returned.flat(inner.call(xs[len(hidden) :]))
             rebound.close()
+            frozen_arrays.update(rebound.frozen)
             return found
 
         def work() -> Any:
@@ -262,7 +264,9 @@ class Jitted:
             positions if len(positions) < len(leaves) else None,
         )
         entry.key, entry.names, entry.title = key, names, title(self._function)
-        entry.looked = [None if is_traced(x) else x.copy() for x in seen.arrays] if closed.looked else []
+        if closed.looked or frozen_arrays:
+            decided = [not is_traced(x) and (closed.looked or id(x) in frozen_arrays) for x in seen.arrays]
+            entry.looked = [x.copy() if d else None for x, d in zip(seen.arrays, decided, strict=True)]
         if key.donated:
             before = len(closed.captured) + len(hidden)
             entry.donated = (*(False,) * before, *(i in key.donated for i in positions))
@@ -411,9 +415,11 @@ def container_fix(leaf: Any) -> str:
 
 
 def is_function(leaf: Any) -> bool:
-    """Whether an argument is a function, which may close over arrays too."""
+    """Whether an argument is a function or, if static, an object: these may hold arrays too."""
     value = leaf.value if type(leaf) is Static else leaf
-    return callable(value) and not isinstance(value, type) and not is_traced(value)
+    if isinstance(value, type) or is_traced(value):
+        return False
+    return callable(value) or (type(leaf) is Static and is_plain(value))
 
 
 _closures: dict[int, tuple[Any, Closure]] = {}  # of functions that were arguments, by their id

@@ -1,4 +1,4 @@
-"""What the runtime sees of a graph: steps in order, and for each array where it lies and how long it is needed."""
+"""What the runtime sees of a graph: steps in order, and where each array lies and how long it is needed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import final
 
 from ge2.ir import ArrayType, Eqn, Graph, Var
 
-# Where an array comes from: given by the caller, a Python number, the arena, made for the caller, made by the step
-# that computes it, the same memory as another.
+# Where an array comes from: given by the caller, a Python number, the arena, made for the caller, made by the
+# step that computes it, the same memory as another.
 STORAGE = ("input", "host", "arena", "output", "library", "view")
 # host: Python numbers. view: no work. copy: a view that has to be a copy. kernel: a region.
 KINDS = ("host", "view", "copy", "kernel", "matmul", "library")

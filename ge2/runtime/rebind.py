@@ -8,16 +8,16 @@ traced values: in copies of the cells and of the namespace, for other threads go
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from types import CellType, FunctionType, MethodType
+from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any, final
 
 from ge2.base.errors import ImpureError
-from ge2.base.source import of_function
+from ge2.base.source import here, of_function
 from ge2.base.structure import kind_of
-from ge2.runtime.bytecode import reads_of
-from ge2.runtime.closures import MISSING, Plan, Scope, cell_value, functions_in, is_array, leaves_of
+from ge2.runtime.bytecode import Path, reads_of
+from ge2.runtime.closures import MISSING, Plan, Scope, cell_value, functions_in, is_array, is_plain, leaves_of
 from ge2.runtime.signature import title
 from ge2.transforms.custom import CustomRule
 
@@ -29,10 +29,17 @@ class Rebound:
     def __init__(self, plans: Sequence[Plan], traced: Mapping[int, Any]) -> None:
         self.traced = traced
         self.scopes = affected(plans)
+        self.roots: set[int] = set()  # objects that are reached through attributes
         self.made: dict[int, FunctionType] = {}
         self.rules: dict[int, CustomRule] = {}
         self.namespaces: dict[int, dict[str, Any]] = {}
         self.cells: dict[int, CellType] = {}
+        self.opening: set[int] = set()
+        self.objects: dict[int, Copied] = {}
+        self.roots |= {
+            id(s.root(p.names[0])) for s in self.scopes.values() for p in s.paths if self.holds(s.at(p))
+        }
+        self.frozen: set[int] = set()  # arrays that could not be replaced: attributes of classes
         self.placed: list[
             tuple[Scope, str, Any, Any]
         ] = []  # scope, name, cell or namespace, the traced value in it
@@ -50,7 +57,19 @@ class Rebound:
             return self.partial(x)
         if isinstance(x, CustomRule):
             return self.rule(x)
+        if is_plain(x):
+            return self.opened(x)
         return x if kind_of(type(x)) is None else self.container(x)
+
+    def opened(self, x: Any) -> Any:
+        """An object of the user's with traced values in its attributes; itself if it holds no arrays."""
+        if id(x) not in self.opening:
+            self.opening.add(id(x))  # it may refer to itself
+            for name, old in list(vars(x).items()):
+                new = self.value(old)
+                if new is not old:
+                    self.copied(x).put(name, new)
+        return self.objects[id(x)].copy if id(x) in self.objects else x
 
     def container(self, x: Any) -> Any:
         leaves, structure = leaves_of(x)
@@ -95,19 +114,46 @@ class Rebound:
             self.place(scope, name, cell_value(old), self.cells[id(old)])
         for name in scope.names:
             self.place(scope, name, scope.globals.get(name, MISSING), new.__globals__)
+        for path in scope.paths:
+            if id(scope.root(path.names[0])) in self.roots:
+                self.graft(scope, path, new)
         if f.__defaults__:
             new.__defaults__ = tuple(map(self.value, f.__defaults__))
         if f.__kwdefaults__:
             new.__kwdefaults__ = {k: self.value(v) for k, v in f.__kwdefaults__.items()}
 
+    def graft(self, scope: Scope, path: Path, function: FunctionType) -> None:
+        """Puts a copy of the object that `a.b.c` begins at in its place, with a traced value at the end."""
+        steps = scope.steps(path)
+        value = self.value(steps[-1])
+        if value is steps[-1]:
+            return
+        for owner, name in zip(steps[-2::-1], path.names[len(steps) - 1 : 0 : -1], strict=True):
+            if isinstance(owner, type):
+                self.frozen.update(id(x) for x in leaves_of(steps[-1])[0])
+                return
+            value = self.copied(owner).put(name, value)
+        name = path.names[0]
+        cell = scope.closure.get(name)
+        at: Any = function.__globals__ if cell is None else self.cells[id(cell)]
+        self.put(scope, name, at, value)
+
+    def copied(self, owner: Any) -> Copied:
+        if id(owner) not in self.objects:
+            self.objects[id(owner)] = Copied(owner)
+        return self.objects[id(owner)]
+
     def place(self, scope: Scope, name: str, old: Any, at: Any) -> None:
         new = old if old is MISSING else self.value(old)
         if new is not old:
-            if isinstance(at, CellType):
-                at.cell_contents = new
-            else:
-                at[name] = new
-            self.placed.append((scope, name, at, new))
+            self.put(scope, name, at, new)
+
+    def put(self, scope: Scope, name: str, at: Any, new: Any) -> None:
+        if isinstance(at, CellType):
+            at.cell_contents = new
+        else:
+            at[name] = new
+        self.placed.append((scope, name, at, new))
 
     def cell(self, old: CellType) -> CellType:
         """The cell itself if it holds nothing that is traced, so that counters in it go on counting."""
@@ -118,9 +164,11 @@ class Rebound:
         return self.cells[id(old)]
 
     def holds(self, value: Any) -> bool:
+        if id(value) in self.roots:
+            return True
         if any(id(f) in self.scopes for f in functions_in(value)):
             return True
-        return any(id(x) in self.traced for x in (leaves_of(value)[0] if not is_array(value) else [value]))
+        return any(id(x) in self.traced for x in inner_leaves(value))
 
     def namespace(self, old: dict[str, Any]) -> dict[str, Any]:
         if id(old) not in self.namespaces:
@@ -140,6 +188,8 @@ class Rebound:
                     where=of_function(scope.function),
                     fix=f"return the new {name} and assign it where the function is called",
                 )
+        for copied in self.objects.values():
+            copied.close()
         for scope in self.scopes.values():
             new_globals = self.namespaces.get(id(scope.function.__globals__), {})
             for name in reads_of(scope.function.__code__).written:
@@ -147,11 +197,48 @@ class Rebound:
                     scope.function.__globals__[name] = new_globals[name]
 
 
+def inner_leaves(value: Any, around: tuple[int, ...] = ()) -> Iterator[Any]:
+    """The leaves of a value, and those in the attributes of objects among them."""
+    for leaf in leaves_of(value)[0]:
+        yield leaf
+        if is_plain(leaf) and id(leaf) not in around:
+            for inner in vars(leaf).values():
+                yield from inner_leaves(inner, (*around, id(leaf)))
+
+
+@final
+class Copied:
+    """A stand-in for an object of the user's, with other values in some of its attributes."""
+
+    def __init__(self, original: Any) -> None:
+        self.original = original
+        module = isinstance(original, ModuleType)
+        self.copy = ModuleType(original.__name__) if module else object.__new__(type(original))
+        vars(self.copy).update(vars(original))
+        self.before = dict(vars(self.copy))
+        self.replaced: set[str] = set()
+
+    def put(self, name: str, value: Any) -> Any:
+        vars(self.copy)[name] = self.before[name] = value
+        self.replaced.add(name)
+        return self.copy
+
+    def close(self) -> None:
+        """Assigns to the object what was assigned to the stand-in; an array that it replaced is an error."""
+        for name, value in vars(self.copy).items():
+            if value is not self.before.get(name, MISSING):
+                if name in self.replaced:
+                    owner = type(self.original).__name__
+                    what = f"the attribute {name} of a {owner} was assigned: compiled, it cannot be"
+                    raise ImpureError(what, where=here(), fix=f"return the new {name} and assign it outside")
+                vars(self.original)[name] = value
+
+
 def affected(plans: Sequence[Plan]) -> dict[int, Scope]:
     """The functions that read an array from outside, themselves or in a function that they call."""
     scopes = {id(s.function): s for p in plans for s in p.scopes}
     values = {i: s.values() for i, s in scopes.items()}
-    reached = {i for i, vs in values.items() if any(any(map(is_array, leaves_of(v)[0])) for v in vs)}
+    reached = {i for i, vs in values.items() if any(any(map(is_array, inner_leaves(v))) for v in vs)}
     calls = {i: {id(f) for v in vs for f in functions_in(v)} for i, vs in values.items()}
     grew = True
     while grew:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from ge2.base.pause import collector_paused
 from ge2.codegen.region import tile
 from ge2.codegen.values import safe
-from ge2.base.pause import collector_paused
 from ge2.ir import Eqn, Graph, Literal, Names, Var
 from ge2.kernels.catalog import select
 from ge2.kernels.kernel import Problem
+from ge2.ops.region import Region
 from ge2.ops.shape import Barrier, BroadcastInDim, Iota, Reshape, Rev, Slice, StopGradient, Transpose
 from ge2.passes.host import on_host
-from ge2.ops.region import Region
 from ge2.runtime.program import Buffer, Program, Step
 
 VIEWS = (BroadcastInDim, Transpose, Reshape, Slice, Rev, StopGradient, Barrier)
 END = 1 << 60
 # Library operations whose results share no memory with their inputs; of others that is assumed.
+# fmt: off
 FRESH = frozenset((
-    "gather", "scatter", "scatter_add", "update_slice", "concatenate", "pad", "sort", "argsort", "searchsorted",
-    "cumsum", "cumprod", "cummax", "cummin", "dot_general", "random_bits", "random_fold", "argmax", "argmin", "index", "cond", "cond_saving",
-))  # fmt: skip
+    "gather", "scatter", "scatter_add", "update_slice", "concatenate", "pad", "index", "cond", "cond_saving",
+    "sort", "argsort", "searchsorted", "cumsum", "cumprod", "cummax", "cummin", "argmax", "argmin",
+    "dot_general", "random_bits", "random_fold",
+))
+# fmt: on
 
 
 @collector_paused

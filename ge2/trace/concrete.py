@@ -31,7 +31,8 @@ FIXES = {
     "int":    "pass it as a static argument (static_argnums=), or index with arrays",
     "float":  "keep it an array: np.sin(x) for math.sin(x), x.astype(np.float32) for np.float32(x); "
     "np.zeros_like(x) for an array to write it into",
-    "array":  "the function of that name in ge2.numpy, such as ge2.numpy.asarray(x); np.stack([x, y]) for a list of traced values; "
+    "array":  "the function of that name in ge2.numpy, such as ge2.numpy.asarray(x); "
+    "np.stack([x, y]) for a list of traced values; "
     "x.astype(np.float32) for np.float32(x)",
     "format": "print(x) shows its type; return it to see its value",
 }
@@ -169,7 +170,9 @@ def number(x: Tracer, use: str) -> Any:
     """The value as a Python number; TypeError, as in NumPy, unless it has one element."""
     if x.type.size != 1:
         if use == "bool":
-            what = "The truth value of an array with more than one element is ambiguous. Use a.any() or a.all()"
+            what = (
+                "The truth value of an array with more than one element is ambiguous. Use a.any() or a.all()"
+            )
             raise ValueError(what)
         raise TypeError(f"only arrays of one element become Python numbers; this is a traced {x.type}")
     return np.asarray(value_of(x, use)).item()

@@ -48,7 +48,11 @@ def _say(referrer: Any, value: object, depth: int, passed: set[int]) -> str:
         return _in_dict(referrer, value, depth, passed)
     if isinstance(referrer, list | tuple):
         at = next((i for i, v in enumerate(referrer) if v is value), None)
-        return "" if at is None else _inside(f"a {type(referrer).__name__}, at {at}", f"[{at}]", referrer, depth, passed)
+        return (
+            ""
+            if at is None
+            else _inside(f"a {type(referrer).__name__}, at {at}", f"[{at}]", referrer, depth, passed)
+        )
     if isinstance(referrer, set):
         return "a set"
     if isinstance(referrer, CellType):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import FLOATS
+from ge2.base.dtypes import COMPLEX, FLOATS
 from ge2.ir import ArrayType, Atom, Eqn, Literal, Op, Var
 from ge2.ops.elementwise import BY_NAME
 
@@ -46,16 +46,23 @@ def negation(op: Op, inputs: Sequence[Atom], out: ArrayType, known: Known) -> At
 
 
 def folded(op: Op, inputs: Sequence[Atom], out: ArrayType, known: Known) -> Atom | None:
-    """The literal that an operation on float literals gives."""
-    if any(type(a) is not Literal for a in inputs) or out.dtype not in FLOATS:
+    """The literal that an operation on literals gives, if it is a float."""
+    if out.dtype not in FLOATS or any(type(a) is not Literal or a.type.dtype in COMPLEX for a in inputs):
         return None
     with np.errstate(all="ignore"):
-        y = np.asarray(op.reference(*(np.asarray(a.value, out.dtype) for a in inputs)))  # type: ignore[union-attr]
+        y = np.asarray(op.reference(*(np.asarray(a.value, a.type.dtype) for a in inputs)))  # type: ignore[union-attr]
     number: Any = y.item() if out.weak else y.astype(out.dtype, copy=False)[()]
     return Literal(number, out)
 
 
-RULES: dict[str, Rule] = {"mul": product, "div": quotient, "neg": negation, "add": folded, "sub": folded}
+RULES: dict[str, Rule] = {
+    "mul": product,
+    "div": quotient,
+    "neg": negation,
+    "add": folded,
+    "sub": folded,
+    "convert_element_type": folded,
+}
 
 
 def remember(eqn: Eqn, known: Known) -> None:

@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
+import numpy
 
 from ge2 import numpy as gnp
+from ge2.base.dtypes import COMPLEX, can_cast, python_type
 from ge2.base.errors import InPlaceError, ShapeError
 from ge2.base.source import here
-from ge2.base.dtypes import COMPLEX, can_cast, python_type
 from ge2.ir import Dims
 from ge2.ops.methods import ArrayMethods
 
-OP = {**gnp.operators, "matmul": gnp.matmul}
+np: Any = numpy  # its functions come back through `__array_function__`, of which its stubs know nothing
+OP: dict[str, Any] = {**gnp.operators, "matmul": gnp.matmul}
 
 
 class Operators(ArrayMethods):
     """What `x + y`, `x.sum()`, `x.T`, `x[i]` and `x += y` mean."""
 
     __slots__ = ()
+    cell: Any
+    owner: Any
 
     # fmt: off
     def __neg__(self) -> Any: return OP["neg"](self)
@@ -43,8 +46,8 @@ class Operators(ArrayMethods):
     def __rdivmod__(self, other: Any) -> Any: return OP["divmod"](other, self)
     def __pow__(self, other: Any) -> Any: return OP["pow"](self, other)
     def __rpow__(self, other: Any) -> Any: return OP["pow"](other, self)
-    def __matmul__(self, other: Any) -> Any: return gnp.matmul(self, other)
-    def __rmatmul__(self, other: Any) -> Any: return gnp.matmul(other, self)
+    def __matmul__(self, other: Any) -> Any: return OP["matmul"](self, other)
+    def __rmatmul__(self, other: Any) -> Any: return OP["matmul"](other, self)
     def __and__(self, other: Any) -> Any: return OP["and"](self, other)
     def __rand__(self, other: Any) -> Any: return OP["and"](other, self)
     def __or__(self, other: Any) -> Any: return OP["or"](self, other)
@@ -81,7 +84,7 @@ class Operators(ArrayMethods):
     @property
     def ndim(self) -> int: return self.type.ndim
     @property
-    def dtype(self) -> np.dtype: return self.type.dtype
+    def dtype(self) -> numpy.dtype: return self.type.dtype
     @property
     def size(self) -> int: return self.type.size
     @property
@@ -93,48 +96,119 @@ class Operators(ArrayMethods):
     @property
     def mT(self) -> Any: return np.matrix_transpose(self)
     @property
-    def real(self) -> Any: return np.real(self) if not self.type.weak else part_of_number(self, gnp.real, +self)
+    def real(self) -> Any: return np.real(self) if not self.type.weak else part_of_number(self, gnp.real, True)
     @property
-    def imag(self) -> Any: return np.imag(self) if not self.type.weak else part_of_number(self, gnp.imag, python_type(self.type.dtype)(0) + 0)
+    def imag(self) -> Any: return np.imag(self) if not self.type.weak else part_of_number(self, gnp.imag, False)
     @property
     def flat(self) -> Any: return iter(np.ravel(self))
 
-    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, **more: Any) -> Any: return np.sum(self, axis, dtype, out=out, **more)
-    def prod(self, axis: Any = None, dtype: Any = None, out: Any = None, **more: Any) -> Any: return np.prod(self, axis, dtype, out=out, **more)
-    def max(self, axis: Any = None, out: Any = None, **more: Any) -> Any: return np.max(self, axis, out=out, **more)
-    def min(self, axis: Any = None, out: Any = None, **more: Any) -> Any: return np.min(self, axis, out=out, **more)
-    def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, **more: Any) -> Any: return np.mean(self, axis, dtype, out=out, **more)
-    def var(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, **more: Any) -> Any: return np.var(self, axis, dtype, out=out, ddof=ddof, **more)
-    def std(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, **more: Any) -> Any: return np.std(self, axis, dtype, out=out, ddof=ddof, **more)
-    def any(self, axis: Any = None, out: Any = None, **more: Any) -> Any: return np.any(self, axis, out=out, **more)
-    def all(self, axis: Any = None, out: Any = None, **more: Any) -> Any: return np.all(self, axis, out=out, **more)
-    def argmax(self, axis: Any = None, out: Any = None, **more: Any) -> Any: return np.argmax(self, axis, out=out, **more)
-    def argmin(self, axis: Any = None, out: Any = None, **more: Any) -> Any: return np.argmin(self, axis, out=out, **more)
-    def cumsum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any: return np.cumsum(self, axis, dtype, out=out)
-    def cumprod(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any: return np.cumprod(self, axis, dtype, out=out)
-    def clip(self, min: Any = None, max: Any = None, out: Any = None) -> Any: return np.clip(self, min, max, out=out)
-    def round(self, decimals: int = 0, out: Any = None) -> Any: return np.round(self, decimals, out=out)
-    def dot(self, other: Any, *more: Any, **params: Any) -> Any: return ArrayMethods.dot(self, other, *more, **params) if more or params else np.dot(self, other)
-    def squeeze(self, axis: Any = None) -> Any: return np.squeeze(self, axis)
-    def swapaxes(self, axis1: int, axis2: int) -> Any: return np.swapaxes(self, axis1, axis2)
-    def repeat(self, repeats: Any, axis: Any = None) -> Any: return np.repeat(self, repeats, axis)
-    def take(self, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any: return np.take(self, indices, axis, out=out, mode=mode)
-    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any: return np.diagonal(self, offset, axis1, axis2)
-    def ravel(self, order: str = "C") -> Any: return np.ravel(self, order)  # type: ignore[call-overload]
-    def flatten(self, order: str = "C") -> Any: return gathered(gnp.ravel(self, order), "C")
-    def argsort(self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any: return np.argsort(self, axis, kind, order, stable=stable)
-    def searchsorted(self, v: Any, side: Any = "left", sorter: Any = None) -> Any: return np.searchsorted(self, v, side, sorter)
-    def conjugate(self) -> Any: return self.conj() if not self.type.weak else part_of_number(self, gnp.conjugate, +self)
-    def copy(self, order: str = "C") -> Any: return gathered(self, order)
-    def nonzero(self) -> Any: return np.nonzero(self)
-    def compress(self, condition: Any, axis: Any = None) -> Any: return np.compress(condition, self, axis)
     # fmt: on
 
-    def astype(self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True) -> Any:
+    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, **more: Any) -> Any:
+        return np.sum(self, axis, dtype, out=out, **more)
+
+    def prod(self, axis: Any = None, dtype: Any = None, out: Any = None, **more: Any) -> Any:
+        return np.prod(self, axis, dtype, out=out, **more)
+
+    def max(self, axis: Any = None, out: Any = None, **more: Any) -> Any:
+        return np.max(self, axis, out=out, **more)
+
+    def min(self, axis: Any = None, out: Any = None, **more: Any) -> Any:
+        return np.min(self, axis, out=out, **more)
+
+    def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, **more: Any) -> Any:
+        return np.mean(self, axis, dtype, out=out, **more)
+
+    def var(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, **more: Any) -> Any:
+        return np.var(self, axis, dtype, out=out, ddof=ddof, **more)
+
+    def std(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, **more: Any) -> Any:
+        return np.std(self, axis, dtype, out=out, ddof=ddof, **more)
+
+    def any(self, axis: Any = None, out: Any = None, **more: Any) -> Any:
+        return np.any(self, axis, out=out, **more)
+
+    def all(self, axis: Any = None, out: Any = None, **more: Any) -> Any:
+        return np.all(self, axis, out=out, **more)
+
+    def argmax(self, axis: Any = None, out: Any = None, **more: Any) -> Any:
+        return np.argmax(self, axis, out=out, **more)
+
+    def argmin(self, axis: Any = None, out: Any = None, **more: Any) -> Any:
+        return np.argmin(self, axis, out=out, **more)
+
+    def cumsum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+        return np.cumsum(self, axis, dtype, out=out)
+
+    def cumprod(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+        return np.cumprod(self, axis, dtype, out=out)
+
+    def clip(self, min: Any = None, max: Any = None, out: Any = None) -> Any:
+        return np.clip(self, min, max, out=out)
+
+    def round(self, decimals: int = 0, out: Any = None) -> Any:
+        return np.round(self, decimals, out=out)
+
+    def dot(self, other: Any, *more: Any, **params: Any) -> Any:
+        return ArrayMethods.dot(self, other, *more, **params) if more or params else np.dot(self, other)
+
+    def squeeze(self, axis: Any = None) -> Any:
+        return np.squeeze(self, axis)
+
+    def swapaxes(self, axis1: int, axis2: int) -> Any:
+        return np.swapaxes(self, axis1, axis2)
+
+    def repeat(self, repeats: Any, axis: Any = None) -> Any:
+        return np.repeat(self, repeats, axis)
+
+    def take(self, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any:
+        return np.take(self, indices, axis, out=out, mode=mode)
+
+    def trace(
+        self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None
+    ) -> Any:
+        return np.trace(self, offset, axis1, axis2, dtype, out=out)
+
+    def choose(self, choices: Any, out: Any = None, mode: Any = "raise") -> Any:
+        return np.choose(self, choices, out=out, mode=mode)
+
+    def put(self, indices: Any, values: Any, mode: Any = "raise") -> None:
+        np.put(self, indices, values, mode)
+
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+        return np.diagonal(self, offset, axis1, axis2)
+
+    def ravel(self, order: str = "C") -> Any:
+        return np.ravel(self, order)
+
+    def flatten(self, order: str = "C") -> Any:
+        return gathered(gnp.ravel(self, order), "C")
+
+    def argsort(self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+        return np.argsort(self, axis, kind, order, stable=stable)
+
+    def searchsorted(self, v: Any, side: Any = "left", sorter: Any = None) -> Any:
+        return np.searchsorted(self, v, side, sorter)
+
+    def conjugate(self) -> Any:
+        return part_of_number(self, gnp.conjugate, keeps=True) if self.type.weak else self.conj()
+
+    def copy(self, order: str = "C") -> Any:
+        return gathered(self, order)
+
+    def nonzero(self) -> Any:
+        return np.nonzero(self)
+
+    def compress(self, condition: Any, axis: Any = None) -> Any:
+        return np.compress(condition, self, axis)
+
+    def astype(
+        self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
+    ) -> Any:
         return gnp.astype(self, dtype)
 
     def reshape(self, *shape: Any, order: str = "C") -> Any:
-        return np.reshape(self, shape[0] if len(shape) == 1 else shape, order=order)  # type: ignore[call-overload]
+        return np.reshape(self, shape[0] if len(shape) == 1 else shape, order=order)
 
     def transpose(self, *axes: Any) -> Any:
         return np.transpose(self, axes[0] if len(axes) == 1 else axes or None)
@@ -147,7 +221,11 @@ class Operators(ArrayMethods):
         self[...] = value
 
     def view(self, *_: Any) -> Any:
-        raise InPlaceError("view() of a traced value would read its bytes as another type", where=here(), fix="x.astype(dtype)")
+        raise InPlaceError(
+            "view() of a traced value would read its bytes as another type",
+            where=here(),
+            fix="x.astype(dtype)",
+        )
 
     # ------------------------------------------------------------------------------- items and in place
 
@@ -166,27 +244,29 @@ class Operators(ArrayMethods):
 
     def __getitem__(self, key: Any) -> Any:
         y = gnp.getitem(self, key)
-        if is_basic(key) and (y.type.shape or has_dots(key)) and self.cell.is_array:  # type: ignore[attr-defined]
+        if is_basic(key) and (y.type.shape or has_dots(key)) and self.cell.is_array:
             return self._as_view(y, key)
         return y
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if self.type.weak:
-            raise TypeError(f"'{python_type(self.type.dtype).__name__}' object does not support item assignment")
+            raise TypeError(
+                f"'{python_type(self.type.dtype).__name__}' object does not support item assignment"
+            )
         if not self._holds(value, key):
             self._replace(gnp.setitem(self, key, value), "x[...] = value")
 
     def _holds(self, value: Any, key: Any) -> bool:
         """Whether the value is this very part: `x[key] += 1` writes through the view, then assigns it."""
         view = value.cell.view if type(value) is type(self) else None
-        if view is None or view.base is not self.cell or view.key != key:  # type: ignore[attr-defined]
+        if view is None or view.base is not self.cell or not is_basic(key) or view.key != key:
             return False
         return bool(view.seen == view.base.version)
 
     def _as_view(self, y: Any, key: Any) -> Any:
         """A slice, which shares this array's memory."""
-        y = y.__copy__() if y.cell is self.cell else y  # type: ignore[attr-defined]
-        layout = self.cell.ghost()  # type: ignore[attr-defined]
+        y = y.__copy__() if y.cell is self.cell else y
+        layout = self.cell.ghost()
         read = lambda base: gnp.getitem(base, key)  # noqa: E731
         put = lambda base, value: gnp.setitem(base, key, value)  # noqa: E731
         y.viewing(self, read, put, None if layout is None else layout[key], sure=True)
@@ -195,26 +275,34 @@ class Operators(ArrayMethods):
 
     def _in_place(self, name: str, sign: str, other: Any) -> Any:
         y = OP[name](self, other)
-        if y is NotImplemented or not self.cell.is_array:  # type: ignore[attr-defined]
+        if y is NotImplemented or not self.cell.is_array:
             return y  # numbers, and what NumPy's functions give for them, are bound anew by `+=`
         if y.type.shape != self.type.shape:
-            raise ShapeError(f"x {sign} y: the result {y.type} does not fit into {self.type}", where=here(), fix="x = x + y")
+            raise ShapeError(
+                f"x {sign} y: the result {y.type} does not fit into {self.type}",
+                where=here(),
+                fix="x = x + y",
+            )
         if not can_cast(y.type.dtype, self.type.dtype, "same_kind"):
-            raise InPlaceError(f"x {sign} y: the result {y.type} cannot be cast to {self.type}", where=here(), fix="x = x + y")
+            raise InPlaceError(
+                f"x {sign} y: the result {y.type} cannot be cast to {self.type}",
+                where=here(),
+                fix="x = x + y",
+            )
         self._replace(y, f"x {sign} y")
         return self
 
     def _replace(self, value: Any, what: str) -> None:
-        if not self.cell.is_array:  # type: ignore[attr-defined]
+        if not self.cell.is_array:
             what = f"{what}: in NumPy this {self.type} is a scalar, which never changes"
             raise InPlaceError(what, where=here(), fix="x = value, or np.copy(x) for an array of no axes")
         self.write(value, what)  # type: ignore[attr-defined]
 
 
-def part_of_number(x: Any, part: Any, of_real: Any) -> Any:
-    """A part of a Python number, which is one too."""
+def part_of_number(x: Any, part: Any, keeps: bool) -> Any:
+    """A part of a Python number, which is one too; a real number has it whole (`keeps`), or none of it."""
     if x.type.dtype not in COMPLEX:
-        return of_real
+        return +x if keeps else +python_type(x.type.dtype)(0)
     y = part(x)
     return y.cast(y.type.dtype, weak=True)
 
@@ -229,7 +317,10 @@ def gathered(x: Any, order: str) -> Any:
 def is_basic(key: Any) -> bool:
     """Whether NumPy gives a view for this index: no arrays, lists or masks in it."""
     parts = key if isinstance(key, tuple) else (key,)
-    return all(p is None or p is Ellipsis or isinstance(p, slice) or (isinstance(p, int) and not isinstance(p, bool)) for p in parts)
+    return all(
+        p is None or p is Ellipsis or isinstance(p, slice) or (isinstance(p, int) and not isinstance(p, bool))
+        for p in parts
+    )
 
 
 def has_dots(key: Any) -> bool:

@@ -15,7 +15,7 @@ from ge2.numpy.elementwise import UFUNCS
 from ge2.trace import concrete
 from ge2.trace.views import settled
 
-INTERNAL = frozenset(("cell", "trace", "escaped"))
+INTERNAL = frozenset(("cell", "owner", "escaped"))
 
 
 class Protocols:
@@ -26,14 +26,18 @@ class Protocols:
 
     # ------------------------------------------------------------------------------------------- NumPy
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **more: Any) -> Any:
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **more: Any
+    ) -> Any:
         if method == "__call__" and out is None and not more:
             call = UFUNCS.get(ufunc)
             if call is not None:
                 return call(*inputs)
         return special_ufunc(ufunc, method, inputs, out, more)
 
-    def __array_function__(self, function: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def __array_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         call = gnp.FUNCTIONS.get(function)
         if call is None:
             raise missing(f"{function.__module__}.{function.__name__}")
@@ -41,16 +45,20 @@ class Protocols:
         y = settled(function, args, kwargs, call(*args, **kwargs))
         return y if out is None else written(out, y, function.__name__, exact=True)
 
+    def shared_by(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], y: Any) -> Any:
+        """What a function of ge2.numpy made of this array, as NumPy's of that name shares memory."""
+        return settled(function, args, kwargs, y)
+
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         return gnp
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return np.array(concrete.value_of(self, "array"), dtype=dtype)  # type: ignore[arg-type]
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:
         """NumPy's array class, so that `isinstance(x, np.ndarray)` holds while tracing as it does without."""
-        return type(self) if self.type.weak else np.ndarray  # type: ignore[attr-defined]
+        return type(self) if self.type.weak else np.ndarray
 
     # ------------------------------------------------------------------------------------------ Python
 
@@ -61,7 +69,7 @@ class Protocols:
         return int(concrete.number(self, "int"))  # type: ignore[arg-type]
 
     def __index__(self) -> int:
-        if self.type.dtype.kind not in "iu" or self.type.shape:  # type: ignore[attr-defined]
+        if self.type.dtype.kind not in "iu" or self.type.shape:
             raise TypeError("only integer scalar arrays can be converted to a scalar index")
         return int(concrete.number(self, "int"))  # type: ignore[arg-type]
 
@@ -73,17 +81,17 @@ class Protocols:
 
     def __round__(self, digits: int | None = None) -> Any:
         if digits is None:
-            return int(np.rint(self) if self.type.dtype in INEXACT else self)  # type: ignore[call-overload, attr-defined]
-        if not self.type.weak:  # type: ignore[attr-defined]
-            return np.round(self, digits)  # type: ignore[call-overload]
-        y = np.round(+self, digits)  # type: ignore[operator]
+            return int(gnp.rint(self) if self.type.dtype in INEXACT else self)
+        if not self.type.weak:
+            return gnp.round(self, digits)
+        y = gnp.round(gnp.operators["pos"](self), digits)
         return y.cast(y.type.dtype, weak=True)
 
     def __floor__(self) -> int:
-        return int(np.floor(self))  # type: ignore[call-overload]
+        return int(gnp.floor(self))
 
     def __ceil__(self) -> int:
-        return int(np.ceil(self))  # type: ignore[call-overload]
+        return int(gnp.ceil(self))
 
     def __trunc__(self) -> int:
         return int(self)
@@ -95,7 +103,7 @@ class Protocols:
         return np.asarray(concrete.value_of(self, "float")).tolist()  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
-        return f"<{self.label()}>"  # type: ignore[attr-defined]
+        return f"<{self.label()}>"
 
     __str__ = __repr__
 
@@ -113,25 +121,31 @@ class Protocols:
         raise AttributeError(what)
 
     def __reduce__(self) -> Any:
-        raise self.escaped()  # type: ignore[attr-defined]
+        raise self.escaped()
 
     def __copy__(self) -> Any:
-        y = type(self)(self.owner, self.atom)  # type: ignore[call-arg, attr-defined]
-        y.cell.array = self.cell.is_array  # type: ignore[attr-defined]
+        y = type(self)(self.owner, self.atom)  # type: ignore[call-arg]
+        y.cell.array = self.cell.is_array
         return y
 
     def __deepcopy__(self, memo: Any) -> Any:
         return self.__copy__()
 
 
-def special_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], out: Any, more: dict[str, Any]) -> Any:
+def special_ufunc(
+    ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], out: Any, more: dict[str, Any]
+) -> Any:
     """A ufunc with `out=`, `where=` or `dtype=`, or one of its methods."""
     call = UFUNCS.get(ufunc)
     if call is None:
         raise missing(f"numpy.{ufunc.__name__}")
     if method != "__call__":
         call = gnp.ufunc_method(ufunc, method)
-        return call(*inputs, **more) if out is None else written(out, call(*inputs, **more), ufunc.__name__, exact=True)
+        return (
+            call(*inputs, **more)
+            if out is None
+            else written(out, call(*inputs, **more), ufunc.__name__, exact=True)
+        )
     if out is None:
         return call(*inputs, **more)
     mask = more.pop("where", True)
@@ -139,7 +153,7 @@ def special_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], out: An
 
 
 def written(out: Any, y: Any, name: str, mask: Any = True, exact: bool = False) -> Any:
-    """`out=`: a traced array takes the result; a real one cannot. Functions that compute in its dtype ask for that one."""
+    """`out=`: a traced array takes the result, a real one cannot; `exact` asks for the result's own dtype."""
     outs, ys = (out if isinstance(out, tuple) else (out,)), (y if isinstance(y, tuple) else (y,))
     for target, value in zip(outs, ys, strict=True):
         if target is None:
@@ -155,10 +169,14 @@ def written(out: Any, y: Any, name: str, mask: Any = True, exact: bool = False) 
             value = gnp.broadcast_to(value, t.shape)  # as NumPy does, where the result is smaller than out
             given = type_of(value)
         if given.shape != t.shape or not target.cell.is_array:
-            raise InPlaceError(f"numpy.{name}: {given} does not fit into out, {t}", where=here(), fix="y = f(x)")
+            raise InPlaceError(
+                f"numpy.{name}: {given} does not fit into out, {t}", where=here(), fix="y = f(x)"
+            )
         if (exact and given.dtype != t.dtype) or not can_cast(given.dtype, t.dtype, "same_kind"):
             fix = f"y = f(x).astype(np.{t.dtype})"
-            raise InPlaceError(f"numpy.{name}: {given} cannot be cast to the dtype of out, {t}", where=here(), fix=fix)
+            raise InPlaceError(
+                f"numpy.{name}: {given} cannot be cast to the dtype of out, {t}", where=here(), fix=fix
+            )
         target._replace(value if mask is True else gnp.where(mask, value, target), f"out= of numpy.{name}")
     return out[0] if isinstance(out, tuple) and len(out) == 1 else out
 
@@ -169,5 +187,3 @@ def missing(name: str) -> NoRuleError:
         where=here(),
         fix="other functions of ge2.numpy; or add it to ge2/numpy (CONTRIBUTING.md, 'add a function')",
     )
-
-

@@ -33,7 +33,9 @@ class Input:
 
 
 @collector_paused
-def stage(f: Callable[..., Iterable[Any]], inputs: Sequence[Input], title: str = "", kind: str = "") -> Closed:
+def stage(
+    f: Callable[..., Iterable[Any]], inputs: Sequence[Input], title: str = "", kind: str = ""
+) -> Closed:
     """Traces `f`, a function of flat arrays to a sequence of arrays."""
     trace = Trace(title or title_of(f), kind)
     tracers = [bind(trace, given) for given in inputs]
@@ -78,8 +80,10 @@ def bind(trace: Trace, given: Input) -> Tracer:
 
 def checked_outputs(outputs: Iterable[Any], trace: Trace) -> Iterable[Any]:
     for y in outputs:
-        if not (isinstance(y, Tracer | bool | int | float | complex) or hasattr(y, "dtype")) or isinstance(y, type):
-            what = f"{trace.title} returned {y!r:.60} ({type(y).__name__}), which is neither an array nor a number"
+        if not (isinstance(y, Tracer | bool | int | float | complex) or hasattr(y, "dtype")) or isinstance(
+            y, type
+        ):
+            what = f"{trace.title} returned {y!r:.60} ({type(y).__name__}), neither an array nor a number"
             raise TypeRuleError(what, fix="return arrays, or containers of arrays")
         if not isinstance(y, Tracer | bool | int | float | complex):
             check_result(y, trace)

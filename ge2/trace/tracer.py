@@ -21,7 +21,10 @@ from ge2.trace.operators import Operators
 from ge2.trace.protocols import Protocols
 from ge2.trace.views import Cell, Ghost, Put, Read, View
 
-UNSURE = "a reshape of {} shares memory in NumPy or is a copy, depending on its strides; one was written and the other is read"
+UNSURE = (
+    "a reshape of {} shares memory in NumPy or is a copy, depending on its strides; "
+    "one was written and the other is read"
+)
 SNAPSHOT = 1 << 20  # bytes up to which a captured array is copied, so that later changes to it are not seen
 
 
@@ -29,7 +32,9 @@ SNAPSHOT = 1 << 20  # bytes up to which a captured array is copied, so that late
 class Tracer(Operators, Protocols):
     """Stands in for an array while its function is traced."""
 
-    __slots__ = ("__weakref__", "cell", "trace")
+    __slots__ = ("__weakref__", "cell", "owner")
+    cell: Cell
+    owner: Trace
 
     def __init__(self, trace: Trace, atom: Atom) -> None:
         self.owner = trace
@@ -56,7 +61,9 @@ class Tracer(Operators, Protocols):
             if not self.usable:
                 raise self.escaped()
             what = f"{what} changes {self.label()}, which belongs to the outer function {self.owner.title}"
-            raise InPlaceError(what, where=here(), fix="x = x + ... for x += ...; y = x.copy() first for y[i] = v")
+            raise InPlaceError(
+                what, where=here(), fix="x = x + ... for x += ...; y = x.copy() first for y[i] = v"
+            )
         self.owner.write(self.cell, self.owner.lift(cast(value, self.type.dtype)), what)
 
     @property
@@ -66,21 +73,30 @@ class Tracer(Operators, Protocols):
 
     def label(self) -> str:
         """What an error calls this value."""
-        name = self.owner.names.get(self.cell.atom)  # type: ignore[call-overload]
+        name = self.owner.names.get(self.cell.atom)
         return f"{name}, traced {self.type}" if name else f"a traced {self.type}"
 
     def escaped(self, op: Op | None = None) -> Ge2Error:
         """The error for a use outside the trace."""
         trace = self.owner
         made = next((e.source for e in trace.eqns if self.cell.atom in e.outs), None)
-        name = trace.names.get(self.cell.atom)  # type: ignore[call-overload]
-        value = f"{name} (traced {self.type})" if name else f"a traced {self.type}" + (f" made at {made}" if made else "")
+        name = trace.names.get(self.cell.atom)
+        value = (
+            f"{name} (traced {self.type})"
+            if name
+            else f"a traced {self.type}" + (f" made at {made}" if made else "")
+        )
         if trace.open:
-            what = f"{value} of {trace.title} was used where that function is not being traced, such as another thread"
-            return UnexpectedTracerError(what, where=here(), fix="return values instead of handing them to other threads")
+            where = "where that function is not being traced, such as another thread"
+            what = f"{value} of {trace.title} was used {where}"
+            return UnexpectedTracerError(
+                what, where=here(), fix="return values instead of handing them to other threads"
+            )
         kept = holder(self)
         what = f"{value} outlived the trace of {trace.title}" + (f"; {kept} still holds it" if kept else "")
-        return UnexpectedTracerError(what, where=here(), fix="return the value from the function instead of storing it")
+        return UnexpectedTracerError(
+            what, where=here(), fix="return the value from the function instead of storing it"
+        )
 
 
 class Trace:
@@ -101,7 +117,9 @@ class Trace:
         self.reasons: dict[Var, str] = {}  # why an input has no value
         self.active: set[Var] = set()
         self.names: dict[Any, str] = {}
-        self.looked = False  # whether the function looked at a value, so that the trace holds for that value only
+        self.looked = (
+            False  # whether the function looked at a value, so that the trace holds for that value only
+        )
         self.open = True
         self.source: Source | None = None  # of equations that a rule makes; None asks the stack
         self.parent: Any = None
@@ -155,7 +173,7 @@ class Trace:
     def replay(self, graph: Graph, env: dict[Var, Atom]) -> list[Atom]:
         get, append = env.get, self.eqns.append
         for eqn in graph.eqns:
-            inputs = tuple([get(a, a) if type(a) is Var else a for a in eqn.inputs])  # type: ignore[arg-type]
+            inputs = tuple([get(a, a) if type(a) is Var else a for a in eqn.inputs])
             outs = tuple([Var(v.type) for v in eqn.outs])
             append(Eqn(eqn.op, inputs, outs, eqn.source))
             env.update(zip(eqn.outs, outs, strict=True))
@@ -177,7 +195,7 @@ class Trace:
         return found.var
 
     def stand_in(self, x: Any) -> Any:
-        """The input, of this trace or one around it, that an array from outside is bound to; else the array itself."""
+        """The input, of this trace or one around it, that an array is bound to; else the array itself."""
         trace: Any = self
         while isinstance(trace, Trace):
             if id(x) in trace.bound:
@@ -197,13 +215,19 @@ class Trace:
     def refreshed(self, cell: Cell) -> Atom:
         """The atom of a cell, read again from its base if that was written."""
         if cell.doubt:
-            raise InPlaceError(cell.doubt, where=here(), fix="y = y.copy() before the reshape: its layout is known")
+            raise InPlaceError(
+                cell.doubt, where=here(), fix="y = y.copy() before the reshape: its layout is known"
+            )
         view = cell.view
         if view is not None:
             base = self.refreshed(view.base)
             if view.seen != view.base.version:
                 if not view.sure:
-                    raise InPlaceError(UNSURE.format(cell.atom.type), where=here(), fix="x = x.copy() before the reshape: its layout is known")
+                    raise InPlaceError(
+                        UNSURE.format(cell.atom.type),
+                        where=here(),
+                        fix="x = x.copy() before the reshape: its layout is known",
+                    )
                 with interpreting(self):
                     cell.atom = self.atom(view.read(Tracer(self, base)))
                 view.seen = view.base.version
@@ -221,7 +245,11 @@ class Trace:
         view = cell.view
         if view is not None and view.sure:
             if view.put is None:
-                raise InPlaceError(f"{what}: this view is read-only, as in NumPy", where=here(), fix="write to its base, or to a copy")
+                raise InPlaceError(
+                    f"{what}: this view is read-only, as in NumPy",
+                    where=here(),
+                    fix="write to its base, or to a copy",
+                )
             base = Tracer(self, self.refreshed(view.base))
             self.write(view.base, view.put(base, value), what)
             view.seen = view.base.version
@@ -253,7 +281,7 @@ class Trace:
 
 
 class Capture:
-    """A value from outside a trace. NumPy may go on changing an array: small ones are copied, others watched."""
+    """A value from outside a trace. An array may go on changing: small ones are copied, others watched."""
 
     __slots__ = ("original", "sum", "value", "var")
 
@@ -278,24 +306,24 @@ class Capture:
             return self.sum == checksum(self.original)
         if self.value is self.original:
             return True
-        return self.original.shape == self.value.shape and self.original.tobytes() == self.value.tobytes()
+        same = self.original.shape == self.value.shape and self.original.tobytes() == self.value.tobytes()
+        return bool(same)
 
     def check(self) -> None:
         if self.sum is not None and self.sum != checksum(self.original):
-            shape = type_of(self.original)
-            raise InPlaceError(
-                f"an array ({shape}) that the function reads was changed while it was traced, and is too large to be copied",
-                where=here(),
-                fix="change a copy of it, or read a copy",
+            what = (
+                f"an array ({type_of(self.original)}) that the function reads was changed while it was traced"
             )
+            fix = "change a copy of it, or read a copy"
+            raise InPlaceError(f"{what}, and is too large to be copied", where=here(), fix=fix)
 
 
-def may_change(x: np.ndarray) -> bool:
+def may_change(x: Any) -> bool:
     """Whether someone may still write to the memory of an array."""
     while isinstance(x, np.ndarray):
         if x.flags.writeable:
             return True
-        x = x.base  # type: ignore[assignment]
+        x = x.base
     return x is not None  # memory that is not NumPy's
 
 
@@ -341,14 +369,26 @@ def located(error: Ge2Error) -> Ge2Error:
 def check_type(x: Any) -> ArrayType:
     """The type of an array that ge2 computes with; InputError says why another is refused."""
     if isinstance(x, np.ma.MaskedArray):
-        raise InputError("a masked array: its mask would be lost", where=here(), fix="x.filled(value), and the mask as an array of its own")
+        raise InputError(
+            "a masked array: its mask would be lost",
+            where=here(),
+            fix="x.filled(value), and the mask as an array of its own",
+        )
     if not hasattr(x, "dtype") and not hasattr(x, "type"):
-        raise InputError(f"{type(x).__name__} is neither an array nor a number", where=here(), fix="np.asarray(x), or a static argument")
+        raise InputError(
+            f"{type(x).__name__} is neither an array nor a number",
+            where=here(),
+            fix="np.asarray(x), or a static argument",
+        )
     t = type_of(x)
     if not known(t.dtype):
         swapped = not t.dtype.isnative and known(t.dtype.newbyteorder("="))
         fix = "x.astype(x.dtype.newbyteorder('='))" if swapped else "x.astype of a number type"
-        why = "its bytes are in another order than this machine's" if swapped else "ge2 computes with booleans and numbers"
+        why = (
+            "its bytes are in another order than this machine's"
+            if swapped
+            else "ge2 computes with booleans and numbers"
+        )
         raise InputError(f"an array of dtype {t.dtype}: {why}", where=here(), fix=fix)
     return t
 

@@ -1,7 +1,7 @@
 """Which of NumPy's functions share memory with their argument, and what writing through them means.
 
-A view refers to the cell of its base: it is read again after the base was written, and what is written to it is
-put into the base. Whether a reshape is a view or a copy hangs on strides. They are followed where they are
+A view refers to the cell of its base: it is read again after the base was written, and what is written to it
+is put into the base. Whether a reshape is a view or a copy hangs on strides. They are followed where they are
 known (`ghost`); where they are not, using the one after writing the other is an error, for NumPy's answer is
 not known.
 """
@@ -81,7 +81,7 @@ def packed(shape: Dims) -> Ghost:
     return ghost(shape, tuple(reversed(strides)))
 
 
-# --------------------------------------------------------------------------- what writing through a view means
+# -------------------------------------------------------------------------- what writing through a view means
 
 
 def turned(base: Any, function: Any, args: Any, more: Any) -> Put:
@@ -135,7 +135,8 @@ EACH: frozenset[Any] = frozenset((np.atleast_1d, np.atleast_2d, np.atleast_3d))
 COPIES_IF_IT_MUST: frozenset[Any] = frozenset((np.reshape, np.ravel))
 # Functions that give an array of no axes where others give a scalar.
 ARRAYS: frozenset[Any] = frozenset(
-    (np.where, np.copy, np.zeros_like, np.ones_like, np.empty_like, np.full_like, np.select, np.tensordot, np.roll, np.astype)
+    (np.where, np.copy, np.zeros_like, np.ones_like, np.empty_like, np.full_like,
+     np.select, np.tensordot, np.roll, np.astype)
 )
 # fmt: on
 
@@ -147,8 +148,11 @@ def settled(function: Any, args: tuple[Any, ...], more: dict[str, Any], y: Any) 
     if function in PARTS:
         return parts(function, args, more, y)
     if function is np.broadcast_arrays:
+        if all(z is x for x, z in zip(args, y, strict=True)):
+            return y  # NumPy, too, gives back what is of one shape
+        pairs = zip(args, y, strict=True)
         return type(y)(
-            [as_view(np.broadcast_to, (x, z.shape), {}, z) if _is_traced(x) else z for x, z in zip(args, y, strict=True)]
+            [as_view(np.broadcast_to, (x, z.shape), {}, z) if _is_traced(x) else z for x, z in pairs]
         )
     if function is np.einsum and _is_traced(y) and len(args) == 2 and _is_traced(args[1]):
         return y.viewing(args[1], lambda base: gnp.einsum(args[0], base, **more), None, None, sure=False)
@@ -161,8 +165,11 @@ def settled(function: Any, args: tuple[Any, ...], more: dict[str, Any], y: Any) 
 def own(y: Any, args: Iterable[Any], more: dict[str, Any], array: bool) -> Any:
     """The result, which is no other name of an argument."""
     if _is_traced(y):
-        if any(y is x or (type(x) in (list, tuple) and any(y is z for z in x)) for x in (*args, *more.values())):
+        if any(
+            y is x or (type(x) in (list, tuple) and any(y is z for z in x)) for x in (*args, *more.values())
+        ):
             y = y.__copy__()
+            y.cell.array = array
         if array:
             y.cell.array = True
         return y
@@ -184,8 +191,6 @@ def as_view(function: Any, args: tuple[Any, ...], more: dict[str, Any], y: Any) 
         return own(y, (base,), {}, array=False)
     if PUTS[function] is flipped and not y.type.shape:
         return own(y, (base,), {}, array=False)  # NumPy reads it as `x[()]`
-    if function is np.imag and base.type.dtype.kind != "c":
-        return y
     ours = gnp.FUNCTIONS[function]
     read: Read = lambda b: ours(b, *rest, **more)  # noqa: E731
     layout, sure = layout_of(function, base, rest, more)
@@ -194,7 +199,7 @@ def as_view(function: Any, args: tuple[Any, ...], more: dict[str, Any], y: Any) 
         copy.cell.packed = True
         return copy
     if y.cell is base.cell:
-        if sure:
+        if sure and PUTS[function] is not read_only:
             return y
         y = y.__copy__()
     return y.viewing(base, read, PUTS[function](base, function, rest, more), layout, sure is not None)
@@ -227,11 +232,15 @@ def parts(function: Any, args: tuple[Any, ...], more: dict[str, Any], ys: Any) -
         return ys
     ours = gnp.FUNCTIONS[function]
     index = np.arange(base.type.size).reshape(base.type.shape)
-    places = function(*(index if x is base else x for x in args), **{k: index if v is base else v for k, v in more.items()})
+    places = function(
+        *(index if x is base else x for x in args), **{k: index if v is base else v for k, v in more.items()}
+    )
 
     def view(i: int) -> Any:
         def read(b: Any) -> Any:
-            return ours(*(b if x is base else x for x in args), **{k: b if v is base else v for k, v in more.items()})[i]
+            return ours(
+                *(b if x is base else x for x in args), **{k: b if v is base else v for k, v in more.items()}
+            )[i]
 
         def put(b: Any, value: Any) -> Any:
             flat = gnp.setitem(gnp.reshape(b, (-1,)), places[i].reshape(-1), gnp.reshape(value, (-1,)))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from ge2.base.errors import VerifyError
+from ge2.base.pause import collector_paused
 from ge2.ir import Atom, Eqn, Graph, Var, without_dead_code
 from ge2.trace import tidy
 
 
+@collector_paused
 def split(joint: Graph, known: int, outputs: int) -> tuple[Graph, Graph, int]:
     """(the first `known` inputs) -> (the first `outputs`, residuals); (residuals, other inputs) -> the rest.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import SUITES
+from benchmarks.__main__ import SUITES, main
 from benchmarks.record import Row, Target, save
 from benchmarks.table import seconds, show
 from benchmarks.timing import medians
@@ -70,6 +70,19 @@ def test_each_workload_runs_at_a_small_size(name, monkeypatch):
     rows = import_module(f"benchmarks.{name}").run(quick=True)
     assert rows
     assert all(row.ours > 0 for row in rows)
+
+
+def test_a_whole_run_prints_its_table_and_keeps_its_results(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("benchmarks.__main__.SUITES", {"cpu": ("nesting",)})
+    monkeypatch.setattr("benchmarks.__main__.RESULTS", tmp_path)
+    monkeypatch.setattr("benchmarks.peers.find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "cpu"])
+    assert main() == 0
+    (kept,) = tmp_path.glob("cpu-*.json")
+    assert json.loads(kept.read_text())["rows"][0]["sizes"]["equations"] == 15
+    shown = capsys.readouterr().out
+    assert "grad nested 3 deep of 15 equations" in shown
+    assert str(kept) in shown
 
 
 def test_the_command_says_what_suites_there_are():

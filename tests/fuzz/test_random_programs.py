@@ -13,6 +13,7 @@ from ge2.codegen import blocks, statements
 from ge2.ir import Graph, parse, verify, write
 from ge2.kernels.catalog import launch
 from ge2.passes import TABLE
+from ge2.runtime import driver
 from ge2.runtime.compile import compile_graph
 from ge2.runtime.executable import Reference
 from tests.fuzz.programs import program
@@ -35,6 +36,7 @@ def cutting(request, monkeypatch):
         for name, value in {"CACHE": 300, "LEAST": 16, "MOST": 256}.items():
             monkeypatch.setattr(blocks, name, value)
         monkeypatch.setattr(statements, "MANY", 4)
+        monkeypatch.setattr(driver, "SHARED", 0)
     yield
     launch.cache_clear()
 
@@ -74,6 +76,7 @@ def compare(results: list[Any], reference: list[Any], exact: list[Any], eps: flo
 def test_the_same_bits_on_any_number_of_threads(monkeypatch):
     monkeypatch.setattr(blocks, "CACHE", 300)
     monkeypatch.setattr(blocks, "LEAST", 16)
+    monkeypatch.setattr(driver, "SHARED", 0)
     launch.cache_clear()
     for seed in range(1000, 1040):
         graph, arrays = program(seed)

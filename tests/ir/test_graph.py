@@ -90,7 +90,9 @@ def test_two_traces_of_one_function_are_equal() -> None:
 
 
 def test_a_graph_computes_what_it_says() -> None:
-    g = graph("{ lambda ; a:f64[2] b:f64[]. let c:f64[2] = mul a b  d:f64[2] = add c 1.0:f64[] in (d, b, 2:~i64[]) }")
+    g = graph(
+        "{ lambda ; a:f64[2] b:f64[]. let c:f64[2] = mul a b  d:f64[2] = add c 1.0:f64[] in (d, b, 2:~i64[]) }"
+    )
     d, b, n = g(np.array([1.0, 2.0]), np.float64(3.0))
     np.testing.assert_array_equal(d, [4.0, 7.0])
     assert b == 3.0
@@ -99,7 +101,9 @@ def test_a_graph_computes_what_it_says() -> None:
 
 
 def test_dead_equations_go_and_others_stay_in_order() -> None:
-    g = graph("{ lambda ; a:f64[]. let b:f64[] = sin a c:f64[] = cos a d:f64[] = tan b e:f64[] = exp c in (d, a) }")
+    g = graph(
+        "{ lambda ; a:f64[]. let b:f64[] = sin a c:f64[] = cos a d:f64[] = tan b e:f64[] = exp c in (d, a) }"
+    )
     assert [e.op.name for e in without_dead_code(g).eqns] == ["sin", "tan"]
     kept = without_dead_code(g)
     assert without_dead_code(kept) is kept

@@ -130,7 +130,10 @@ def nested_reads_from_outside() -> Graph:
     ("make", "says"),
     [
         (undefined, "equation 0, add of f32[3], f32[3]: input 1 reads a value that is not defined yet"),
-        (used_before_its_equation, "equation 0, sin of f32[3]: input 0 reads a value that is not defined yet"),
+        (
+            used_before_its_equation,
+            "equation 0, sin of f32[3]: input 0 reads a value that is not defined yet",
+        ),
         (output_undefined, "output 0 reads a value that is not defined yet"),
         (defined_twice, "equation 1, sin of f32[3]: its results define a value twice"),
         (input_twice, "the inputs define a value twice"),
@@ -151,7 +154,7 @@ def nested_reads_from_outside() -> Graph:
         (nested, "input 1 reads a value that is not defined yet"),
         (nested_reads_from_outside, "output 0 reads a value that is not defined yet"),
     ],
-)  # fmt: skip
+)
 def test_a_malformed_graph_is_caught(make: object, says: str) -> None:
     with pytest.raises(VerifyError) as caught:
         verify(make())  # type: ignore[operator]

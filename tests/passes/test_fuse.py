@@ -134,7 +134,11 @@ def chain(length: int) -> Graph:
     x = y = Var(matrix)
     eqns = []
     for i in range(length):
-        op = TABLE["dot_general"](contract=((1,), (0,))) if i % 10 == 9 else BY_NAME[("tanh", "exp", "sin")[i % 3]]
+        op = (
+            TABLE["dot_general"](contract=((1,), (0,)))
+            if i % 10 == 9
+            else BY_NAME[("tanh", "exp", "sin")[i % 3]]
+        )
         out = Var(matrix)
         eqns.append(Eqn(op, (y, x) if i % 10 == 9 else (y,), (out,)))
         y = out

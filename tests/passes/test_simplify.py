@@ -9,6 +9,14 @@ from ge2.passes.simplify import simplify
 from tests.passes.graphs import after, graph, lines, same
 
 X = "{ lambda ; x:f32[3]. let"
+
+
+def through(dtype: str) -> str:
+    """To another dtype and back."""
+    there = f"a:{dtype}[3] = convert_element_type[dtype={dtype} weak=False] x"
+    return f"{there}\n y:f32[3] = convert_element_type[dtype=f32 weak=False] a"
+
+
 SPECIAL = np.array([-0.0, np.nan, -np.inf], np.float32)
 
 
@@ -26,8 +34,7 @@ SPECIAL = np.array([-0.0, np.nan, -np.inf], np.float32)
         "y:f32[3] = transpose[order=(0,)] x",
         "a:f32[1,3] = reshape[shape=(1, 3)] x\n y:f32[3] = reshape[shape=(3,)] a",
         "y:f32[3] = convert_element_type[dtype=f32 weak=False] x",
-        "a:f64[3] = convert_element_type[dtype=f64 weak=False] x\n"
-        " y:f32[3] = convert_element_type[dtype=f32 weak=False] a",
+        through("f64"),
         "y:f32[3] = broadcast_in_dim[shape=(3,) dims=(0,)] x",
         "y:f32[3] = reduce_max[axes=()] x",
         "y:f32[3] = rev[axes=()] x",
@@ -51,10 +58,8 @@ def test_the_value_itself(equation):
         "y:f32[3] = reduce_sum[axes=()] x",  # NumPy adds 0.0
         "y:f32[3] = sub x x",
         "y:f32[3] = div x x",
-        "a:bf16[3] = convert_element_type[dtype=bf16 weak=False] x\n"
-        " y:f32[3] = convert_element_type[dtype=f32 weak=False] a",
-        "a:i32[3] = convert_element_type[dtype=i32 weak=False] x\n"
-        " y:f32[3] = convert_element_type[dtype=f32 weak=False] a",
+        through("bf16"),
+        through("i32"),
     ],
 )
 def test_what_is_not_exact_stays(equation):

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from ge2.base.config import config
+from ge2.base.log import Ge2Warning
 from ge2.ir import write
 from ge2.passes import run_pipeline
 from ge2.passes.fold import fold
 from ge2.passes.inline import inline
 from ge2.passes.match import match
 from ge2.passes.pipeline import PIPELINE
+from ge2.runtime.compile import compile_graph
 from ge2.runtime.executable import interpret
 from tests.passes.graphs import after, graph, lines, same
 
@@ -121,3 +123,22 @@ def test_a_pass_can_be_switched_off():
     with config.using(passes_off=("simplify",)):
         assert "mul" in write(run_pipeline(text))
     assert "mul" not in write(run_pipeline(text))
+
+
+def test_each_step_can_be_dumped(tmp_path):
+    text = graph("{ lambda ; x:f32[3]. let a:f32[3] = mul x 1.0:f32[] b:f32[3] = tanh a in (b,) }")
+    with config.using(dump=str(tmp_path / "out")):
+        executable = compile_graph(text, name="g")
+        executable(np.ones(3, np.float32))
+    steps = [f"g-{n}-{name}.txt" for n, name in enumerate(("traced", *(p.__name__ for p in PIPELINE)))]
+    found = {path.name for path in (tmp_path / "out").iterdir()}
+    assert found == {*steps, "g-program.py", "g-pointwise_0.py"}
+    assert "mul" in (tmp_path / "out" / "g-0-traced.txt").read_text()
+    assert "mul" not in (tmp_path / "out" / "g-2-simplify.txt").read_text()
+
+
+def test_a_folder_that_cannot_be_written_stops_nothing(tmp_path):
+    (tmp_path / "file").write_text("")
+    text = graph("{ lambda ; x:f32[3]. let b:f32[3] = tanh x in (b,) }")
+    with config.using(dump=str(tmp_path / "file")), pytest.warns(Ge2Warning, match="nothing is dumped"):
+        run_pipeline(text)

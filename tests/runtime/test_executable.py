@@ -196,7 +196,7 @@ def test_an_error_in_a_worker_is_raised_by_the_caller():
     assert sorted(done) == list(range(64))
 
 
-# ---------------------------------------------------------------------------------------------- silence, dtypes
+# ------------------------------------------------------------------------------------------ silence, dtypes
 
 
 def test_floating_point_is_silent_and_the_callers_setting_stays():
@@ -281,3 +281,74 @@ def test_nothing_but_results_is_made_on_a_call():
     assert run.count("empty(") == 1
     assert run.count("again_") == 1
     assert "ndarray(" not in run
+
+
+# ------------------------------------------------------------------------------------- graphs within graphs
+
+COND = """{ lambda ; i:~i64[] x:f32[4]. let
+    t:f32[4] = exp x
+    a:f32[4] n:~i64[] = cond[branches=(
+      { lambda ; p:f32[4]. let q:f32[4] = tanh p in (q, 1:~i64[]) },
+      { lambda ; p:f32[4]. let q:f32[4] = square p r:f32[4] = add q p in (r, 2:~i64[]) },
+      { lambda ; p:f32[4]. let in (p, 3:~i64[]) },
+    )] i t
+    b:f32[4] = mul a 2.0:f32[]
+    m:~i64[] = add n 1:~i64[]
+  in (b, a, m) }"""
+
+
+@pytest.mark.parametrize("index", [-1, 0, 1, 2, 9])
+def test_a_cond_runs_one_compiled_branch(index):
+    f = compiled(COND)
+    x = f32(4)
+    want = Reference(parse(COND, TABLE))(index, x)
+    for _ in range(2):
+        b, a, m = f(index, x)
+        np.testing.assert_allclose(b, want[0], rtol=1e-6)
+        np.testing.assert_allclose(a, want[1], rtol=1e-6)
+        assert (m, type(m)) == (want[2], int)
+        assert not np.shares_memory(a, x)
+    assert [branch.regions for branch in f.branches[1]] == [1, 1, 0]
+
+
+def test_barriers_pass_their_arrays_on():
+    f = compiled("""{ lambda ; x:f32[4] y:f32[3]. let
+        a:f32[4] b:f32[3] = barrier x y
+        c:f32[4] = exp a d:f32[4] e:f32[3] = barrier c b in (a, d, e) }""")
+    x, y = f32(4), f32(3)
+    a, d, e = f(x, y)
+    np.testing.assert_array_equal(a, x)
+    np.testing.assert_allclose(d, np.exp(x), rtol=1e-6)
+    np.testing.assert_array_equal(e, y)
+    assert not np.shares_memory(a, x)
+    assert not np.shares_memory(e, y)
+
+
+def test_debug_prints_keep_their_order():
+    """An operation with an effect is neither dropped nor moved before another."""
+    from dataclasses import dataclass
+    from typing import ClassVar
+
+    from ge2.ir import Eqn, Graph, Op, Var
+
+    seen = []
+
+    @dataclass(frozen=True)
+    class Note(Op):
+        number: int
+        name: ClassVar[str] = "note"
+        effect: ClassVar[str] = "print"
+
+        def infer(self, *types):
+            return types
+
+        def reference(self, *arrays):
+            seen.append(self.number)
+            return arrays[0]
+
+    x = Var(parse("{ lambda ; x:f32[4]. let in (x,) }", TABLE).inputs[0].type)
+    values = [Var(x.type) for _ in range(6)]
+    eqns = [Eqn(Note(0), (x,), (values[0],)), Eqn(TABLE["exp"](), (x,), (values[1],))]
+    eqns += [Eqn(Note(1), (values[1],), (values[2],)), Eqn(Note(2), (x,), (values[3],))]
+    compile_graph(Graph((x,), tuple(eqns), (values[1],)))(f32(4))
+    assert seen == [0, 1, 2]

@@ -131,6 +131,95 @@ def test_dataclasses_modules_and_plain_objects():
     follows(lambda x: x * module.w, lambda: setattr(module, "w", W * 4), 1)
 
 
+def test_what_is_computed_from_attributes_is_not_frozen():
+    follows(lambda x: x @ OBJECT.inner.w.T, lambda: setattr(OBJECT.inner, "w", W * 4), 1)
+    module = types.ModuleType("more_weights_of_a_user")
+    module.w = np.ones(3)
+    follows(lambda x: x * module.w[::-1] + module.w.sum(), lambda: setattr(module, "w", W * 4), 1)
+    follows(lambda x: x * module.w.T, lambda: module.w.__setitem__(0, 7.0), 1)
+
+
+class Network:
+    def __init__(self):
+        self.w, self.rate = np.ones(3), 2.0
+
+    @property
+    def scaled(self):
+        return self.w.T * self.rate
+
+    def predict(self, x):
+        return self.hidden(x) + self.scaled
+
+    def hidden(self, x):
+        return x * self.w.T * self.rate
+
+    __call__ = predict
+
+    @functools.partial(ge2.jit, static_argnums=0)
+    def static(self, x):
+        return self.predict(x)
+
+
+def test_objects_of_plain_classes_are_never_stale():
+    """Through properties, methods and calls; as the object of a bound method; as a static argument."""
+    for make in (
+        lambda n: lambda x: x * n.scaled,
+        lambda n: lambda x: n.predict(x),
+        lambda n: lambda x: n(x),
+        lambda n: lambda x: apply(n, x),
+        lambda n: n.predict,
+        lambda n: n,
+    ):
+        network = Network()
+        f = ge2.jit(make(network))
+        plain = make(network)
+        for w, rate, entries in ((W, 2.0, 1), (W * 3, 2.0, 1), (W, 4.0, 2)):
+            network.w, network.rate = w, rate
+            np.testing.assert_array_equal(f(X), plain(X))
+            assert len(f.cache_report().entries) == entries
+        assert type(network.w) is np.ndarray
+
+
+def apply(network, x):
+    return network.predict(x) - network.w
+
+
+def test_a_static_self_is_never_stale():
+    network = Network()
+    for w, rate in ((W, 2.0), (W * 3, 2.0), (W, 4.0)):
+        network.w, network.rate = w, rate
+        np.testing.assert_array_equal(network.static(X), network.predict(X))
+    assert len(Network.static.cache_report().entries) == 2
+
+
+def test_an_attribute_of_a_class_decides_by_its_contents():
+    class Constants:
+        w = np.ones(3)
+
+    follows(lambda x: x * Constants.w.T, lambda: setattr(Constants, "w", W * 4), 2)
+
+
+def test_attributes_that_a_trace_assigns():
+    counter = Plain(count=0, w=np.ones(3))
+
+    @ge2.jit
+    def f(x):
+        counter.last = len(x)
+        return x * counter.w
+
+    f(X)
+    assert counter.last == 3
+
+    @ge2.jit
+    def g(x):
+        counter.w = x
+        return x * counter.w
+
+    with pytest.raises(ImpureError, match=r"the attribute w of a Plain was assigned"):
+        g(X)
+    assert type(counter.w) is np.ndarray
+
+
 def test_other_types_and_structures_are_new_signatures():
     follows(lambda x: x * W, lambda: put(W=np.ones(3, np.float32) * 2), 2)
     follows(lambda x: x * W, lambda: put(W=np.ones((2, 3)) * 2), 2)

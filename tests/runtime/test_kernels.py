@@ -28,14 +28,14 @@ SOFTMAX = """{ lambda ; x:f32[128,10]. let
     p:f32[128,10] = div e u
   in (p,) }"""
 
-WANTED = '''
+WANTED = """
 def rowwise(a, h, s0):
     maximum.reduce(a, 1, out=s0, keepdims=True)                     # b = reduce_max[axes=(1,)] a
     subtract(a, s0, out=h)                                          # d = sub a c
     exp(h, out=h)                                                   # e = exp d
     add.reduce(h, 1, out=s0, keepdims=True)                         # f = reduce_sum[axes=(1,)] e
     divide(h, s0, out=h)                                            # h = div e g
-'''
+"""
 
 
 def test_the_kernel_of_a_softmax():
@@ -45,7 +45,9 @@ def test_the_kernel_of_a_softmax():
 
 def test_a_kernel_is_python_and_shows_its_graph():
     (kernel,) = compile_graph(parse(SOFTMAX, TABLE)).kernels
-    assert ast.get_docstring(ast.parse(kernel.source)).startswith("A rowwise region.\n\n{ lambda ; a:f32[128,10].")
+    assert ast.get_docstring(ast.parse(kernel.source)).startswith(
+        "A rowwise region.\n\n{ lambda ; a:f32[128,10]."
+    )
 
 
 def test_small_spaces_are_one_block():
@@ -68,7 +70,9 @@ def test_large_spaces_are_cut_along_the_outermost_axis_that_may_be():
 @pytest.mark.parametrize("n", [1 << 18, (1 << 18) + 1, 10_000_000])
 def test_runs_of_blocks_cover_the_space_once(n):
     cut = tiling((n,), (), 4)
-    blocks = [b for part in range(cut.parts) for b in range(part * cut.run, min((part + 1) * cut.run, cut.blocks))]
+    blocks = [
+        b for part in range(cut.parts) for b in range(part * cut.run, min((part + 1) * cut.run, cut.blocks))
+    ]
     assert blocks == list(range(-(-n // cut.step)))
 
 

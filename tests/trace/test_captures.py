@@ -105,7 +105,9 @@ def test_special_values_count_as_contents() -> None:
         np.testing.assert_array_equal(got, want)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["read", "write"]), st.integers(0, 2), st.integers(-3, 3)), max_size=8))
+@given(
+    st.lists(st.tuples(st.sampled_from(["read", "write"]), st.integers(0, 2), st.integers(-3, 3)), max_size=8)
+)
 def test_reads_and_writes_in_any_order(steps: list[tuple[str, int, int]]) -> None:
     def f(x: Any) -> Any:
         a = np.zeros(3)
@@ -150,7 +152,10 @@ def test_a_large_array_changed_while_it_is_traced_is_a_clear_error(again: bool) 
     with pytest.raises(InPlaceError) as caught:
         ge2.make_jaxpr(f)(X)
     what, where, fix = str(caught.value).split("\n")
-    assert what == f"an array (f64[{LARGE}]) that the function reads was changed while it was traced, and is too large to be copied"
+    assert (
+        what
+        == f"an array (f64[{LARGE}]) that the function reads was changed while it was traced, and is too large to be copied"
+    )
     assert where.startswith("  at   test_captures.py:")
     assert fix == "  try  change a copy of it, or read a copy"
 

@@ -1,4 +1,4 @@
-"""Values on demand: evaluated where they are known, just what is needed, once; else an error that says why not."""
+"""Values on demand: evaluated where they are known, just what is needed, once; else an error says why."""
 
 from __future__ import annotations
 
@@ -97,7 +97,9 @@ def test_a_nested_trace_evaluates_in_the_trace_each_value_belongs_to(evaluated: 
     assert evaluated.count("reduce_sum") == 2
 
 
-@pytest.mark.parametrize("transform", [ge2.grad, lambda f: lambda x: ge2.jvp(f, (x,), (x,)), lambda f: lambda x: ge2.vjp(f, x)[0]])
+@pytest.mark.parametrize(
+    "transform", [ge2.grad, lambda f: lambda x: ge2.jvp(f, (x,), (x,)), lambda f: lambda x: ge2.vjp(f, x)[0]]
+)
 def test_python_control_flow_works_under_derivatives(transform: Any) -> None:
     def f(x: Any) -> Any:
         y = x
@@ -148,7 +150,12 @@ def test_looking_from_inside_marks_the_outer_trace() -> None:
 
 ASKING: list[tuple[str, Callable[[Any], Any], type[Exception], str]] = [
     ("if", lambda x: x if x[0] > 0 else -x, TracerBoolConversionError, "np.where"),
-    ("while", lambda x: next(iter(()), 0) if not np.any(x > 1e9) else 1, TracerBoolConversionError, "ge2.lax.cond"),
+    (
+        "while",
+        lambda x: next(iter(()), 0) if not np.any(x > 1e9) else 1,
+        TracerBoolConversionError,
+        "ge2.lax.cond",
+    ),
     ("int", lambda x: int(x[0]), TracerIntegerConversionError, "static_argnums"),
     ("range", lambda x: range(int(x[0])), TracerIntegerConversionError, "static_argnums"),
     ("index", lambda x: [1, 2, 3][np.argmax(x)], TracerIntegerConversionError, "static_argnums"),
@@ -168,7 +175,9 @@ asking = pytest.mark.parametrize(("f", "error", "fix"), [a[1:] for a in ASKING],
 
 
 @asking
-def test_under_make_jaxpr_it_is_an_error_that_names_the_argument_the_line_and_the_fix(f: Any, error: Any, fix: str) -> None:
+def test_under_make_jaxpr_it_is_an_error_that_names_the_argument_the_line_and_the_fix(
+    f: Any, error: Any, fix: str
+) -> None:
     def theta_is_read(theta: Any) -> Any:
         f(theta * 2)
         return theta
@@ -192,7 +201,9 @@ def test_under_vmap_a_batched_value_is_an_error_that_says_so(f: Any, error: Any,
     with pytest.raises(error, match="but row is mapped by vmap: it has a value for each place of the axis"):
         ge2.vmap(g, in_axes=(None, 0))(X, np.ones((2, 3)))
     with pytest.raises(error, match="row is mapped by vmap"):  # through any further trace
-        ge2.vmap(lambda row: ge2.grad(lambda y: np.sum(y) + (f(row * 2), 0.0)[1])(np.zeros(3)))(np.ones((2, 3)))
+        ge2.vmap(lambda row: ge2.grad(lambda y: np.sum(y) + (f(row * 2), 0.0)[1])(np.zeros(3)))(
+            np.ones((2, 3))
+        )
 
 
 def test_what_vmap_shares_is_known() -> None:
@@ -208,7 +219,9 @@ lossy = pytest.mark.parametrize("f", [a[1] for a in ASKING if a[0] in LOSSY], id
 @lossy
 def test_a_number_that_a_derivative_flows_through_is_an_error_that_offers_stop_gradient(f: Any) -> None:
     for run in (ge2.grad, lambda g: lambda x: ge2.jvp(g, (x,), (x,)), lambda g: lambda x: ge2.vjp(g, x)):
-        with pytest.raises(ConcretizationTypeError, match="a derivative flows through it and would be lost") as caught:
+        with pytest.raises(
+            ConcretizationTypeError, match="a derivative flows through it and would be lost"
+        ) as caught:
             run(lambda x: np.sum(x) + (f(np.sin(x)), 0.0)[1])(X)
         assert "try  ge2.stop_gradient(x) if that is meant" in str(caught.value)
         assert "at   test_concrete.py:" in str(caught.value)

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ge2
 from ge2.base.errors import InPlaceError
+from ge2.numpy.tables import SHARING
 from ge2.transforms import grad, make_jaxpr
 
 Program = list[tuple[int, int, int]]  # a step, and the variables that are its a and b
@@ -202,7 +204,13 @@ def numpy_run(program: Program, args: list[Any]) -> tuple[list[Any], list[bool]]
 
 
 @settings(max_examples=400)
-@given(st.lists(st.tuples(st.integers(0, len(STEPS) - 1), st.integers(0, 9), st.integers(0, 9)), min_size=2, max_size=8))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, len(STEPS) - 1), st.integers(0, 9), st.integers(0, 9)),
+        min_size=2,
+        max_size=8,
+    )
+)
 def test_programs_that_change_arrays_give_what_numpy_gives(program: Any) -> None:
     args = [np.arange(6.0).reshape(2, 3) - 1, np.array([3.0, 1.0, 2.0]), np.arange(9.0).reshape(3, 3)]
     want, done = numpy_run(program, args)
@@ -215,3 +223,258 @@ def test_programs_that_change_arrays_give_what_numpy_gives(program: Any) -> None
     for found in (want, turned[0]) if turned[1] == done else (want,):
         for g, w in zip(closed(*args), found, strict=True):
             np.testing.assert_array_equal(g, w, err_msg=text, strict=True)
+
+
+# ------------------------------------------------------------------------------------------- what must not be
+
+
+ON_ARGUMENT: dict[str, Callable[[Any], Any]] = {
+    "x += 1": lambda x: x.__iadd__(1),
+    "x[0] = 1": lambda x: x.__setitem__(0, 1),
+    "x[1:] *= 2": lambda x: x[1:].__imul__(2),
+    "x.T[0] = 1": lambda x: x.T.__setitem__(0, 1),
+    "x.reshape(-1)[0] = 1": lambda x: x.reshape(-1).__setitem__(0, 1),
+    "x.ravel().fill(0)": lambda x: x.ravel().fill(0),
+    "x.fill(0)": lambda x: x.fill(0),
+    "x.sort()": lambda x: x.sort(),
+    "np.add(x, 1, out=x)": lambda x: np.add(x, 1, out=x),
+    "np.copyto(x, 0)": lambda x: np.copyto(x, 0),
+    "np.split(x, 2)[0] += 1": lambda x: np.split(x, 2)[0].__iadd__(1),
+    "next(iter(x)).fill(1)": lambda x: next(iter(x)).fill(1),
+    "np.fill_diagonal(x, 1)": lambda x: np.fill_diagonal(x, 1),
+    "np.broadcast_to(x, x.shape)[0] = 1": lambda x: np.broadcast_to(x, x.shape).__setitem__(0, 1),
+    "np.nan_to_num(x, copy=False)": lambda x: np.nan_to_num(x, copy=False),
+}
+
+
+@pytest.mark.parametrize("change", ON_ARGUMENT.values(), ids=ON_ARGUMENT)
+def test_an_argument_is_never_written(change: Any) -> None:
+    given = np.arange(4.0).reshape(2, 2)
+    before = given.copy()
+
+    def f(theta: Any) -> Any:
+        change(theta)
+        return np.sum(theta)
+
+    for run_it in (make_jaxpr(f), grad(f)):
+        with pytest.raises(InPlaceError) as caught:
+            run_it(given)
+        what, where, fix = str(caught.value).split("\n")
+        assert "would change the caller's array: theta is an argument of f (test_in_place.py:" in what
+        assert where.startswith("  at   test_in_place.py:")
+        assert fix.startswith("  try  x = x.copy() first")
+    np.testing.assert_array_equal(given, before)
+
+
+@pytest.mark.parametrize("change", ON_ARGUMENT.values(), ids=ON_ARGUMENT)
+def test_a_copy_of_an_argument_may_be_written(change: Any) -> None:
+    given = np.arange(4.0).reshape(2, 2)
+
+    def f(x: Any) -> Any:
+        y = x.copy()
+        change(y)
+        return y
+
+    try:
+        want = f(given)
+    except ValueError:  # read-only in NumPy
+        with pytest.raises(InPlaceError, match="read-only, as in NumPy"):
+            make_jaxpr(f)(given)
+        return
+    np.testing.assert_array_equal(make_jaxpr(f)(given)(given)[0], want)
+
+
+def test_a_returned_argument_and_its_copies_may_be_written_too() -> None:
+    def f(x: Any) -> Any:
+        y, z = +x, np.copy(x)
+        y += 1
+        z *= 2
+        return y, z, x
+
+    got = make_jaxpr(f)(np.arange(3.0))(np.arange(3.0))
+    np.testing.assert_array_equal(got, [[1, 2, 3], [0, 2, 4], [0, 1, 2]])
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda a, x: np.add(a, x, out=a), "numpy.add was asked to write a traced value into a real array"),
+        (lambda a, x: a.__iadd__(x), "numpy.add was asked to write a traced value into a real array"),
+        (lambda a, x: np.copyto(a, x), "numpy.copyto was asked to write a traced value into a real array"),
+        (
+            lambda a, x: np.sum(x, axis=(), out=a),
+            "numpy.sum was asked to write a traced value into a real array",
+        ),
+    ],
+)
+def test_a_real_array_takes_no_traced_value(change: Any, says: str) -> None:
+    outside = np.zeros(3)
+    with pytest.raises(InPlaceError, match=says) as caught:
+        make_jaxpr(lambda x: (change(outside, x), x)[1])(np.ones(3))
+    assert "np.zeros_like(x)" in str(caught.value)
+    np.testing.assert_array_equal(outside, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda y: y.__iadd__(0.5), "cannot be cast to i64"),
+        (lambda y: y.__itruediv__(2), "cannot be cast to i64"),
+        (lambda y: np.multiply(y, 1.5, out=y), "cannot be cast to the dtype of out"),
+        (lambda y: np.sum(y * 1.0, axis=(), out=y), "cannot be cast to the dtype of out"),
+        (lambda y: y.__iadd__(np.ones((2, 3), int)), "does not fit into i64"),
+        (lambda y: np.add(y, np.ones((2, 3), int), out=y), "does not fit into out"),
+        (lambda y: y.__imatmul__(np.ones((3, 2), int)), "does not fit into i64"),
+        (lambda y: y.view(np.float64), "read its bytes as another type"),
+        (lambda y: np.sum(y).fill(1), "is a scalar, which never changes"),
+    ],
+)
+def test_what_numpy_refuses_is_refused(change: Any, says: str) -> None:
+    with pytest.raises((InPlaceError, ValueError), match=says) as caught:
+        make_jaxpr(lambda x: (change(x.copy()), x)[1])(np.arange(3))
+    assert "at   test_in_place.py:" in str(caught.value)
+
+
+def test_an_array_without_axes_changes_in_place_and_a_scalar_does_not() -> None:
+    def f(x: Any) -> Any:
+        a = np.zeros_like(x[0])
+        b, s = a, np.sum(x)
+        t = s
+        a += 1
+        s += 1
+        first = x.copy()[0, ...]
+        also = first
+        first *= 5
+        return b, t, s, also
+
+    x = np.array([2.0, 3.0])
+    np.testing.assert_array_equal(make_jaxpr(f)(x)(x), f(x))
+
+
+def test_a_numpy_scalar_argument_is_bound_anew_and_an_array_without_axes_is_protected() -> None:
+    def f(x: Any) -> Any:
+        before = x
+        x += 1
+        return before * x
+
+    assert grad(f)(np.float64(2.0)) == 5.0
+    with pytest.raises(InPlaceError, match="would change the caller's array"):
+        grad(f)(np.array(2.0))
+
+
+def test_a_reshape_that_may_be_a_copy_is_an_error_only_if_it_matters() -> None:
+    def harmless(x: Any) -> Any:
+        z = (x * 2).reshape(-1)
+        z[0] = 0.0
+        return z
+
+    def read_after(x: Any) -> Any:
+        y = x * 2
+        z = y.reshape(-1)
+        z[0] = 0.0
+        return y
+
+    def written_after(x: Any) -> Any:
+        y = x * 2
+        z = y.reshape(-1)
+        y[0] = 0.0
+        return z
+
+    x = np.ones((2, 3))
+    np.testing.assert_array_equal(make_jaxpr(harmless)(x)(x)[0], harmless(x))
+    for f in (read_after, written_after):
+        with pytest.raises(
+            InPlaceError, match="shares memory in NumPy or is a copy, depending on its strides"
+        ) as caught:
+            make_jaxpr(f)(x)
+        assert "y.copy() before the reshape" in str(caught.value) or "x.copy() before the reshape" in str(
+            caught.value
+        )
+
+
+def test_a_reshape_of_a_transposed_array_is_a_copy() -> None:
+    def f(x: Any) -> Any:
+        y = x.copy()
+        turned = y.T.reshape(-1)
+        flat = y.reshape(-1)
+        y += 1
+        flat[0] = 7.0
+        return y, turned, flat, y.T.ravel(), np.ravel(y[:, 0])
+
+    x = np.arange(6.0).reshape(2, 3)
+    for got, want in zip(make_jaxpr(f)(x)(x), f(x), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_derivatives_flow_through_changes_in_place() -> None:
+    def f(x: Any) -> Any:
+        y = np.zeros_like(x)
+        for i in range(3):
+            y[i] = x[i] ** 2
+        y[1:] += y[:-1]
+        y *= x
+        return np.sum(y)
+
+    x = np.array([1.0, 2.0, 3.0])
+    eps = 1e-6
+    steps = np.eye(3) * eps
+    want = [(f(x + s) - f(x - s)) / (2 * eps) for s in steps]
+    np.testing.assert_allclose(grad(f)(x), want, rtol=1e-6)
+
+
+def test_writing_a_part_costs_one_update() -> None:
+    def f(x: Any) -> Any:
+        y = x.copy()
+        y[1:3] *= 2
+        return y
+
+    names = [e.op.name for e in make_jaxpr(f)(np.ones(4)).graph.eqns]
+    assert names == ["slice", "mul", "update_slice"]
+
+
+@pytest.mark.parametrize(
+    "name", [*SHARING, "concatenate", "round", "roll", "clip", "copy", "astype", "positive", "asarray"]
+)
+@pytest.mark.parametrize("side", ["base", "view"])
+def test_functions_of_ge2_numpy_share_memory_as_numpys_do(name: str, side: str) -> None:
+    more: dict[str, tuple[Any, ...]] = {
+        "swapaxes": (0, 1),
+        "moveaxis": (0, 1),
+        "rollaxis": (1,),
+        "reshape": ((4,),),
+        "expand_dims": (0,),
+        "unstack": (),
+        "broadcast_to": ((2, 2),),
+        "split": (1,),
+        "array_split": (2,),
+        "hsplit": (1,),
+        "vsplit": (1,),
+        "dsplit": (1,),
+        "roll": (0,),
+        "clip": (None, 9),
+        "astype": (float,),
+    }
+
+    def f(x: Any, xp: Any) -> Any:
+        base = (x[:, :, None] if name == "dsplit" else x).copy()
+        before = {"einsum": ("ij->ji", base), "concatenate": ([base],)}.get(name, (base, *more.get(name, ())))
+        found = getattr(xp, name)(*before)
+        view = found[0] if isinstance(found, list | tuple) else found
+        changed = base if side == "base" else view
+        changed += 1
+        return base, view
+
+    x = np.arange(4.0).reshape(2, 2)
+    try:
+        want = f(x, np)
+    except ValueError:  # read-only in NumPy
+        with pytest.raises(InPlaceError):
+            make_jaxpr(lambda x: f(x, ge2.numpy))(x)
+        return
+    try:
+        got = make_jaxpr(lambda x: f(x, ge2.numpy))(x)(x)
+    except InPlaceError:
+        assert name == "einsum"
+        return
+    for g, w in zip(got, want, strict=True):
+        np.testing.assert_array_equal(g, w)

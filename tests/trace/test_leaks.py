@@ -159,7 +159,9 @@ def test_a_value_of_an_inner_trace_is_refused_by_the_outer_one() -> None:
         ge2.grad(lambda y: (kept.append(y * 2), np.sum(y))[1])(x)
         return np.sum(x * kept[0])
 
-    with pytest.raises(UnexpectedTracerError, match=r"made at test_leaks.py:\d+ in <lambda> outlived the trace of <lambda>"):
+    with pytest.raises(
+        UnexpectedTracerError, match=r"made at test_leaks.py:\d+ in <lambda> outlived the trace of <lambda>"
+    ):
         ge2.grad(outer)(X)
 
 
@@ -211,7 +213,15 @@ def in_a_thread(f: Any) -> list[Any]:
     return found
 
 
-THREADED = (np.sin, float, bool, np.asarray, lambda x: x + 1, lambda x: x.reshape(1), lambda x: ge2.grad(np.sin)(x))
+THREADED = (
+    np.sin,
+    float,
+    bool,
+    np.asarray,
+    lambda x: x + 1,
+    lambda x: x.reshape(1),
+    lambda x: ge2.grad(np.sin)(x),
+)
 
 
 @pytest.mark.parametrize("use", THREADED)

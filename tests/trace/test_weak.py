@@ -1,4 +1,4 @@
-"""Python numbers stay weak through operators, become strong in NumPy's functions, and come back as Python numbers."""
+"""Python numbers stay weak through operators, become strong in NumPy's functions, come back as numbers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,36 @@ from hypothesis import strategies as st
 import ge2
 
 NUMBERS = (3, -2, 0, 2.5, -0.5, True, False, 1 + 2j)
-BINARY = (operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow,
-          operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift, divmod,
-          operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)  # fmt: skip
+BINARY = (
+    operator.add,
+    operator.sub,
+    operator.mul,
+    operator.truediv,
+    operator.floordiv,
+    operator.mod,
+    operator.pow,
+    operator.and_,
+    operator.or_,
+    operator.xor,
+    operator.lshift,
+    operator.rshift,
+    divmod,
+    operator.lt,
+    operator.le,
+    operator.gt,
+    operator.ge,
+    operator.eq,
+    operator.ne,
+)
 UNARY: dict[str, Callable[[Any], Any]] = {
-    "-x": operator.neg, "+x": operator.pos, "abs(x)": abs, "x.real": lambda x: x.real, "x.imag": lambda x: x.imag,
-    "x.conjugate()": lambda x: x.conjugate(), "round(x, 1)": lambda x: round(x, 1),
-}  # fmt: skip
+    "-x": operator.neg,
+    "+x": operator.pos,
+    "abs(x)": abs,
+    "x.real": lambda x: x.real,
+    "x.imag": lambda x: x.imag,
+    "x.conjugate()": lambda x: x.conjugate(),
+    "round(x, 1)": lambda x: round(x, 1),
+}
 
 
 def through(f: Callable[..., Any], *args: Any) -> Any:
@@ -67,7 +90,11 @@ def test_a_power_with_a_known_exponent_has_pythons_type(x: Any, n: Any) -> None:
     check(lambda a: a**n, x)
 
 
-@given(st.sampled_from([operator.add, operator.sub, operator.mul]), st.integers(-(2**30), 2**30), st.integers(-(2**30), 2**30))
+@given(
+    st.sampled_from([operator.add, operator.sub, operator.mul]),
+    st.integers(-(2**30), 2**30),
+    st.integers(-(2**30), 2**30),
+)
 def test_ints_are_exact(f: Any, a: int, b: int) -> None:
     assert through(f, a, b) == f(a, b)
     assert type(through(f, a, b)) is int
@@ -78,8 +105,12 @@ DTYPES = ("?", "i1", "u1", "i4", "i8", "u8", "f2", "f4", "f8", "c8", "c16")
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("number", [2, 2.5, True, 1j])
-@pytest.mark.parametrize("f", [operator.add, operator.mul, operator.truediv, operator.pow, operator.lt, operator.eq, operator.mod])
-def test_a_weak_number_yields_to_the_dtype_of_an_array_as_nep_50_says(f: Any, number: Any, dtype: str) -> None:
+@pytest.mark.parametrize(
+    "f", [operator.add, operator.mul, operator.truediv, operator.pow, operator.lt, operator.eq, operator.mod]
+)
+def test_a_weak_number_yields_to_the_dtype_of_an_array_as_nep_50_says(
+    f: Any, number: Any, dtype: str
+) -> None:
     x = np.ones(2, dtype)
     for args, swapped in (((x, number), False), ((number, x), True)):
         try:
@@ -98,21 +129,21 @@ def test_a_weak_number_yields_to_the_dtype_of_an_array_as_nep_50_says(f: Any, nu
 
 
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
-    "np.sin":        np.sin,
-    "np.add":        lambda x: np.add(x, 1),
-    "np.multiply":   lambda x: np.multiply(x, x),
-    "np.where":      lambda x: np.where(True, x, 1),
-    "np.sum":        np.sum,
-    "np.abs":        np.abs,
-    "np.stack":      lambda x: np.stack([x, 1]),
-    "np.full_like":  lambda x: np.full_like(x, 7),
-    "np.maximum":    lambda x: np.maximum(x, 1),
-    "np.negative":   np.negative,
-    "np.square":     np.square,
-    "np.asarray":    ge2.numpy.asarray,
-    "np.real":       np.real,
+    "np.sin": np.sin,
+    "np.add": lambda x: np.add(x, 1),
+    "np.multiply": lambda x: np.multiply(x, x),
+    "np.where": lambda x: np.where(True, x, 1),
+    "np.sum": np.sum,
+    "np.abs": np.abs,
+    "np.stack": lambda x: np.stack([x, 1]),
+    "np.full_like": lambda x: np.full_like(x, 7),
+    "np.maximum": lambda x: np.maximum(x, 1),
+    "np.negative": np.negative,
+    "np.square": np.square,
+    "np.asarray": ge2.numpy.asarray,
+    "np.real": np.real,
     "np.broadcast_to": lambda x: np.broadcast_to(x, (2,)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("x", [3, 2.5, 1 + 2j], ids=str)
@@ -136,7 +167,9 @@ def test_dtypes_do_not_creep_and_the_text_marks_weak_types() -> None:
     assert (y.dtype, type(m), m) == (np.float32, int, 4)
 
 
-@pytest.mark.parametrize("x", [2.5, 3.5, -2.5, 3, True, np.float32(2.5), np.float64(-3.5), np.int8(4)], ids=repr)
+@pytest.mark.parametrize(
+    "x", [2.5, 3.5, -2.5, 3, True, np.float32(2.5), np.float64(-3.5), np.int8(4)], ids=repr
+)
 @pytest.mark.parametrize("f", [round, math.floor, math.ceil, math.trunc, int, bool])
 def test_rounding_to_a_python_int_looks_at_the_value(f: Any, x: Any) -> None:
     if f is math.trunc and isinstance(x, np.generic):
@@ -167,5 +200,7 @@ def test_adding_to_a_number_in_place_binds_it_anew() -> None:
 
 def test_number_classes_of_python_are_not_arrays() -> None:
     seen: list[bool] = []
-    ge2.make_jaxpr(lambda x, y: (seen.extend([isinstance(x, np.ndarray), isinstance(y, np.ndarray)]), x)[1])(1.0, np.ones(2))
+    ge2.make_jaxpr(lambda x, y: (seen.extend([isinstance(x, np.ndarray), isinstance(y, np.ndarray)]), x)[1])(
+        1.0, np.ones(2)
+    )
     assert seen == [False, True]

@@ -16,9 +16,9 @@ SPECIAL = np.array([0.0, -0.0, 1.0, -1.5, np.inf, -np.inf, np.nan, 5e-324, 1e308
 
 
 def tidied(f, *args):
-    before = make_jaxpr(f)(*args).graph
-    after = verify(tidy(before))
-    for a, b in zip(before(*args), after(*args), strict=True):
+    closed = make_jaxpr(f)(*args)
+    after = verify(tidy(closed.graph))
+    for a, b in zip(closed(*args), after(*closed.captured, *args), strict=True):
         assert type(a) is type(b)
         a, b = np.asarray(a), np.asarray(b)
         assert a.dtype == b.dtype and a.tobytes() == b.tobytes()
@@ -29,7 +29,7 @@ def tidied(f, *args):
 def test_products_with_one_are_no_products(dtype):
     with np.errstate(all="ignore"):
         x = SPECIAL.astype(dtype)
-    assert tidied(lambda x: (1.0 * x, x * 1.0, x / 1.0, -(-x)), x) == []
+    assert tidied(lambda x: (1.0 * x, x * 1.0, x / 1.0, np.negative(-x)), x) == []
     assert tidied(lambda x: x * np.ones_like(x), x) == []
 
 
@@ -41,8 +41,8 @@ def test_what_is_not_exact_stays():
 
 
 def test_numbers_spread_over_a_shape_are_read_as_numbers():
-    assert tidied(lambda x: np.full(9, 3.0) * x + np.zeros(9), SPECIAL) == ["mul", "add"]
-    assert tidied(lambda x: (np.ones(9) * 2.0) + x, SPECIAL) != []
+    assert tidied(lambda x: np.full_like(x, 3.0) * x + np.zeros_like(x), SPECIAL) == ["mul", "add"]
+    assert tidied(lambda x: np.ones_like(x) * 2.0 + x, SPECIAL) == ["broadcast_in_dim", "mul", "add"]
 
 
 def test_numbers_are_folded():
@@ -70,7 +70,7 @@ def test_any_program_computes_the_same_bits(steps):
                 "one": lambda y: y * 1.0 / np.ones_like(x),
                 "sin": np.sin,
                 "twice": lambda y: y * x + x * y,
-                "number": lambda y: y + np.full(9, -0.0) * 3.0,
+                "number": lambda y: y + np.full_like(x, -0.0) * 3.0,
                 "same": lambda y: np.sin(y) - np.sin(y) * y,
             }[step](y)
         return (y,)
