@@ -283,7 +283,7 @@ def _tell(what: str, fix: str) -> None:
     try:
         warn(what, fix, once=what)
     except Ge2Warning:
-        logger.warning("%s (try %s)", what, fix)
+        logger().warning("%s (try %s)", what, fix)
 
 
 config: Final = Config()

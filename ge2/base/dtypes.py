@@ -1,4 +1,4 @@
-"""Which dtypes ge2 knows, their short names, and how they promote: NumPy's rules, with half types of the same rank.
+"""Which dtypes ge2 knows, their short names, and how they promote: as in NumPy, half types all of one rank.
 
 bfloat16 and the fp8 types come from `ml_dtypes`; NumPy does not know their kind, so every question
 about a dtype is asked here.
@@ -6,7 +6,7 @@ about a dtype is asked here.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 import ml_dtypes
 import numpy as np
@@ -77,7 +77,7 @@ def complex_of(dtype: np.dtype) -> np.dtype:
     return COMPLEX128 if dtype == FLOAT64 or dtype in INTEGERS else COMPLEX64
 
 
-@lru_cache(maxsize=None)
+@cache
 def promote(a: np.dtype, b: np.dtype) -> np.dtype:
     """The dtype that holds both, as `np.promote_types`; bfloat16 and fp8 promote as float16 does.
 
@@ -86,7 +86,7 @@ def promote(a: np.dtype, b: np.dtype) -> np.dtype:
     """
     if a == b:
         return a
-    if a in EXTENDED and b in HALF or b in EXTENDED and a in HALF:
+    if (a in EXTENDED and b in HALF) or (b in EXTENDED and a in HALF):
         return FLOAT32
     plain = np.promote_types(FLOAT16 if a in EXTENDED else a, FLOAT16 if b in EXTENDED else b)
     if plain == FLOAT16:
@@ -94,7 +94,7 @@ def promote(a: np.dtype, b: np.dtype) -> np.dtype:
     return plain
 
 
-@lru_cache(maxsize=None)
+@cache
 def with_number(dtype: np.dtype, number: type) -> np.dtype:
     """The dtype of an array of `dtype` beside a weak Python number (NEP 50).
 
@@ -106,7 +106,7 @@ def with_number(dtype: np.dtype, number: type) -> np.dtype:
     return np.result_type(dtype, number(0))
 
 
-@lru_cache(maxsize=None)
+@cache
 def can_cast(source: np.dtype, target: np.dtype, casting: str) -> bool:
     """`np.can_cast`, with half types of the same rank as float16."""
     if source == target:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ge2.base.source import user_frame
 
-logger: Final = logging.getLogger("ge2")
-logger.addHandler(logging.NullHandler())
+if TYPE_CHECKING:
+    import logging
 
 _said: set[object] = set()
+
+
+def logger() -> logging.Logger:
+    """The logger "ge2"; `logging` is imported when something is first said."""
+    import logging
+
+    found = logging.getLogger("ge2")
+    if not found.handlers:
+        found.addHandler(logging.NullHandler())
+    return found
 
 
 class Ge2Warning(UserWarning):

@@ -1,4 +1,4 @@
-"""Building graphs without the cyclic garbage collector, which would walk every living equation again and again."""
+"""Building graphs without the garbage collector, which would walk every living equation again and again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def collector_paused(f: F) -> F:
-    """`f`, during which the collector rests; what it makes stays alive, so that there is nothing to collect."""
+    """`f`, during which the collector rests: what it makes stays alive, there is nothing to collect."""
 
     @wraps(f)
     def paused(*args: Any, **kwargs: Any) -> Any:

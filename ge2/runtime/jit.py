@@ -300,7 +300,7 @@ class Jitted:
 
             known = [differences(old, entry) for old in self._entries.values()]
             why = "; ".join(nearest(known)) or "it is called for the first time"
-            logger.warning("%s is traced and compiled: %s", title(self._function), why)
+            logger().warning("%s is traced and compiled: %s", title(self._function), why)
 
     # ------------------------------------------------------------------------------------------ looking
 

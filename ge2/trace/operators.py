@@ -96,9 +96,9 @@ class Operators(ArrayMethods):
     @property
     def mT(self) -> Any: return np.matrix_transpose(self)
     @property
-    def real(self) -> Any: return np.real(self) if not self.type.weak else part_of_number(self, gnp.real, True)
+    def real(self) -> Any: return np.real(self) if not self.type.weak else part(self, gnp.real, True)
     @property
-    def imag(self) -> Any: return np.imag(self) if not self.type.weak else part_of_number(self, gnp.imag, False)
+    def imag(self) -> Any: return np.imag(self) if not self.type.weak else part(self, gnp.imag, False)
     @property
     def flat(self) -> Any: return iter(np.ravel(self))
 
@@ -191,7 +191,7 @@ class Operators(ArrayMethods):
         return np.searchsorted(self, v, side, sorter)
 
     def conjugate(self) -> Any:
-        return part_of_number(self, gnp.conjugate, keeps=True) if self.type.weak else self.conj()
+        return part(self, gnp.conjugate, keeps=True) if self.type.weak else self.conj()
 
     def copy(self, order: str = "C") -> Any:
         return gathered(self, order)
@@ -299,11 +299,11 @@ class Operators(ArrayMethods):
         self.write(value, what)  # type: ignore[attr-defined]
 
 
-def part_of_number(x: Any, part: Any, keeps: bool) -> Any:
+def part(x: Any, of: Any, keeps: bool) -> Any:
     """A part of a Python number, which is one too; a real number has it whole (`keeps`), or none of it."""
     if x.type.dtype not in COMPLEX:
         return +x if keeps else +python_type(x.type.dtype)(0)
-    y = part(x)
+    y = of(x)
     return y.cast(y.type.dtype, weak=True)
 
 

@@ -240,7 +240,7 @@ def test_a_warning_is_at_the_users_line_and_can_be_once() -> None:
 
 
 def test_the_logger_is_silent_until_listened_to(caplog: pytest.LogCaptureFixture) -> None:
-    assert any(isinstance(h, logging.NullHandler) for h in log.logger.handlers)
+    assert any(isinstance(h, logging.NullHandler) for h in log.logger().handlers)
     with caplog.at_level(logging.INFO, logger="ge2"):
-        log.logger.info("compiled")
+        log.logger().info("compiled")
     assert "compiled" in caplog.text

@@ -91,7 +91,7 @@ def test_two_traces_of_one_function_are_equal() -> None:
 
 def test_a_graph_computes_what_it_says() -> None:
     g = graph(
-        "{ lambda ; a:f64[2] b:f64[]. let c:f64[2] = mul a b  d:f64[2] = add c 1.0:f64[] in (d, b, 2:~i64[]) }"
+        "{ lambda ; a:f64[2] b:f64[]. let c:f64[2] = mul a b d:f64[2] = add c 1.0:f64[] in (d, b, 2:~i64[]) }"
     )
     d, b, n = g(np.array([1.0, 2.0]), np.float64(3.0))
     np.testing.assert_array_equal(d, [4.0, 7.0])
