@@ -16,12 +16,13 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from threading import RLock
 from typing import Any, Final, NoReturn, cast, final
 
 from ge2.base.errors import InputError
 from ge2.base.log import Ge2Warning, logger, warn
+from ge2.base.record import record
 
 TRUE = ("1", "true", "yes", "on")
 FALSE = ("0", "false", "no", "off", "")
@@ -34,7 +35,7 @@ def setting(default: Any, doc: str, choices: tuple[Any, ...] = (), keyed: bool =
 
 # fmt: off
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Settings:
     """The settings and their defaults. The variable of `check` is `GE2_CHECK`, and so on."""
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar, final
 
 from ge2.base.errors import PytreeError
+from ge2.base.record import record
 from ge2.base.structure import (
     KINDS,
     LEAVES,
@@ -26,7 +27,7 @@ T = TypeVar("T")
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Keyed:
     """Static data together with the keys of the children."""
 

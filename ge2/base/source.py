@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from types import CodeType, FrameType
 
 import numpy
+
+from ge2.base.record import record
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 LIBRARIES = (
@@ -19,7 +20,7 @@ LIBRARIES = (
 _inner: dict[CodeType, bool] = {}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Source:
     """A place in the user's program. The line number is worked out only when it is printed."""
 

@@ -20,6 +20,7 @@ from operator import attrgetter, itemgetter
 from typing import Any, TypeVar, final
 
 from ge2.base.errors import PytreeError
+from ge2.base.record import record
 
 T = TypeVar("T")
 KeyPath = tuple[Any, ...]
@@ -31,7 +32,7 @@ SHARED = 4096  # entries a table of shared structures may hold before it is empt
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class DictKey:
     key: Any
 
@@ -40,7 +41,7 @@ class DictKey:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class SequenceKey:
     idx: int
 
@@ -49,7 +50,7 @@ class SequenceKey:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class GetAttrKey:
     name: str
 
@@ -58,7 +59,7 @@ class GetAttrKey:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class FlattenedIndexKey:
     key: int
 

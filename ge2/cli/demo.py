@@ -7,7 +7,7 @@ import copy
 import json
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from statistics import median
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 import ge2
 from ge2.base.config import config
 from ge2.base.errors import Ge2Error
+from ge2.base.record import record
 from ge2.cli import digits
 from ge2.cli.digits import BATCH, SIZES, Array, Digits, State, Step
 from ge2.cli.screen import Progress, columns, milliseconds
@@ -26,7 +27,7 @@ SHOW = "ge2 demo --kernels"
 LIBRARY = ("matmul", "library")  # steps that are one operation of NumPy
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Report:
     """What a run of the demo found. Times are seconds; `kernels` counts those of a step by kind."""
 

@@ -8,7 +8,6 @@ for time and results.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ import numpy as np
 
 import ge2
 from ge2.base.errors import InputError
+from ge2.base.record import record
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Layer = dict[str, Array]
@@ -38,7 +38,7 @@ class State(NamedTuple):
 Step = Callable[[State, Array, Array], tuple[State, Array]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Digits:
     """Images f32[n, 64] in 0..1 and their labels i64[n], in two parts with the same share of each digit."""
 

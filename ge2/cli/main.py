@@ -6,14 +6,14 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, version
 
 from ge2.base.errors import Ge2Error
+from ge2.base.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Command:
     """A module with `add_arguments(parser)` and `run(options) -> exit code`."""
 

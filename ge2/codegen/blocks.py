@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import final
 
+from ge2.base.record import record
 from ge2.ir import Dims
 
-CACHE = 1 << 20  # bytes that the arrays of a block may take together: what a core's second cache holds
-LEAST, MOST = 1 << 16, 1 << 19  # bytes of one array of a block
+CACHE = 1 << 21  # bytes that the arrays of a block may take together: what a core's second cache holds
+LEAST, MOST = 1 << 16, 1 << 20  # bytes of one array of a block
 SHARES = 4  # what is cut at all is cut into so many blocks at least, for several threads
 ROUND = 1024  # long steps are multiples of this, so that blocks begin at cache lines
 PARTS = 64  # the most runs of blocks that are handed to threads
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Tiling:
     """Axes `single` are walked one element at a time, then `axis` in steps of `step`; the rest are whole.
 

@@ -22,7 +22,6 @@ from ge2.ops.shape import Iota
 
 Shared = frozenset[tuple[int, int]]
 TEMPLATE = "numpy/region.py.jinja"
-HALVED = 1 << 14  # elements of a block from which on a sum by halving is faster
 
 
 def tile(region: Region) -> Tiling:
@@ -93,7 +92,6 @@ class Kernel:
         return KernelView(
             name=name, kind=self.region.kind, graph=self.text, tiling=self.tiling,
             imports=tuple(sorted(self.words.imports)), extended=tuple(self.words.extended),
-            halves=self.words.halves,
             constants=tuple(Line(f"{c} = {text}") for text, c in self.words.constants.items()),
             inputs=tuple(self.values.params.values()), outputs=tuple(self.results.values()),
             scratch=scratch, partials=tuple(self.partials),
@@ -277,18 +275,6 @@ class Kernel:
         value = self.words.number(0, INT64) if isinstance(op, ArgReduce) else text
         return f"{self.words.use('copyto')}({into}, {value})"
 
-    def halves(self, step: Step) -> bool:
-        """Whether a sum is over all of a large block that nothing else reads."""
-        (x,) = step.xs
-        cell = self.cells.of.get(x)
-        if cell not in self.cells.scratch or self.values.steps[x.last] is not step or not self.dense(cell):
-            return False
-        assert step.eqn is not None
-        large = math.prod(self.block_shape(x.axes)) >= HALVED and step.over == x.axes
-        found = large and step.eqn.op.name == "reduce_sum" and x.dtype in (FLOAT32, FLOAT64)
-        self.words.halves |= found
-        return found
-
     def repeated_shape(self, axes: Dims) -> str:
         ragged = self.tiling.axis if self.tiling.blocks > 1 else -1
         sizes = [
@@ -311,9 +297,7 @@ class Kernel:
         index = self.index(axes) if self.varies(axes) else ""
         place = f"{name}_[0, {index}]" if index else f"{name}_[0]" if shape else f"{name}_"
         ufunc = self.words.use(eqn.op.ufunc.__name__)
-        value = (
-            f"halved({self.operand(step.xs[0])})" if self.halves(step) else self.folded(step, None, y.dtype)
-        )
+        value = self.folded(step, None, y.dtype)
         self.lines[True].append(Line(f"{ufunc}({place}, {value}, out={place})", self.note(eqn)))
         param = self.results[y.var]
         total = f"{ufunc}.reduce({name}, 0)"

@@ -23,7 +23,6 @@ class Vocabulary:
     imports: dict[str, None] = field(default_factory=dict)
     constants: dict[str, str] = field(default_factory=dict)  # by their text
     extended: dict[str, None] = field(default_factory=dict)
-    halves: bool = False  # whether sums by halving are used
 
     def use(self, name: str) -> str:
         self.imports[name] = None

@@ -16,6 +16,7 @@ from typing import Any, final
 import numpy as np
 
 from ge2.base.dtypes import FLOAT32, HALF
+from ge2.base.record import record
 from ge2.codegen.blocks import Tiling
 from ge2.ir import Atom, Dims, Eqn, Literal, Names, Op, Var
 from ge2.ops.reduce import ArgReduce, Reduce, kept
@@ -45,7 +46,7 @@ class Held:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Param:
     """An array that a kernel reads or writes whole: a value of the graph, its axes in the order of the space.
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
+from ge2.base.record import record
 from ge2.codegen.blocks import Tiling
 from ge2.codegen.values import Param
 from ge2.ir import Dims
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Line:
     """A line of code, and what it is for, in the margin."""
 
@@ -23,7 +23,7 @@ class Line:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Scratch:
     """An array of the kernel's own: of a block, or of the partial results of a reduction."""
 
@@ -37,7 +37,7 @@ class Scratch:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class KernelView:
     """A region as a function of NumPy calls."""
 
@@ -47,7 +47,6 @@ class KernelView:
     tiling: Tiling
     imports: tuple[str, ...]
     extended: tuple[str, ...]  # dtypes from ml_dtypes
-    halves: bool  # whether sums by halving are used
     constants: tuple[Line, ...]
     inputs: tuple[Param, ...]
     outputs: tuple[Param, ...]

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ge2.base.dtypes import PYTHON, short
 from ge2.base.errors import InputError
+from ge2.base.record import record
 
 Dims = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ArrayType:
     """Shape, dtype, and whether it is weak: a Python number, whose dtype yields to any array's.
 

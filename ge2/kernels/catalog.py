@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
 
 from ge2.base.errors import NoRuleError
+from ge2.base.record import record
 from ge2.kernels.blocked import BlockedPointwise, BlockedReduce, BlockedRowwise
 from ge2.kernels.kernel import Family, Launch, Problem
 from ge2.kernels.library import Library, Product
@@ -15,7 +15,7 @@ CATALOG: tuple[Family, ...] = (BlockedPointwise(), BlockedRowwise(), BlockedRedu
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Choice:
     """The kernel, and why the families before it do not serve."""
 

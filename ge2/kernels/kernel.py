@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import ClassVar, final
 
+from ge2.base.record import record
 from ge2.codegen.view import KernelView
 from ge2.ir import ArrayType, Op
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Problem:
     """What is to be computed, and where. `shared`: pairs (result, input) that are the same memory."""
 
@@ -23,7 +23,7 @@ class Problem:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Launch:
     """A kernel ready to be compiled and launched; without a source, NumPy's own function is the kernel.
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +19,7 @@ from ge2.base.errors import (
     OutOfBoundsError,
     ShapeError,
 )
+from ge2.base.record import record
 from ge2.base.source import here
 from ge2.ir import ArrayType, Dims, Op, type_of
 from ge2.numpy.composite import choose_by, is_traced, known_elements
@@ -30,7 +30,7 @@ from ge2.ops.shape import Reshape, Rev, Slice, Transpose
 # ------------------------------------------------------------------------------------------------- the key
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Key:
     """An index taken apart.
 
@@ -174,7 +174,7 @@ def expanded(key: tuple[Any, ...], t: ArrayType) -> list[Any]:
     return [_plain(p) for p in (*parts[: at + 1], *rest, *parts[at + 1 :])]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Masked:
     """The indices along one axis of the elements that a mask chooses, and the size of the mask there."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
 from ge2.base.dtypes import BOOL, INEXACT, INTEGERS
 from ge2.base.errors import TypeRuleError
+from ge2.base.record import record
 from ge2.ir import (
     ArrayType,
     Atom,
@@ -89,7 +89,7 @@ def axes_of(flags: Flags) -> list[Axis]:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Call(GraphOp):
     """A jitted function called from a traced one."""
 
@@ -166,7 +166,7 @@ class Saving(GraphOp):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class CallSaving(Saving):
     jaxpr: Graph
     backward: Graph
@@ -176,7 +176,7 @@ class CallSaving(Saving):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Checkpoint(GraphOp):
     """A call whose values are computed again when the derivative needs them, instead of being kept."""
 
@@ -221,7 +221,7 @@ def whole(forward: Graph, backward: Graph, residuals: int) -> Graph:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class CheckpointSaving(GraphOp):
     """A checkpoint under differentiation: `backward` maps (inputs, cotangents) to those of the inputs."""
 
@@ -253,7 +253,7 @@ class CheckpointSaving(GraphOp):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Cond(GraphOp):
     """One of several graphs of the same types, chosen by a scalar: False or 0 takes the first."""
 
@@ -344,7 +344,7 @@ def zero_equation(type: ArrayType) -> Eqn:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class CondSaving(GraphOp):
     """A cond whose last results are the residuals of all its branches."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
 from ge2.base.dtypes import INEXACT
 from ge2.base.errors import GradientError, NoRuleError
+from ge2.base.record import record
 from ge2.ir import (
     ArrayType,
     Atom,
@@ -44,7 +44,7 @@ from ge2.ops.reduce import ReduceSum
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class CustomVjp(GraphOp):
     """A call with a reverse derivative of its own: `forward` also yields residuals, which `backward` reads.
 
@@ -122,7 +122,7 @@ def summed(backward: Graph, batched: Flags, graph: Graph) -> Graph:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class CustomVjpSaving(GraphOp):
     """The forward half of a custom_vjp; its cotangents are given for every inexact input."""
 
@@ -157,7 +157,7 @@ class CustomVjpSaving(GraphOp):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class CustomJvp(GraphOp):
     """A call with a derivative of its own: `rule` maps (inputs, tangents) to (outputs, tangents)."""
 
@@ -213,7 +213,7 @@ class CustomJvp(GraphOp):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class CustomJvpSaving(GraphOp):
     """A custom_jvp in reverse mode: `reverse` maps (inputs, cotangents) to cotangents of the `wanted`."""
 

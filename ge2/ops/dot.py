@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from string import ascii_letters
 from typing import Any, final
 
@@ -12,18 +11,19 @@ import numpy as np
 
 from ge2.base.dtypes import accumulator
 from ge2.base.errors import ShapeError, TypeRuleError
+from ge2.base.record import record
 from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Lowering, Op, Value
 
 PRECISIONS = (None, "highest", "tf32", "bf16")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Contraction(Lowering):
     """A matrix product: any kernel that multiplies matrices may serve."""
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class DotGeneral(Op):
     """Axes `contract` are summed over and axes `beside` kept side by side, each as (of a, of b).
 

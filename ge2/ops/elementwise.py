@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, final
 
 import ml_dtypes
@@ -23,13 +23,14 @@ from ge2.base.dtypes import (
     short,
 )
 from ge2.base.errors import ShapeError, TypeRuleError
+from ge2.base.record import record
 from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Lowering, Number, Op, Value
 
 Partial = Callable[..., Value | Number]  # dy/dx of (y, *xs)
 KINDS = {"b": "bool", "i": "integer", "f": "float", "c": "complex"}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pointwise(Lowering):
     """One expression per element, in functions of `templates/*/include`; `{0}`, ... are the inputs."""
 
@@ -103,7 +104,7 @@ def in_float32(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Elementwise(Pointlike):
     """An operation on scalars, applied to each element of arrays of one shape and dtype.
 
@@ -354,7 +355,7 @@ def _complex(a: Any, b: Any) -> Any:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Complex(Pointlike):
     """The complex number with those real and imaginary parts, float32 or float64."""
 
@@ -391,7 +392,7 @@ def conj(x: Value) -> Value:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Where(Pointlike):
     """Elements of the second where the mask holds, of the third elsewhere."""
 
@@ -424,7 +425,7 @@ WHERE = Where()
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class ConvertElementType(Pointlike):
     """The same numbers in another dtype; a weak result is a Python number."""
 
@@ -475,7 +476,7 @@ def multiplied(x: Any, n: int) -> Any:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class IntegerPow(Pointlike):
     """A power with an exponent known beforehand, by repeated multiplication."""
 
@@ -509,7 +510,7 @@ class IntegerPow(Pointlike):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Ldexp(Pointlike):
     """x * 2**n for integer n."""
 

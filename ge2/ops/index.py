@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
 from ge2.base.dtypes import INT64, INTEGERS, accumulator
 from ge2.base.errors import ShapeError, TypeRuleError
+from ge2.base.record import record
 from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Op, Value
 from ge2.ops.elementwise import stretch
 from ge2.ops.reduce import kept
@@ -83,7 +83,7 @@ def leading(x: Value, axis: Axis, size: int, at: int = 0) -> Value:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Gather(Indexed):
     """The elements at the indices: their shape, then the axes of `x` that are not indexed."""
 
@@ -167,7 +167,7 @@ def index_dims(updates: Any, x: Any, axes: Dims) -> Dims:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class ScatterAdd(Writing):
     """`x` with the updates added at the indices; those that meet at one place are all added."""
 
@@ -192,7 +192,7 @@ class ScatterAdd(Writing):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Scatter(Writing):
     """`x` with the updates in place of the elements at the indices; of several for a place the last wins."""
 
@@ -226,7 +226,7 @@ class Scatter(Writing):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class UpdateSlice(Op):
     """`x` with `u` in place of the elements `start, start + step, ...` of each axis; steps are positive."""
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
 from ge2.base.errors import ShapeError, TypeRuleError
+from ge2.base.record import record
 from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Op, Value
 from ge2.ops.index import leading
 from ge2.ops.shape import front
@@ -66,7 +66,7 @@ class Keyed(Op):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class RandomBits(Keyed):
     """Uniform unsigned integers of that shape for each key: Philox's words in order, low parts first."""
 
@@ -98,7 +98,7 @@ class RandomBits(Keyed):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class RandomFold(Keyed):
     """A new key for each number: (key[*k, 2], data[*k, *d]) -> keys[*k, *d, 2]; others for each `purpose`."""
 

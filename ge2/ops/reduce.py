@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 import numpy as np
 
 from ge2.base.dtypes import BOOL, EXTENDED, FLOAT32, HALF, INT64, accumulator
 from ge2.base.errors import ShapeError, TypeRuleError
+from ge2.base.record import record
 from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Lowering, Op, Value
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Fold(Lowering):
     """A running state begins at `start`, takes in elements by `lift` and other states by `merge`.
 
@@ -70,7 +70,7 @@ class Reduce(Op):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class ReduceSum(Reduce):
     axes: Dims
     name = "reduce_sum"
@@ -84,7 +84,7 @@ class ReduceSum(Reduce):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class ReduceProd(Reduce):
     axes: Dims
     name = "reduce_prod"
@@ -143,7 +143,7 @@ class Extreme(Reduce):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class ReduceMax(Extreme):
     axes: Dims
     name = "reduce_max"
@@ -152,7 +152,7 @@ class ReduceMax(Extreme):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class ReduceMin(Extreme):
     axes: Dims
     name = "reduce_min"
@@ -169,7 +169,7 @@ class Logical(Reduce):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class ReduceOr(Logical):
     axes: Dims
     name = "reduce_or"
@@ -178,7 +178,7 @@ class ReduceOr(Logical):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class ReduceAnd(Logical):
     axes: Dims
     name = "reduce_and"
@@ -216,7 +216,7 @@ class ArgReduce(Op):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class ArgMax(ArgReduce):
     axis: int
     name = "argmax"
@@ -225,7 +225,7 @@ class ArgMax(ArgReduce):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class ArgMin(ArgReduce):
     axis: int
     name = "argmin"

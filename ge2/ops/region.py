@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, final
 
 from ge2.base.errors import TypeRuleError
+from ge2.base.record import record
 from ge2.ir import ArrayType, Dims, Evaluate, Graph, GraphOp, Var, read
 
 KINDS = ("pointwise", "rowwise", "reduce")
@@ -13,7 +13,7 @@ EVALUATE = Evaluate()
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Region(GraphOp):
     """A graph whose equations run over one iteration space, so that a block of it at a time stays in cache.
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 import numpy as np
 
 from ge2.base.dtypes import BOOL, accumulator
 from ge2.base.errors import ShapeError, TypeRuleError
+from ge2.base.record import record
 from ge2.ir import ArrayType, Axis, Batched, Cotangents, Flags, Lowering, Op, Value
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Scan(Lowering):
     """A running state begins at `start` and takes in element `{1}` by `merge`; each state is a result."""
 
@@ -107,7 +107,7 @@ def forward(a: Value, b: Value, axis: int) -> Value:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class CumSum(Running):
     axis: int
     reverse: bool = False
@@ -121,7 +121,7 @@ class CumSum(Running):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class CumProd(Running):
     axis: int
     reverse: bool = False
@@ -180,7 +180,7 @@ class RunningExtreme(Running):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class CumMax(RunningExtreme):
     axis: int
     reverse: bool = False
@@ -190,7 +190,7 @@ class CumMax(RunningExtreme):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class CumMin(RunningExtreme):
     axis: int
     reverse: bool = False

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
 from ge2.base.errors import ShapeError
+from ge2.base.record import record
 from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Lowering, Op, Value
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class View(Lowering):
     """No kernel: the reader indexes through it."""
 
@@ -40,7 +40,7 @@ class Unary(Op):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class BroadcastInDim(Unary):
     """Input axis `i` becomes axis `dims[i]` of the result; the other axes are new."""
 
@@ -71,7 +71,7 @@ class BroadcastInDim(Unary):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Transpose(Unary):
     """Axis `i` of the result is axis `order[i]` of the input."""
 
@@ -97,7 +97,7 @@ class Transpose(Unary):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Reshape(Unary):
     """The same elements, in row-major order, under another shape."""
 
@@ -123,7 +123,7 @@ class Reshape(Unary):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Slice(Unary):
     """Elements `start, start + step, ...` before `stop` along each axis; steps are positive."""
 
@@ -158,7 +158,7 @@ class Slice(Unary):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Rev(Unary):
     """The elements along `axes` in reverse."""
 
@@ -183,7 +183,7 @@ class Rev(Unary):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Pad(Unary):
     """Zeros before, after and between the elements along each axis; a negative `low` or `high` crops.
 
@@ -234,7 +234,7 @@ class Pad(Unary):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Concatenate(Op):
     """Arrays one after another along `axis`."""
 
@@ -277,7 +277,7 @@ class Concatenate(Op):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Iota(Op):
     """The numbers 0, 1, ... along `axis`, the same along all others."""
 
@@ -314,7 +314,7 @@ class Identity(Op):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class StopGradient(Identity):
     """The same value, through which no derivative flows."""
 
@@ -332,7 +332,7 @@ class StopGradient(Identity):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Barrier(Identity):
     """The same values, but no pass looks through it: what follows is computed after, and again."""
 

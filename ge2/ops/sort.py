@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
 from ge2.base.dtypes import EXTENDED, FLOAT32, INT64
 from ge2.base.errors import ShapeError, TypeRuleError
+from ge2.base.record import record
 from ge2.ir import ArrayType, Axis, Batched, Cotangents, Flags, Op, Value
 from ge2.ops.index import leading
 
@@ -44,7 +44,7 @@ class Ordering(Op):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Sort(Ordering):
     axis: int
     name = "sort"
@@ -70,7 +70,7 @@ class Sort(Ordering):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class ArgSort(Ordering):
     """The indices, as int64, that sort each line; equal elements keep their order."""
 
@@ -89,7 +89,7 @@ class ArgSort(Ordering):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class SearchSorted(Op):
     """Where each value would be inserted: (sorted[n], values) -> int64, before or after its equals by `side`.
 

@@ -7,14 +7,16 @@ scatter_add 0 ct rows y   ->  where(columns == y, ct, 0.0)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
 
 from ge2.base.dtypes import FLOAT32, FLOAT64, INTEGERS, accumulator
 from ge2.base.errors import TypeRuleError
+from ge2.base.record import record
 from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var
+from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import BY_NAME, WHERE
 from ge2.ops.index import within
 from ge2.ops.reduce import ReduceMax
@@ -27,7 +29,7 @@ INT32 = np.dtype(np.int32)
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Index(Op):
     """The indices counted from the start of an axis of `size` elements; IndexError if one lies outside."""
 
@@ -46,9 +48,35 @@ class Index(Op):
 
 
 def match(graph: Graph) -> Graph:
-    if not any(eqn.op.name in MATCHES for eqn in graph.eqns):
+    products = {v for eqn in graph.eqns if isinstance(eqn.op, DotGeneral) for v in eqn.outs}
+    if not any(
+        eqn.op.name in INDEXING or (isinstance(eqn.op, Transpose) and eqn.inputs[0] in products)
+        for eqn in graph.eqns
+    ):
         return graph
-    return Sweep(RULES).run(graph)
+    sweep = Sweep(RULES)
+    sweep.uses.update(a for eqn in graph.eqns for a in eqn.inputs if isinstance(a, Var))
+    sweep.uses.update(a for a in graph.outputs if isinstance(a, Var))
+    return sweep.run(graph)
+
+
+def turned_product(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    """The transpose of a product is the product of its operands in the other order."""
+    made = sweep.made_by(inputs[0], "dot_general")
+    if made is None or sweep.uses[inputs[0]] != 1:
+        return None
+    product, (a, b) = made.op, made.inputs
+    assert isinstance(product, DotGeneral)
+    free_a, free_b = (len(free) for free in product.free(a.type, b.type))
+    batch = len(product.beside[0])
+    if op.order != (
+        *range(batch),
+        *range(batch + free_a, batch + free_a + free_b),
+        *range(batch, batch + free_a),
+    ):
+        return None
+    other = replace(product, contract=product.contract[::-1], beside=product.beside[::-1])
+    return sweep.make(other, (b, a), out)
 
 
 def pick(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
@@ -134,5 +162,5 @@ def moved(eqn: Eqn, axis: int) -> int | None:
     return [d for d, n in enumerate(after) if n != 1][place]
 
 
-MATCHES: Rules = {"gather": (pick,), "scatter_add": (put,)}
-RULES: Rules = {**FOLDS, **MATCHES}
+INDEXING: Rules = {"gather": (pick,), "scatter_add": (put,)}
+RULES: Rules = {**FOLDS, **INDEXING, "transpose": (*FOLDS["transpose"], turned_product)}

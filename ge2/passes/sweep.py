@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ class Sweep:
         self.eqns: list[Eqn] = []
         self.maker: dict[Atom, Eqn] = {}
         self.seen: dict[tuple[Op, tuple[object, ...]], Var] = {}
+        self.uses: Counter[Atom] = Counter()  # how often values of the old graph are read, if a rule asks
         self.source: Source | None = None
 
     def run(self, graph: Graph) -> Graph:

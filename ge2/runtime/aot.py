@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
+from ge2.base.record import record
 from ge2.ir import Graph
 from ge2.runtime.entry import Entry
 from ge2.runtime.signature import key_text
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Compiled:
     """A function of arguments of one signature, ready to run."""
 
@@ -38,7 +38,7 @@ class Compiled:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Lowered:
     """A signature's program: the graph after all passes, and its kernels."""
 
@@ -70,7 +70,7 @@ class Lowered:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Traced:
     """A signature's graph as traced; arrays met in the trace and closed-over ones are its first inputs."""
 
@@ -89,7 +89,7 @@ class Traced:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Report:
     """What the last call did."""
 
@@ -107,7 +107,7 @@ class Report:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Line:
     """A remembered signature."""
 
@@ -117,7 +117,7 @@ class Line:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class CacheReport:
     title: str
     entries: tuple[Line, ...]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from types import CodeType
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
+
+from ge2.base.record import record
 
 WRITING: Final = frozenset(
     ("append", "appendleft", "extend", "add", "update", "insert", "put", "info", "debug", "warning")
@@ -26,7 +27,7 @@ class Path(NamedTuple):
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reads:
     """What code reads: global names, free variables, and the paths that start at them."""
 

@@ -11,7 +11,6 @@ import builtins
 import functools
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from operator import is_, itemgetter
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any, Final, NamedTuple, final
@@ -21,6 +20,7 @@ import numpy as np
 from ge2.base.dtypes import NUMBERS, known
 from ge2.base.errors import PytreeError
 from ge2.base.pytree import flatten, key_paths, keystr
+from ge2.base.record import record
 from ge2.base.source import PACKAGE
 from ge2.base.structure import kind_of
 from ge2.runtime.bytecode import Path, Reads, reads_of
@@ -145,7 +145,7 @@ def opens(value: Any) -> bool:
 
 def is_plain(value: Any) -> bool:
     """Whether it is an object of a class of the user's, which may hold arrays in its attributes."""
-    cls = type(value)
+    cls: Any = type(value)
     if (
         cls in (FunctionType, MethodType, ModuleType)
         or isinstance(value, type | np.ndarray)
@@ -225,7 +225,7 @@ def functions_in(value: Any) -> Iterator[FunctionType]:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Plan:
     """Where to look, and what was there when the plan was made."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -12,11 +11,12 @@ import numpy as np
 from ge2.base.dtypes import INEXACT
 from ge2.base.log import warn
 from ge2.base.pytree import Structure, key_paths
+from ge2.base.record import record
 from ge2.runtime.signature import title
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Donation:
     """The arguments that were offered, by position and by name."""
 

@@ -14,6 +14,7 @@ from ge2.backends.cpu.load import execute, load
 from ge2.backends.cpu.pool import launch
 from ge2.base.dtypes import SHORT
 from ge2.base.pause import collector_paused
+from ge2.base.record import record
 from ge2.base.source import Source
 from ge2.codegen.environment import render
 from ge2.codegen.values import Param
@@ -35,7 +36,7 @@ SHARED = 1 << 17  # the elements of a space from which on several threads are wo
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class KernelRecord:
     """What a kernel is, for people; `nbytes` is what it reads and writes."""
 
@@ -53,7 +54,7 @@ class KernelRecord:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Text:
     """What the template of a program prints."""
 
@@ -239,7 +240,7 @@ class Driver:
         if view.after:
             self.names[f"{name}_finish"] = module["finish"]
             self.add(f"{name}_finish({', '.join([*arrays[len(view.inputs) :], *partials])})")
-        self.records.append(record(eqn, name, chosen.source))
+        self.records.append(recorded(eqn, name, chosen.source))
 
     def call(self, step: Step, name: str, view: KernelView, arrays: Sequence[str]) -> None:
         if not view.looped:
@@ -404,7 +405,7 @@ def turn(shape: Dims, order: Dims, wanted: Dims) -> Turn:
     return None if order == tuple(range(len(order))) else order, None if turned == wanted else wanted
 
 
-def record(eqn: Eqn, name: str, source: str) -> KernelRecord:
+def recorded(eqn: Eqn, name: str, source: str) -> KernelRecord:
     op: Any = eqn.op
     sources = tuple(dict.fromkeys(e.source for e in op.graph.eqns if e.source is not None))
     nbytes = sum(t.nbytes for t in (*(a.type for a in eqn.inputs), *(v.type for v in eqn.outs)))

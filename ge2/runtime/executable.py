@@ -12,6 +12,7 @@ import numpy as np
 
 from ge2.backends.cpu.quiet import hush, restore
 from ge2.base.dtypes import python_type
+from ge2.base.record import record
 from ge2.ir import ArrayType, Evaluate, Graph, Var, read
 from ge2.passes.dump import dump
 from ge2.passes.host import compute, on_host
@@ -23,7 +24,7 @@ ALIGNMENT = 64
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Memory:
     """Bytes that a call needs, besides those of library functions."""
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import final
+
+from ge2.base.record import record
 
 ALIGNMENT = 64  # a cache line, and the widest vector
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Lifetime:
     """An array of `nbytes` that is needed from step `first` to step `last`, both included."""
 
@@ -21,7 +22,7 @@ class Lifetime:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Plan:
     """The offset of each array, and the size of the arena that holds them all."""
 

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import final
 
+from ge2.base.record import record
 from ge2.ir import ArrayType, Eqn, Graph, Var
 
 # Where an array comes from: given by the caller, a Python number, the arena, made for the caller, made by the
@@ -30,7 +31,7 @@ class Buffer:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Step:
     """One equation, and how it is run."""
 
@@ -42,7 +43,7 @@ class Step:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Program:
     graph: Graph
     steps: tuple[Step, ...]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from ge2.base.config import config
 from ge2.base.errors import InputError, TraceError, TypeRuleError, VerifyError
 from ge2.base.pause import collector_paused
+from ge2.base.record import record
 from ge2.base.source import of_function
 from ge2.ir import ArrayType, Graph, parse, verify, write
 from ge2.ops import TABLE
@@ -20,7 +20,7 @@ from ge2.trace.tracer import Closed, Trace, Tracer, check_type
 ABSTRACT = object()  # the value of an input of which nothing is known
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Input:
     """One array that a staged function takes."""
 

@@ -22,6 +22,7 @@ from ge2.base.pytree import (
     unflatten,
     why_leaf,
 )
+from ge2.base.record import record
 from ge2.base.source import here
 from ge2.ir import ArrayType, Evaluate, current, type_of
 from ge2.trace import Closed, Input, check_type, is_traced, stage, title_of
@@ -126,7 +127,7 @@ class Arguments:
         ]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Static:
     """Which positional arguments are no arrays for a transform, but handed on as they are."""
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ge2.base.record import record
 from ge2.ir import Flags, Graph
 from ge2.transforms.jvp import jvp_graph
 from ge2.transforms.partition import split
@@ -11,7 +10,7 @@ from ge2.transforms.vjp import vjp_graph
 from ge2.transforms.vmap import vmap_graph
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Deriving:
     """The `Derive` of `ir.op`."""
 

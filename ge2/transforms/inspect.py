@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
 import numpy as np
 
 from ge2.base.pytree import register_leaf
+from ge2.base.record import record
 from ge2.ir import ArrayType, Graph
 from ge2.ir import parse as parse_text
 from ge2.ops import TABLE
@@ -18,7 +18,7 @@ from ge2.transforms.arguments import Arguments, Results, Static
 
 
 @register_leaf
-@dataclass(frozen=True, slots=True)
+@record
 class ShapeDtypeStruct:
     """The shape and dtype of an array that is not there."""
 

@@ -142,3 +142,31 @@ def test_a_folder_that_cannot_be_written_stops_nothing(tmp_path):
     text = graph("{ lambda ; x:f32[3]. let b:f32[3] = tanh x in (b,) }")
     with config.using(dump=str(tmp_path / "file")), pytest.warns(Ge2Warning, match="nothing is dumped"):
         run_pipeline(text)
+
+
+def test_the_transpose_of_a_product_is_the_product_the_other_way_round():
+    text = """{ lambda ; x:f32[3,4] y:f32[3,5]. let
+        p:f32[4,5] = dot_general[contract=((0,), (0,))] x y
+        t:f32[5,4] = transpose[order=(1, 0)] p
+      in (t,) }"""
+    assert after(match, text) == lines("""
+        c:f32[5,4] = dot_general[beside=((), ()) contract=((0,), (0,)) out=None precision=None] b a
+        in (c,) }""")
+    batched = """{ lambda ; x:f32[2,3,4] y:f32[2,4,5]. let
+        p:f32[2,3,5] = dot_general[contract=((2,), (1,)) beside=((0,), (0,))] x y
+        t:f32[2,5,3] = transpose[order=(0, 2, 1)] p
+      in (t,) }"""
+    found = match(graph(batched))
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((2, 3, 4)), rng.standard_normal((2, 4, 5))
+    x, y = x.astype(np.float32), y.astype(np.float32)
+    np.testing.assert_allclose(interpret(found, [x, y])[0], np.swapaxes(x @ y, 1, 2), rtol=1e-5)
+    assert "transpose" not in write(found)
+
+
+def test_a_product_that_is_read_as_it_is_stays():
+    text = """{ lambda ; x:f32[3,4] y:f32[3,5]. let
+        p:f32[4,5] = dot_general[contract=((0,), (0,))] x y
+        t:f32[5,4] = transpose[order=(1, 0)] p
+      in (t, p) }"""
+    assert match(graph(text)) == graph(text)
