@@ -9,7 +9,7 @@ from typing import final
 from ge2.base.record import record
 from ge2.ir import Dims
 
-CACHE = 1 << 21  # bytes that the arrays of a block may take together: what a core's second cache holds
+CACHE = 1 << 21  # bytes that the arrays of a block may take together, to stay in a core's caches
 LEAST, MOST = 1 << 16, 1 << 20  # bytes of one array of a block
 SHARES = 4  # what is cut at all is cut into so many blocks at least, for several threads
 ROUND = 1024  # long steps are multiples of this, so that blocks begin at cache lines

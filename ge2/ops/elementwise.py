@@ -37,11 +37,12 @@ class Pointwise(Lowering):
     expression: str
 
 
+KIND = {BOOL: "b", **dict.fromkeys(INTEGERS, "i"), **dict.fromkeys(COMPLEX, "c")}
+
+
 def kind(dtype: np.dtype) -> str:
     """b, i, f or c: what a table's column `takes` is made of."""
-    if dtype == BOOL:
-        return "b"
-    return "i" if dtype in INTEGERS else "c" if dtype in COMPLEX else "f"
+    return KIND.get(dtype, "f")
 
 
 def same(dtype: np.dtype) -> np.dtype:
@@ -126,15 +127,22 @@ class Elementwise(Pointlike):
         return {}
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
-        first = types[0]
+        widest = types[0]
+        dtype = widest.dtype
         for t in types:
-            if t.dtype != first.dtype:
+            if t.dtype is not dtype and t.dtype != dtype:
                 raise self.refuse("arrays of one dtype", types)
+            if t.shape and t.shape != widest.shape:
+                if widest.shape:
+                    self.shape_of(types)  # raises
+                widest = t
         if len(types) != len(self.partials):
             raise self.refuse(f"{len(self.partials)} arrays", types)
-        if kind(first.dtype) not in self.takes:
+        if kind(dtype) not in self.takes:
             raise self.refuse(" or ".join(KINDS[k] for k in self.takes) + " arrays", types)
-        return (ArrayType(self.shape_of(types), self.result(first.dtype), all(t.weak for t in types)),)
+        if self.result is same and not widest.weak:
+            return (widest,)  # the type itself: most equations have that of an operand
+        return (ArrayType(widest.shape, self.result(dtype), all(t.weak for t in types)),)
 
     def refuse(self, wanted: str, types: Sequence[ArrayType]) -> TypeRuleError:
         listed = ", ".join(map(str, types))

@@ -67,7 +67,7 @@ def test_large_spaces_are_cut_along_the_outermost_axis_that_may_be():
     assert tiling((1 << 22,), {0}, 4).blocks == 1
 
 
-@pytest.mark.parametrize("n", [1 << 18, (1 << 18) + 1, 10_000_000])
+@pytest.mark.parametrize("n", [1 << 20, (1 << 20) + 1, 10_000_000])
 def test_runs_of_blocks_cover_the_space_once(n):
     cut = tiling((n,), (), 4)
     blocks = [
