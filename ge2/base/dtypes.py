@@ -32,9 +32,9 @@ LONG = {short: dtype for dtype, short in SHORT.items()}
 EXTENDED = frozenset((BFLOAT16, *FP8))  # those NumPy knows no kind of
 HALF = frozenset((FLOAT16, *EXTENDED))
 FLOATS = frozenset((FLOAT32, FLOAT64, *HALF))
-COMPLEX = frozenset((COMPLEX64, COMPLEX128))
+COMPLEX: frozenset[np.dtype] = frozenset((COMPLEX64, COMPLEX128))
 INEXACT = FLOATS | COMPLEX
-INTEGERS = frozenset(d for d in SHORT if d.kind in "iu")
+INTEGERS: frozenset[np.dtype] = frozenset(d for d in SHORT if d.kind in "iu")
 
 PYTHON: dict[type, np.dtype] = {bool: BOOL, int: INT64, float: FLOAT64, complex: COMPLEX128}
 NUMBERS = (bool, int, float, complex)

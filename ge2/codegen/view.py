@@ -57,6 +57,7 @@ class KernelView:
     blocks: tuple[Line, ...]  # the part of each array that is in the block
     body: tuple[Line, ...]
     after: tuple[Line, ...]  # partial results into results
+    halves: bool  # whether it sums blocks by adding their halves
 
     @property
     def looped(self) -> bool:

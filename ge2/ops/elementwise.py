@@ -37,7 +37,9 @@ class Pointwise(Lowering):
     expression: str
 
 
-KIND = {BOOL: "b", **dict.fromkeys(INTEGERS, "i"), **dict.fromkeys(COMPLEX, "c")}
+KIND: dict[np.dtype, str] = {BOOL: "b"}
+KIND.update((d, "i") for d in INTEGERS)
+KIND.update((d, "c") for d in COMPLEX)
 
 
 def kind(dtype: np.dtype) -> str:

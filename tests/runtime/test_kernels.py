@@ -7,6 +7,7 @@ import ast
 import numpy as np
 import pytest
 
+import ge2
 from ge2.base.errors import NoRuleError
 from ge2.codegen.blocks import Tiling, tiling
 from ge2.ir import parse
@@ -91,3 +92,20 @@ def test_a_choice_explains_itself():
 def test_without_a_family_there_is_an_error():
     with pytest.raises(NoRuleError, match="no kernel for"):
         select(Problem(TABLE["dot_general"](contract=((1,), (0,))), (), ()), catalog=())
+
+
+@pytest.mark.parametrize("n", [262_145, 300_001, 1_000_003])
+def test_large_sums_are_taken_by_halves_and_lose_nothing(n: int) -> None:
+    x = np.random.default_rng(n).standard_normal(n).astype(np.float32)
+    f = ge2.jit(lambda x: np.sum(np.square(x)))
+    assert "halved(" in f.lower(x).kernels[0].source
+    exact = np.sum(x.astype(np.float64) ** 2)
+    assert abs(float(f(x)) - exact) <= 1e-7 * exact
+
+
+def test_a_sum_by_halves_leaves_what_is_read_again() -> None:
+    x = np.random.default_rng(0).standard_normal(600_000).astype(np.float32)
+    total, top, squares = ge2.jit(lambda x: (np.sum(np.square(x)), np.max(np.square(x)), np.square(x)))(x)
+    np.testing.assert_array_equal(squares, np.square(x))
+    assert top == np.square(x).max()
+    np.testing.assert_allclose(total, np.square(x.astype(np.float64)).sum(), rtol=1e-6)
