@@ -144,12 +144,15 @@ def without_dead_code(graph: Graph) -> Graph:
     """Only what the outputs need, and what has an effect."""
     live: set[Atom] = {a for a in graph.outputs if type(a) is Var}
     kept: list[Eqn] = []
+    add = live.add
     for eqn in reversed(graph.eqns):
         outs = eqn.outs
         needed = outs[0] in live if len(outs) == 1 else not live.isdisjoint(outs)
         if needed or eqn.op.effect:
-            live.update(eqn.inputs)  # literals too: cheaper than asking
             kept.append(eqn)
+            for a in eqn.inputs:
+                if type(a) is Var:  # a literal's hash is worked out in Python
+                    add(a)
     if len(kept) == len(graph.eqns):
         return graph
     return Graph(graph.inputs, tuple(reversed(kept)), graph.outputs, graph.consts)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ge2.base.source import Source
-from ge2.ir import ArrayType, Atom, Eqn, Graph, GraphOp, Literal, Op, Var, without_dead_code
+from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Var, without_dead_code
 
 Rule = Callable[["Sweep", Any, Sequence[Atom], ArrayType], Atom | None]
 Rules = Mapping[str, Sequence[Rule]]  # by the name of the operation
@@ -35,8 +35,14 @@ class Sweep:
                 self.eqns.append(eqn if inputs == eqn.inputs else Eqn(eqn.op, inputs, eqn.outs, eqn.source))
                 continue
             out = eqn.outs[0]
-            found = self.make(eqn.op, inputs, out.type, out)
-            if found is not out:
+            found = self.found(eqn.op, inputs, out.type)
+            if found is None:
+                kept = eqn if inputs == eqn.inputs else Eqn(eqn.op, inputs, eqn.outs, eqn.source)
+                self.eqns.append(kept)
+                self.maker[out] = kept
+                if self.merging:
+                    self.seen[eqn.op, inputs] = out
+            else:
                 env[out] = found
         outputs = tuple([env.get(a, a) if type(a) is Var else a for a in graph.outputs])
         return without_dead_code(Graph(graph.inputs, tuple(self.eqns), outputs, graph.consts))
@@ -47,17 +53,20 @@ class Sweep:
         """The value of `op inputs`: by a rule, or known already, or made by a new equation."""
         if type_ is None:
             (type_,) = op.infer(*(a.type for a in inputs))
+        found = self.found(op, inputs, type_)
+        if found is None:
+            found = self.record(op, inputs, type_, out)
+            if self.merging:
+                self.seen[op, tuple(inputs)] = found
+        return found
+
+    def found(self, op: Op, inputs: Sequence[Atom], type_: ArrayType) -> Atom | None:
+        """What a rule says that `op inputs` is, or the earlier equal equation's result."""
         for rule in self.rules.get(op.name, ()):
             found = rule(self, op, inputs, type_)
             if found is not None:
                 return found
-        if not self.merging or isinstance(op, GraphOp):
-            return self.record(op, inputs, type_, out)
-        key = (op, tuple([a if type(a) is Var else a.key for a in inputs]))  # type: ignore[union-attr]
-        known = self.seen.get(key)
-        if known is None:
-            known = self.seen[key] = self.record(op, inputs, type_, out)
-        return known
+        return self.seen.get((op, tuple(inputs))) if self.merging else None
 
     def record(self, op: Op, inputs: Sequence[Atom], type_: ArrayType, out: Var | None) -> Var:
         var = Var(type_) if out is None else out

@@ -12,7 +12,7 @@ from ge2.trace.exact import COMMUTATIVE, RULES, Known, remember, with_scalars
 @collector_paused
 def tidy(graph: Graph) -> Graph:
     """What every transform ends with."""
-    return without_dead_code(cse(without_dead_code(graph)))
+    return without_dead_code(cse(graph))
 
 
 def cse(graph: Graph) -> Graph:

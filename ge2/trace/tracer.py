@@ -132,6 +132,10 @@ class Trace:
             types = op.infer(*[a.type for a in inputs])
         except Ge2Error as error:
             raise located(error) from None
+        if len(types) == 1:  # nearly all
+            out = Var(types[0])
+            self.eqns.append(Eqn(op, inputs, (out,), self.source or here()))
+            return (Tracer(self, out),)
         outs = tuple([Var(t) for t in types])
         self.eqns.append(Eqn(op, inputs, outs, self.source or here()))
         return [Tracer(self, v) for v in outs]
