@@ -112,7 +112,10 @@ class Fusion:
 
     def group(self, var: Var) -> Group | None:
         found = self.home.get(var)
-        return None if found is None else leader(self.leaders, found)
+        if found is None or found not in self.leaders:
+            return found
+        root = self.home[var] = leader(self.leaders, found)
+        return root
 
     def level_of(self, var: Var) -> int:
         group = self.group(var)
