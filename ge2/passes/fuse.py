@@ -138,8 +138,8 @@ class Fusion:
     def take(self, index: int, eqn: Eqn) -> None:
         """Puts an equation into a group it fits, and joins the groups it reads from where they fit too."""
         shape = eqn.outs[0].type.shape if isinstance(eqn.op, Pointlike) else eqn.inputs[0].type.shape
-        uses: Uses = [self.source(a) for a in eqn.inputs if isinstance(a, Var)]
-        producers = dict.fromkeys(g for var, _ in uses if (g := self.group(var)) is not None)
+        uses: Uses = [self.source(a) for a in eqn.inputs if type(a) is Var]
+        producers = dict.fromkeys([g for var, _ in uses if (g := self.group(var)) is not None])
         siblings = [
             leader(self.leaders, g) for var, _ in uses if shape and (g := self.readers.get(var)) is not None
         ]
@@ -266,8 +266,8 @@ class Rebuild:
             self.wanted.update(v for v in reads if self.maker.get(v) != n)
 
     def bases(self, node: Sequence[int]) -> dict[Var, None]:
-        inputs = (a for i in node for a in self.old[i].inputs if isinstance(a, Var))
-        return dict.fromkeys(self.fusion.source(a)[0] for a in inputs)
+        source, old = self.fusion.source, self.old
+        return dict.fromkeys([source(a)[0] for i in node for a in old[i].inputs if type(a) is Var])
 
     def run(self) -> Graph:
         graph = self.fusion.graph
@@ -354,17 +354,17 @@ class Writer:
         self.seen: dict[tuple[Var, Dims], Var] = {}  # views, by orientation
 
     def equation(self, eqn: Eqn, entry: Dims) -> None:
-        at = tuple(self.number[a] for a in entry)
+        number, rank = self.number, len(entry)
+        at = tuple([number[a] for a in entry])
         inputs = tuple(
-            self.operand(a, at) if isinstance(a, Var) and len(a.type.shape) == len(at) else self.scalar(a)
-            for a in eqn.inputs
+            [
+                a if type(a) is not Var else self.operand(a, at if len(a.type.shape) == rank else ())
+                for a in eqn.inputs
+            ]
         )
         self.eqns.append(eqn if inputs == eqn.inputs else Eqn(eqn.op, inputs, eqn.outs, eqn.source))
         self.axes.append(at)
         self.made.update(eqn.outs)
-
-    def scalar(self, atom: Atom) -> Atom:
-        return self.operand(atom, ()) if isinstance(atom, Var) else atom
 
     def operand(self, var: Var, at: Dims) -> Var:
         """A value seen with these axes: made here, a view written here, or an input."""

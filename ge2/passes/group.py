@@ -143,7 +143,7 @@ def bind(found: list[int | None], taken: set[int], at: Dims, dims: Dims) -> bool
 
 def seen_from(entry: Dims, dims: Dims) -> Dims:
     """The axes of an operand, given those of the result."""
-    return tuple(NONE if d == NONE else entry[d] for d in dims)
+    return tuple([NONE if d == NONE else entry[d] for d in dims])
 
 
 def leader(leaders: dict[Group, Group], group: Group) -> Group:

@@ -109,6 +109,7 @@ class Trace:
         self.title, self.kind, self.definition = title, kind, source
         self.eqns: list[Eqn] = []
         self.inputs: list[Var] = []
+        self.met: set[Var] = set()  # made by graphs that were recorded again
         self.captures: list[Capture] = []
         self.captured: dict[int, Capture] = {}  # the latest of each array, by its id
         self.bound: dict[int, tuple[Any, Tracer]] = {}  # arrays from outside that are inputs, by their id
@@ -175,13 +176,19 @@ class Trace:
         return [self.lift_atom(a) for a in self.replay(graph, env)]
 
     def replay(self, graph: Graph, env: dict[Var, Atom]) -> list[Atom]:
-        get, append = env.get, self.eqns.append
+        """Values keep their variables where this trace has not met them; a second time they get new ones."""
+        get, append, met = env.get, self.eqns.append, self.met
         for eqn in graph.eqns:
             inputs = tuple([get(a, a) if type(a) is Var else a for a in eqn.inputs])
-            outs = tuple([Var(v.type) for v in eqn.outs])
-            append(Eqn(eqn.op, inputs, outs, eqn.source))
-            env.update(zip(eqn.outs, outs, strict=True))
-        return [env[a] if type(a) is Var else a for a in graph.outputs]
+            outs = eqn.outs
+            if met.isdisjoint(outs):
+                met.update(outs)
+            else:
+                outs = tuple([Var(v.type) for v in outs])
+                env.update(zip(eqn.outs, outs, strict=True))
+            same = outs is eqn.outs and inputs == eqn.inputs
+            append(eqn if same else Eqn(eqn.op, inputs, outs, eqn.source))
+        return [get(a, a) if type(a) is Var else a for a in graph.outputs]
 
     def lift_atom(self, atom: Atom) -> Tracer:
         return Tracer(self, atom)
