@@ -18,7 +18,7 @@ from ge2.base.errors import InputError
 from ge2.base.log import logger
 from ge2.base.pytree import Structure, flatten, register_leaf, why_leaf
 from ge2.base.source import here
-from ge2.ir import Evaluate, current
+from ge2.ir import Evaluate, Var, current
 from ge2.ops.control import Call
 from ge2.runtime import entry as entries
 from ge2.runtime.closures import NOTHING, Closure, Plan, Seen, is_plain
@@ -42,7 +42,7 @@ from ge2.runtime.signature import (
     parameter_name,
     title,
 )
-from ge2.trace import ABSTRACT, Input, is_traced, stage, tidy, title_of
+from ge2.trace import ABSTRACT, Closed, Input, is_traced, stage, tidy, title_of
 from ge2.transforms.arguments import Arguments, Results
 
 if TYPE_CHECKING:
@@ -63,6 +63,19 @@ class Key(NamedTuple):
     closure: Any
     settings: Any
     donated: frozenset[int] = NO_LEAVES
+
+
+def unread(closed: Closed, hidden: Sequence[Input]) -> set[int]:
+    """The arrays that the function closes over but the graph does not read, by identity.
+
+    Something made of them may stand in the graph as a constant, where code ran that could not be handed the
+    traced array: such arrays are compared at each call.
+    """
+    graph, first = closed.graph, len(closed.captured)
+    read = {a for e in graph.eqns for a in e.inputs if type(a) is Var} | set(graph.outputs)
+    places = list(zip(hidden, graph.inputs[first : first + len(hidden)], strict=True))
+    found = {id(given.source) for given, var in places if var in read}  # by one of its names
+    return {id(given.source) for given, _ in places} - found
 
 
 @register_leaf
@@ -264,6 +277,7 @@ class Jitted:
             positions if len(positions) < len(leaves) else None,
         )
         entry.key, entry.names, entry.title = key, names, title(self._function)
+        frozen_arrays |= unread(closed, hidden)
         if closed.looked or frozen_arrays:
             decided = [not is_traced(x) and (closed.looked or id(x) in frozen_arrays) for x in seen.arrays]
             entry.looked = [x.copy() if d else None for x, d in zip(seen.arrays, decided, strict=True)]

@@ -507,3 +507,19 @@ def test_a_thousand_lambdas_leave_nothing_behind():
     gc.collect()
     assert not [ref for ref in alive if ref() is not None]
     assert sys.getrefcount(X) < 100
+
+
+FRESH = np.eye(2)
+
+
+class Reads:
+    def __call__(self, x: Any) -> Any:
+        return x @ FRESH.T  # a view of the global, made where no traced value stands
+
+
+def test_what_a_method_makes_of_a_global_is_not_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = Reads()
+    f = ge2.jit(lambda x: reads(x))
+    assert f(np.ones(2)).tolist() == [1, 1]
+    monkeypatch.setitem(globals(), "FRESH", FRESH * 5)
+    assert f(np.ones(2)).tolist() == [5, 5]
