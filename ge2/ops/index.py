@@ -6,6 +6,7 @@ Indices wrap and are checked as NumPy's: -1 is the last element, and what lies o
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -145,9 +146,9 @@ class Writing(Indexed):
             self.write(y, places, updates.reshape(-1, row))
         return np.transpose(y.reshape(turned.shape), inverse(order)).astype(x.dtype, copy=False)
 
+    @abstractmethod
     def write(self, y: Any, places: Any, updates: Any) -> None:
         """Writes rows of `updates` to the rows `places` of `y`, in place."""
-        raise NotImplementedError
 
     def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
         (x, updates, *indices), (axis, of_updates, *rest) = xs, axes

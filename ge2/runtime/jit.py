@@ -259,7 +259,7 @@ class Jitted:
             )
             found = returned.flat(inner.call(xs[len(hidden) :]))
             rebound.close()
-            frozen_arrays.update(rebound.frozen)
+            frozen_arrays.update(rebound.frozen | rebound.unreached())
             return found
 
         def work() -> Any:

@@ -175,6 +175,15 @@ class Rebound:
             self.namespaces[id(old)] = dict(old)
         return self.namespaces[id(old)]
 
+    def unreached(self) -> set[int]:
+        """Arrays named by methods that had to run as they are: what they make of those is not traced."""
+        found: set[int] = set()
+        for key, scope in self.scopes.items():
+            inside = scope.function.__qualname__.rpartition(".")[0]
+            if key not in self.made and inside and not inside.endswith("<locals>"):
+                found.update(id(x) for value in scope.values() for x in leaves_of(value)[0])
+        return found & set(self.traced)
+
     def close(self) -> None:
         """After the trace: assigns what the function assigned; an array that it replaced is an error."""
         for scope, name, at, new in self.placed:

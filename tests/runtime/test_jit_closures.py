@@ -523,3 +523,11 @@ def test_what_a_method_makes_of_a_global_is_not_stale(monkeypatch: pytest.Monkey
     assert f(np.ones(2)).tolist() == [1, 1]
     monkeypatch.setitem(globals(), "FRESH", FRESH * 5)
     assert f(np.ones(2)).tolist() == [5, 5]
+
+
+def test_what_a_method_makes_of_a_global_that_is_also_read_directly(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = Reads()
+    f = ge2.jit(lambda x: reads(x) + x @ FRESH)
+    assert f(np.ones(2)).tolist() == [2, 2]
+    monkeypatch.setitem(globals(), "FRESH", FRESH * 5)
+    assert f(np.ones(2)).tolist() == [10, 10]
