@@ -43,9 +43,7 @@ class Donation:
         }
         for why in refused.values():
             what = f"an argument of {title(self.function)} was not donated: {why}"
-            warn(
-                what, "a writable array of its own, such as x.copy()", once=("donate", id(self.function), why)
-            )
+            warn(what, "a writable array of its own, such as x.copy()", once=("donate", self.function, why))
         return frozenset(i for i in offered if i not in refused and isinstance(leaves[i], np.ndarray))
 
 
