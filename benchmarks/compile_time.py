@@ -16,13 +16,15 @@ from typing import Any
 import numpy as np
 
 import ge2
+from benchmarks.options import USUAL, Options
 from benchmarks.peers import peer
-from benchmarks.record import Row, Target
+from benchmarks.record import AtMost, Row
 from ge2.passes.pipeline import run_pipeline
 from ge2.runtime.schedule import schedule
 
 SHORT, LONG = 3_000, 30_000
 ROWS, WIDTH = 8, 16
+LAYOUT = "float32, C order"
 
 
 def mixed(x: Any, weights: Any, blocks: int, xp: ModuleType = np) -> Any:
@@ -40,15 +42,15 @@ def mixed(x: Any, weights: Any, blocks: int, xp: ModuleType = np) -> Any:
     return (x**2).sum()
 
 
-def run(quick: bool = False) -> list[Row]:
-    short, long = (300, 3_000) if quick else (SHORT, LONG)
+def run(options: Options = USUAL) -> list[Row]:
+    short, long = (300, 3_000) if options.quick else (SHORT, LONG)
     ours_short, ours_long = [medians_of(ours, blocks(n), repeats) for n, repeats in ((short, 5), (long, 3))]
     first_call = medians_of(to_kernels, blocks(short), 3)
     jax = peer("jax")
     theirs = {} if jax is None else {"jax": medians_of(partial(in_jax, jax), blocks(short), 3)}
-    quarter, linear = (None, None) if quick else (Target(0.25), Target(11))
+    quarter, linear = ((), ()) if options.quick else ((AtMost(0.25),), (AtMost(11),))
     work, growth = "trace, grad, all passes", ours_long / ours_short
-    about = {"dtype": "float32", "sizes": {"equations": [short, long], "x": [ROWS, WIDTH]}}
+    about = {"layout": LAYOUT, "sizes": {"equations": [short, long], "x": [ROWS, WIDTH]}}
     return [
         Row(f"{work}: {short:,} equations", "seconds", ours_short, theirs, quarter, **about),
         Row(f"{work}: {long:,} equations", "seconds", ours_long, **about),

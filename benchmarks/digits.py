@@ -1,36 +1,47 @@
-"""A whole training step of the demo, beside the same step by hand and in JAX."""
+"""A whole training step of the demo, beside the same step by hand, in JAX and in torch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from importlib import import_module
 from typing import Any
 
+import numpy as np
+
 import ge2
+from benchmarks.options import USUAL, Options
 from benchmarks.peers import peer
-from benchmarks.record import Row
+from benchmarks.record import Faster, Row
 from benchmarks.timing import medians
+from benchmarks.work import compiled_or_not
 from ge2.cli import digits
 from ge2.cli.digits import BATCH, BETA1, BETA2, EPSILON, RATE, SIZES
 
+STEPS = 3  # after which every candidate must have the same loss
 
-def run(quick: bool = False) -> list[Row]:
+
+def run(options: Options = USUAL) -> list[Row]:
     data = digits.load()
     x, y = data.train_x[:BATCH], data.train_y[:BATCH]
+    notes: dict[str, str] = {}
     candidates = {
-        "ge2": stepper(ge2.jit(digits.train_step), x, y),
-        "numpy": stepper(digits.step_by_hand, x, y),
+        "ge2": stepper(ge2.jit(digits.train_step), digits.start(), x, y),
+        "numpy": stepper(digits.step_by_hand, digits.start(), x, y),
         **jax_candidate(x, y),
+        **torch_candidate(x, y, notes),
     }
-    times = medians(candidates, rounds=3 if quick else 41)
+    losses = {name: [float(step()) for _ in range(STEPS)] for name, step in candidates.items()}
+    for name, found in losses.items():
+        np.testing.assert_allclose(found, losses["numpy"], rtol=1e-4, err_msg=name)
+    times = medians(candidates, options.rounds_or(41))
+    targets = () if options.quick else (Faster(1.3, "numpy"), Faster(1.2, "jax"))
     sizes = {"network": list(SIZES), "batch": BATCH}
-    return [Row("the demo's step", "seconds", times.pop("ge2"), times, None, "float32", sizes)]
+    layout = "float32 and int64, C order"
+    return [Row("the demo's step", "seconds", times.pop("ge2"), times, targets, layout, sizes, notes)]
 
 
-def stepper(step: digits.Step, x: Any, y: Any) -> Callable[[], object]:
-    state = digits.start()
-
-    def go() -> object:
+def stepper(step: Callable[..., tuple[Any, Any]], state: Any, x: Any, y: Any) -> Callable[[], Any]:
+    def go() -> Any:
         nonlocal state
         state, loss = step(state, x, y)
         return loss
@@ -38,30 +49,38 @@ def stepper(step: digits.Step, x: Any, y: Any) -> Callable[[], object]:
     return go
 
 
-def jax_candidate(x: Any, y: Any) -> dict[str, Callable[[], object]]:
+def jax_candidate(x: Any, y: Any) -> dict[str, Callable[[], Any]]:
     jax = peer("jax")
     if jax is None:
         return {}
-    step = jax.jit(partial(train_step, jax))
-    go = stepper(step, jax.numpy.asarray(x), jax.numpy.asarray(y))
-    return {"jax": lambda: go().block_until_ready()}  # type: ignore[attr-defined]
+    ours = import_module("benchmarks.digits_in_jax")
+    step = jax.jit(ours.train_step)
+    go = stepper(step, ours.start(), jax.numpy.asarray(x), jax.numpy.asarray(y))
+    return {"jax": lambda: go().block_until_ready()}
 
 
-def cross_entropy(jax: Any, params: Any, x: Any, y: Any) -> Any:
-    jnp = jax.numpy
-    *hidden, last = params
-    for layer in hidden:
-        x = jnp.maximum(x @ layer["w"] + layer["b"], 0)
-    log_p = jax.nn.log_softmax(x @ last["w"] + last["b"])
-    return -jnp.take_along_axis(log_p, y[:, None], axis=1).mean()
+def torch_candidate(x: Any, y: Any, notes: dict[str, str]) -> dict[str, Callable[[], Any]]:
+    """The loss compiled with its derivative, and torch's own Adam."""
+    torch = peer("torch")
+    if torch is None:
+        return {}
+    params = [torch.tensor(p, requires_grad=True) for layer in digits.start().params for p in layer.values()]
+    inputs = torch.tensor(x), torch.tensor(y)
 
+    def cross_entropy(*params: Any) -> Any:
+        h = inputs[0]
+        for w, b in zip(params[:-2:2], params[1:-2:2], strict=True):
+            h = torch.relu(h @ w + b)
+        return torch.nn.functional.cross_entropy(h @ params[-2] + params[-1], inputs[1])
 
-def train_step(jax: Any, state: Any, x: Any, y: Any) -> Any:
-    """`ge2.cli.digits.train_step`, in JAX."""
-    loss, grads = jax.value_and_grad(partial(cross_entropy, jax))(state.params, x, y)
-    steps = state.steps + 1
-    mean = jax.tree.map(lambda m, g: BETA1 * m + (1 - BETA1) * g, state.mean, grads)
-    square = jax.tree.map(lambda v, g: BETA2 * v + (1 - BETA2) * g * g, state.square, grads)
-    rate = RATE * (1 - BETA2**steps) ** 0.5 / (1 - BETA1**steps)
-    params = jax.tree.map(lambda p, m, v: p - rate * m / (v**0.5 + EPSILON), state.params, mean, square)
-    return digits.State(params, mean, square, steps), loss
+    loss_of = compiled_or_not(torch, cross_entropy, params, notes)
+    adam = torch.optim.Adam(params, lr=RATE, betas=(BETA1, BETA2), eps=EPSILON, foreach=True)
+
+    def go() -> Any:
+        adam.zero_grad()
+        loss = loss_of(*params)
+        loss.backward()
+        adam.step()
+        return loss.detach()
+
+    return {"torch": go}

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import time
-from importlib.util import find_spec
-from pathlib import Path
 from statistics import median
 
-from benchmarks.record import Row, Target
+from benchmarks.fresh import fresh
+from benchmarks.options import USUAL, Options
+from benchmarks.peers import installed
+from benchmarks.record import AtMost, Row
 
-ROOT = Path(__file__).parent.parent
 
-
-def run(quick: bool = False) -> list[Row]:
-    names = ["ge2", *(name for name in ("numpy", "jax", "torch") if find_spec(name) is not None)]
+def run(options: Options = USUAL) -> list[Row]:
+    names = ["ge2", *installed(["numpy", "jax", "torch"])]
     programs = {"": "pass"} | {name: f"import {name}" for name in names}
     times: dict[str, list[float]] = {name: [] for name in programs}
-    for turn in range(2 if quick else 12):
+    for turn in range(1 + (options.rounds or (1 if options.quick else 9))):
         for name, program in programs.items():
-            took = once(program)
+            took = fresh(program).seconds
             if turn:  # the first turn writes bytecode and warms the disk's cache
                 times[name].append(took)
     bare = median(times.pop(""))
     over = {name: max(median(found) - bare, 1e-6) for name, found in times.items()}
-    return [Row("import, over bare Python", "seconds", over.pop("ge2"), over, Target(0.150))]
-
-
-def once(program: str) -> float:
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    began = time.perf_counter()
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT, env=environment)
-    return time.perf_counter() - began
+    return [Row("import, over bare Python", "seconds", over.pop("ge2"), over, (AtMost(0.150),))]

@@ -7,42 +7,76 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from statistics import geometric_mean
+from typing import Any, final
+
+from ge2 import config
 
 PACKAGES = ("ge2", "numpy", "ml_dtypes", "jax", "torch", "scikit-learn")
 
 
+@final
 @dataclass(frozen=True, slots=True)
-class Target:
-    """What must be reached: a bound on our value, or on how many times faster than `peer` we are."""
+class AtMost:
+    """A bound on our value; with a peer, that many times the peer's value if that is larger."""
 
     bound: float
+    times: float = 0.0
     peer: str = ""
 
-    def reached(self, ours: float, others: Mapping[str, float]) -> bool:
-        return others[self.peer] / ours >= self.bound if self.peer else ours <= self.bound
+    def reached(self, ours: float, others: Mapping[str, float]) -> bool | None:
+        return ours <= max(self.bound, self.times * others.get(self.peer, 0.0))
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Faster:
+    """How many times faster than the peer we must be; None, not judged, where the peer did not run."""
+
+    times: float
+    peer: str
+
+    def reached(self, ours: float, others: Mapping[str, float]) -> bool | None:
+        return others[self.peer] / ours >= self.times if self.peer in others else None
+
+
+Target = AtMost | Faster
+
+
+@final
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table. `ours` and `others` are in `unit`: seconds, equations, or times (a ratio)."""
+    """One line of the table. `ours` and `others` are in `unit`: seconds, equations, times (a ratio), ..."""
 
     work: str
     unit: str
     ours: float
     others: Mapping[str, float] = field(default_factory=dict)
-    target: Target | None = None
-    dtype: str = ""
+    targets: tuple[Target, ...] = ()
+    layout: str = ""  # "float32, C order"
     sizes: Mapping[str, Any] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)  # of a peer: what to know of its value
 
     @property
-    def reached(self) -> bool:
-        return self.target is None or self.target.reached(self.ours, self.others)
+    def verdicts(self) -> list[bool | None]:
+        return [target.reached(self.ours, self.others) for target in self.targets]
+
+    @property
+    def missed(self) -> bool:
+        return False in self.verdicts
+
+
+def mean_of(work: str, rows: Sequence[Row], *targets: Target) -> Row:
+    """The geometric mean of what rows in seconds found: each peer's time over ours, which counts as 1."""
+    peers = set.intersection(*(set(row.others) for row in rows))
+    ratios = {peer: geometric_mean(row.others[peer] / row.ours for row in rows) for peer in sorted(peers)}
+    layout = "; ".join(dict.fromkeys(row.layout for row in rows))
+    return Row(work, "times", 1.0, ratios, targets, layout, {"rows": [row.work for row in rows]})
 
 
 def save(rows: list[Row], suite: str, folder: Path) -> Path:
@@ -60,8 +94,20 @@ def report(rows: list[Row], suite: str, now: datetime) -> dict[str, Any]:
         "commit": commit(),
         "machine": machine(),
         "versions": {"python": platform.python_version(), **versions()},
-        "rows": [asdict(row) | {"reached": row.reached} for row in rows],
+        "settings": settings(),
+        "rows": [as_json(row) for row in rows],
     }
+
+
+def as_json(row: Row) -> dict[str, Any]:
+    judged = zip(row.targets, row.verdicts, strict=True)
+    targets = [{"kind": type(t).__name__, **asdict(t), "reached": reached} for t, reached in judged]
+    return asdict(row) | {"targets": targets}
+
+
+def settings() -> dict[str, Any]:
+    """What ran our programs, and on how many threads."""
+    return {"executor": config.executor, "threads": config.thread_count()}
 
 
 def machine() -> dict[str, Any]:
@@ -105,4 +151,5 @@ def commit() -> str:
 def describe() -> str:
     facts = machine()
     found = ", ".join(f"{name} {number}" for name, number in versions().items())
-    return f"{facts['processor']}, {facts['cores']} cores; Python {sys.version.split()[0]}, {found}"
+    how = f"{config.executor} on {config.thread_count()} threads"
+    return f"{facts['processor']}, {facts['cores']} cores; Python {sys.version.split()[0]}, {found}; {how}"

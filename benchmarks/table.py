@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from benchmarks.record import Row, Target, describe
+from collections.abc import Sequence
+
+from benchmarks.record import Faster, Row, Target, describe
 
 PEERS = ("numpy", "jax", "torch")
+MARKS = {True: "yes", False: "NO", None: "?"}
 
 
-def show(rows: list[Row]) -> str:
+def show(rows: Sequence[Row]) -> str:
     peers = [p for p in PEERS if any(p in row.others for row in rows)]
-    head = ["work", "ge2", "must be", "reached", *peers]
+    head = ["work", "layout", "ge2", "must be", "reached", *peers]
     lines = [head, *(cells(row, peers) for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     lines.insert(1, ["-" * width for width in widths])
     text = "\n".join(
         "  ".join(f"{c:{w}}" for c, w in zip(line, widths, strict=True)).rstrip() for line in lines
     )
-    return f"{describe()}\nmedians of interleaved runs; a ratio is a peer's time over ours\n\n{text}"
+    notes = [f"{row.work}: {peer} {note}" for row in rows for peer, note in row.notes.items()]
+    how = "medians of interleaved runs; a ratio is a peer's time over ours; ?: the peer is not installed"
+    return "\n".join([describe(), how, "", text, *notes])
 
 
 def cells(row: Row, peers: list[str]) -> list[str]:
-    reached = "" if row.target is None else "yes" if row.reached else "NO"
+    reached = ", ".join(MARKS[verdict] for verdict in row.verdicts)
+    bounds = ", ".join(bound(target, row.unit) for target in row.targets)
     others = [against(row, row.others[p]) if p in row.others else "" for p in peers]
-    return [row.work, value(row.ours, row.unit), bound(row.target, row.unit), reached, *others]
+    return [row.work, row.layout, value(row.ours, row.unit), bounds, reached, *others]
 
 
 def against(row: Row, other: float) -> str:
@@ -33,17 +39,18 @@ def against(row: Row, other: float) -> str:
     )
 
 
-def bound(target: Target | None, unit: str) -> str:
-    if target is None:
-        return ""
-    if target.peer:
-        return f">= {target.bound:g}x {target.peer}"
-    return f"<= {value(target.bound, unit)}"
+def bound(target: Target, unit: str) -> str:
+    if isinstance(target, Faster):
+        return f">= {target.times:g}x {target.peer}"
+    either = f" or {target.times:g}x {target.peer}" if target.peer else ""
+    return f"<= {value(target.bound, unit)}{either}"
 
 
 def value(number: float, unit: str) -> str:
     if unit == "times":
         return f"{number:.3g}x"
+    if unit == "relative":
+        return f"{number:.2g}"
     return seconds(number) if unit == "seconds" else f"{number:g} {unit}"
 
 

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Callable, Mapping
+from random import Random
 from statistics import median
 
 SAMPLE = 0.004  # seconds; a sample of a quick candidate is as many calls as fill it
-PAUSE = 0.002  # lets a peer's spinning threads fall asleep before another candidate is timed
+PAUSE = 0.02  # lets a peer's spinning threads fall asleep before another candidate is timed
+LEAST = 5  # rounds are made whatever they take
 
 
-def medians(candidates: Mapping[str, Callable[[], object]], rounds: int = 25) -> dict[str, float]:
-    """The median time of one call of each, in seconds; each is called before, to compile and to calibrate."""
+def medians(
+    candidates: Mapping[str, Callable[[], object]], rounds: int = 25, budget: float = math.inf
+) -> dict[str, float]:
+    """The median time of one call of each, in seconds; each is called before, to compile and to calibrate.
+
+    Once `budget` seconds are spent, no round follows the fifth.
+    """
     repeats = {name: calibrate(call) for name, call in candidates.items()}
     times: dict[str, list[float]] = {name: [] for name in candidates}
+    names, order = [*candidates], Random(0)
+    end = time.perf_counter() + budget
     gc.collect()
     gc.disable()
     try:
-        for _ in range(rounds):
-            for name, call in candidates.items():
+        for done in range(rounds):
+            if done >= LEAST and time.perf_counter() > end:
+                break
+            for name in order.sample(names, len(names)):  # so that none always follows the same other
                 time.sleep(PAUSE)
-                call()
-                times[name].append(sample(call, repeats[name]))
+                candidates[name]()
+                times[name].append(sample(candidates[name], repeats[name]))
     finally:
         gc.enable()
     return {name: median(found) for name, found in times.items()}

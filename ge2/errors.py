@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from ge2.base.errors import CacheTrouble as CacheTrouble
 from ge2.base.errors import CompileError as CompileError
+from ge2.base.errors import CompilerTrouble as CompilerTrouble
 from ge2.base.errors import ConcretizationTypeError as ConcretizationTypeError
 from ge2.base.errors import Ge2Error as Ge2Error
 from ge2.base.errors import GradientError as GradientError

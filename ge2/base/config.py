@@ -41,12 +41,15 @@ class Settings:
 
     check:        bool = setting(False, "verify every graph at each step, spoil donated arrays", keyed=True)
     disable_jit:  bool = setting(False, "run op by op with NumPy's own functions")
-    executor:     str = setting("blocked", "what runs a program", ("blocked", "reference"), keyed=True)
+    executor:     str = setting("c", "what runs a program", ("c", "blocked", "reference"), keyed=True)
     threads:      int = setting(0, "threads to use; 0: as many as the process may", keyed=True)
     log_compiles: bool = setting(False, "log each trace and compilation, and why it was needed")
     passes_off:   tuple[str, ...] = setting((), "passes to leave out, separated by commas", keyed=True)
     dump:         str = setting("", "folder that receives graphs and kernels as text")
-    cache_dir:    str = setting("", "folder of the cache of kernels; empty: the user's cache folder")
+    cache_dir:    str = setting("", "folder of the cache; empty: the user's cache folder; none: no cache")
+    cache_limit:  int = setting(1024, "megabytes that the cache may hold; 0: no limit")
+    cc:           str = setting("", "C compiler: path or command; empty: find one; none: no C", keyed=True)
+    compile_timeout: int = setting(60, "seconds that a C compiler may take; 0: no limit")
 # fmt: on
 
 
@@ -127,6 +130,9 @@ class Config:
     passes_off: tuple[str, ...]
     dump: str
     cache_dir: str
+    cache_limit: int
+    cc: str
+    compile_timeout: int
     key: tuple[Any, ...]  # the settings that change what is compiled
 
     def __getattr__(self, name: str) -> Any:
@@ -285,6 +291,59 @@ def _tell(what: str, fix: str) -> None:
         warn(what, fix, once=what)
     except Ge2Warning:
         logger().warning("%s (try %s)", what, fix)
+
+
+# --- what others keep in the environment --------------------------------------------------------------------
+
+COMPILERS_READ: Final = (
+    "CPATH", "C_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "SDKROOT",
+    "MACOSX_DEPLOYMENT_TARGET", "CCC_OVERRIDE_OPTIONS",
+)  # fmt: skip
+OPENMP_WAITS: Final = "GOMP_SPINCOUNT"
+SPINS: Final = "2000"  # some 20 us: long enough between two loops, too short to disturb a matrix product
+
+
+def cache_folder() -> str | None:
+    """Where the cache is: by the setting, XDG_CACHE_HOME, or below the home; "": nowhere; None: unwanted."""
+    if config.cache_dir:
+        return None if config.cache_dir == "none" else os.path.abspath(config.cache_dir)
+    shared = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(shared):  # the standard says that others are to be ignored
+        return os.path.join(shared, "ge2")
+    home = os.path.expanduser("~") if os.environ.get("HOME") != "" else ""
+    return os.path.join(home, ".cache", "ge2") if os.path.isabs(home) and os.path.isdir(home) else ""
+
+
+def compiler_variables() -> tuple[str, ...]:
+    """What the environment says that changes what a C compiler makes."""
+    return tuple(f"{name}={os.environ[name]}" for name in COMPILERS_READ if name in os.environ)
+
+
+def environment_with(**changes: str) -> dict[str, str]:
+    """The environment for a program that we start."""
+    return {**os.environ, **changes}
+
+
+def program_path() -> str:
+    """The folders in which programs are looked for."""
+    return os.environ.get("PATH", os.defpath)
+
+
+@contextmanager
+def brief_waits() -> Iterator[None]:
+    """OpenMP that is loaded inside lets idle threads sleep soon, unless the user told it otherwise.
+
+    By default they spin for milliseconds on the cores that NumPy's matrix products need. Only the C library's
+    environment changes, for a moment; `os.environ` does not.
+    """
+    if OPENMP_WAITS in os.environ or "OMP_WAIT_POLICY" in os.environ:
+        yield
+        return
+    os.putenv(OPENMP_WAITS, SPINS)
+    try:
+        yield
+    finally:
+        os.unsetenv(OPENMP_WAITS)
 
 
 config: Final = Config()

@@ -19,7 +19,9 @@ Ge2Error
 ├── NoRuleError                       an operation lacks the rule that a transform asked for
 ├── ParseError                        a text is not a graph
 ├── VerifyError                       a graph is malformed: a bug in ge2, never in the user's program
-└── CompileError                      a generated kernel was refused by its compiler
+├── CompileError                      a generated kernel was refused by its compiler
+│   └── CompilerTrouble               ... or the compiler is missing, hangs or makes junk
+└── CacheTrouble                      the cache on disk cannot be used
 """
 
 from __future__ import annotations
@@ -98,3 +100,9 @@ class VerifyError(Ge2Error): ...
 
 
 class CompileError(Ge2Error): ...
+
+
+class CompilerTrouble(CompileError): ...
+
+
+class CacheTrouble(Ge2Error): ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -27,6 +27,7 @@ def environment() -> Environment:
         autoescape=False,
     )
     found.globals["margin"] = margin
+    found.globals["note"] = note
     return found
 
 
@@ -37,6 +38,12 @@ def margin(code: str, comment: str, indent: int) -> str:
     'f(x)                                                            # why'
     """
     return f"{code:<{MARGIN - indent}}  # {comment}" if comment else code
+
+
+def note(line: Any, indent: int) -> str:
+    """A line of C with its comment in the margin."""
+    code = " " * indent + str(line.code)
+    return f"{code:<{MARGIN}}  /* {line.comment} */" if line.comment else code
 
 
 def render(template: str, view: object) -> str:

@@ -8,10 +8,14 @@ from typing import final
 from ge2.base.errors import NoRuleError
 from ge2.base.record import record
 from ge2.kernels.blocked import BlockedPointwise, BlockedReduce, BlockedRowwise
+from ge2.kernels.generated import CConcatenate, CConstant, CCopy, CPad, CProduct, CRegion, CUpdateSlice
 from ge2.kernels.kernel import Family, Launch, Problem
 from ge2.kernels.library import Library, Product
 
-CATALOG: tuple[Family, ...] = (BlockedPointwise(), BlockedRowwise(), BlockedReduce(), Product(), Library())
+CATALOG: tuple[Family, ...] = (
+    CRegion(), CProduct(), CCopy(), CConcatenate(), CPad(), CUpdateSlice(), CConstant(),
+    BlockedPointwise(), BlockedRowwise(), BlockedReduce(), Product(), Library(),
+)  # fmt: skip
 
 
 @final

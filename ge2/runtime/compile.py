@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ge2.backends.cpu.toolchain import toolchain
 from ge2.base.config import config
 from ge2.ir import Graph
 from ge2.ops.control import Cond, CondSaving
@@ -16,7 +17,8 @@ def compile_graph(graph: Graph, *, donated: tuple[bool, ...] = (), name: str = "
     `donated` says for each input whether its memory may be used for results. The executor, the number of
     threads and the passes are those of `config` now.
     """
-    program = schedule(run_pipeline(graph, name), donated)
+    target = "c" if config.executor == "c" and toolchain() is not None else "cpu"
+    program = schedule(run_pipeline(graph, name), donated, target)
     branches = {
         step.number: tuple(
             compile_graph(branch, name=f"{name}_branch{i}") for i, branch in enumerate(step.eqn.op.branches)
@@ -24,4 +26,4 @@ def compile_graph(graph: Graph, *, donated: tuple[bool, ...] = (), name: str = "
         for step in program.steps
         if isinstance(step.eqn.op, Cond | CondSaving)
     }
-    return Executable(name, program, config.executor, config.thread_count(), branches)
+    return Executable(name, program, config.executor, config.thread_count(), branches, donated)

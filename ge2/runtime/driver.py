@@ -15,7 +15,6 @@ from ge2.backends.cpu.pool import launch
 from ge2.base.dtypes import SHORT
 from ge2.base.pause import collector_paused
 from ge2.base.record import record
-from ge2.base.source import Source
 from ge2.codegen.environment import render
 from ge2.codegen.values import Param
 from ge2.codegen.view import KernelView, Line
@@ -26,31 +25,15 @@ from ge2.kernels.kernel import Problem
 from ge2.ops.dot import DotGeneral
 from ge2.ops.shape import Barrier, BroadcastInDim, Reshape, Rev, Slice, StopGradient, Transpose
 from ge2.passes.host import compute
+from ge2.runtime.linked import Linked
 from ge2.runtime.memory import Lifetime, Plan, plan
+from ge2.runtime.native import KernelRecord, Need, Segment, lifetimes
 from ge2.runtime.outputs import Kept, worth_keeping
 from ge2.runtime.program import Buffer, Program, Step
 
 TEMPLATE = "numpy/program.py.jinja"
 EVALUATE = Evaluate()
 SHARED = 1 << 17  # the elements of a space from which on several threads are worth their trouble
-
-
-@final
-@record
-class KernelRecord:
-    """What a kernel is, for people; `nbytes` is what it reads and writes."""
-
-    name: str
-    kind: str
-    source: str
-    equations: int
-    sources: tuple[Source, ...]
-    nbytes: int
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """The user's lines that it computes."""
-        return tuple(dict.fromkeys(map(str, self.sources)))
 
 
 @final
@@ -74,6 +57,7 @@ class Driver:
 
     program: Program
     threads: int
+    title: str
     branches: Mapping[int, Sequence[Callable[..., list[Any]]]]
     names: dict[str, Any] = field(default_factory=dict)
     bind: list[Line] = field(default_factory=list)
@@ -85,22 +69,34 @@ class Driver:
     early: set[str] = field(default_factory=set)  # names known once the arena is
     plan: Plan | None = None
     source: str = ""
+    direct: Callable[..., list[Any]] | None = None  # the whole program as one C function
+    compiling: str = ""  # how the C of the program was had
+    shared: Linked | None = None
 
     @collector_paused
     def build(self) -> Driver:
         self.names.update({dtype.name: dtype for dtype in SHORT})
         self.names.update(
             empty=np.empty, array=np.array, copyto=np.copyto, matmul=np.matmul, broadcast_to=np.broadcast_to,
-            launch=launch, owned=owned, ndarray=np.ndarray, reuse=reuse,
+            launch=launch, owned=owned, ndarray=np.ndarray, reuse=reuse, uint8=np.dtype(np.uint8),
         )  # fmt: skip
+        if self.program.target == "c":
+            self.shared = Linked(self.program, self.threads, self.title)
+            if self.shared.whole is not None:
+                return self.build_whole(self.shared)
         for buffer in self.program.buffers.values():
             if buffer.storage == "arena":
                 self.needs.append(
                     (buffer.name, buffer.type.shape, buffer.type.dtype, buffer.first, buffer.last)
                 )
                 self.early.add(buffer.name)
-        for step in self.program.steps:
+        for step in self.program.steps if self.shared is None else ():
             getattr(self, f"run_{step.kind}")(step)
+        for part in self.shared.parts if self.shared is not None else ():
+            if isinstance(part, Segment):
+                self.run_segment(part)
+            else:
+                getattr(self, f"run_{part.kind}")(part)
         results = [self.result(a, i) for i, a in enumerate(self.program.graph.outputs)]
         self.plan = plan(
             [Lifetime(math.prod(s) * d.itemsize, first, last) for _, s, d, first, last in self.needs]
@@ -119,7 +115,70 @@ class Driver:
         )
         self.source = render(TEMPLATE, text)
         execute(self.source, self.names)
+        if self.shared is not None:
+            self.link(self.shared)
         return self
+
+    # -- compiled C
+
+    def build_whole(self, linked: Linked) -> Driver:
+        """A program that is one C function: the launcher allocates, and Python does its own numbers."""
+        segment = linked.whole
+        assert segment is not None
+        needs = linked.native.needs
+        self.plan = plan(lifetimes(needs))
+        offsets = dict(zip(map(id, needs), self.plan.offsets, strict=True))
+        launcher = linked.launcher(segment, self.plan.nbytes, offsets)
+        self.records = linked.native.records
+        self.compiling = linked.how
+        graph = self.program.graph
+        made = [v for v in graph.outputs if isinstance(v, Var) and self.buffer(v).storage == "output"]
+        early = [step for step in self.program.steps if step.kind == "host"]
+        if not early and list(graph.outputs) == made and len(set(made)) == len(made):
+            self.direct, self.source = launcher, linked.source
+            return self
+        self.names["compiled"] = launcher
+        for step in early:
+            self.run_host(step)
+        inputs = [self.name(v) for v in graph.inputs]
+        hosts = [self.name(v) for v in segment.hosts if v not in set(graph.inputs)]
+        once = list(dict.fromkeys(made))
+        outs = "".join(f"{self.name(v)}, " for v in once)
+        self.add(f"{outs}= compiled({', '.join([*inputs, *hosts])})" if outs else f"compiled({', '.join(inputs)})")
+        results = [self.result(a, i) for i, a in enumerate(graph.outputs)]
+        text = Text("program", ", ".join(inputs), 0, (), tuple(self.bound), tuple(self.body), ", ".join(results))
+        python = render(TEMPLATE, text)
+        execute(python, self.names)
+        run = self.names["run"]
+        self.direct, self.source = (lambda *arrays: run((), *arrays)), f"{linked.source}\n# {python}"
+        return self
+
+    def run_segment(self, segment: Segment) -> None:
+        """Steps that are one C function, called with the arrays that they read and write."""
+        for step in segment.steps:
+            if step.kind in ("kernel", "copy", "matmul"):
+                for var in step.eqn.outs:
+                    self.fresh(var)
+        names = []
+        for i, array in enumerate(segment.arrays):
+            if isinstance(array, Need):
+                names.append(self.need(f"{segment.name}_{i}", (array.nbytes,), np.dtype(np.uint8), array.first))
+                self.needs[-1] = (*self.needs[-1][:3], array.first, array.last)
+            else:
+                if array.name in self.early:
+                    self.bound[array.name] = None
+                names.append(array.name)
+        names += [self.name(v) for v in segment.hosts]
+        self.add(f"{segment.name}({', '.join(names)})")
+
+    def link(self, linked: Linked) -> None:
+        """Compiles the segments, now that all are known."""
+        for segment in linked.segments:
+            self.names[segment.name] = linked.launcher(segment, 0, {})
+        self.records += linked.native.records
+        self.compiling = linked.how
+        if linked.segments:
+            self.source = f"{linked.source}\n{self.source}"
 
     # -- names
 
@@ -191,6 +250,8 @@ class Driver:
 
     def run_view(self, step: Step) -> None:
         eqn = step.eqn
+        if self.shared is not None and self.shared.unseen.issuperset(eqn.outs):
+            return  # C knows it by its layout
         if not any(isinstance(a, Var) for a in eqn.inputs):
             held = [np.asarray(a.value, a.type.dtype) for a in eqn.inputs if isinstance(a, Literal)]
             constant = self.given(EVALUATE.apply(eqn.op, held)[0], "k")

@@ -11,13 +11,17 @@ from typing import Any, Protocol, final
 import numpy as np
 
 from ge2.backends.cpu.quiet import hush, restore
+from ge2.backends.cpu.toolchain import excuse
 from ge2.base.dtypes import python_type
+from ge2.base.errors import CompilerTrouble
 from ge2.base.record import record
 from ge2.ir import ArrayType, Evaluate, Graph, Var, read
 from ge2.passes.dump import dump
 from ge2.passes.host import compute, on_host
-from ge2.runtime.driver import Driver, KernelRecord
+from ge2.runtime.driver import Driver
+from ge2.runtime.native import KernelRecord
 from ge2.runtime.program import Program
+from ge2.runtime.schedule import schedule
 
 EVALUATE = Evaluate()
 ALIGNMENT = 64
@@ -98,6 +102,10 @@ class Blocked:
             self.arenas.append(bound)
 
 
+def runner(driver: Driver) -> Runner:
+    return Blocked(driver) if driver.direct is None else driver.direct
+
+
 def aligned(nbytes: int) -> Any:
     """Bytes that begin at a cache line."""
     whole = np.empty(nbytes + ALIGNMENT, np.uint8)
@@ -118,6 +126,7 @@ class Executable:
     executor: str
     threads: int
     branches: dict[int, tuple[Executable, ...]] = field(default_factory=dict)  # of the conds among the steps
+    donated: tuple[bool, ...] = ()
     _run: Runner | None = None
     _driver: Driver | None = None
     _lock: RLock = field(default_factory=RLock, repr=False)
@@ -129,18 +138,30 @@ class Executable:
         """What runs it; the first thread to ask makes it."""
         with self._lock:
             if self._run is None:
-                self._run = Reference(self.graph) if self.executor == "reference" else Blocked(self.driver)
+                self._run = Reference(self.graph) if self.executor == "reference" else runner(self.driver)
             return self._run
 
     @property
     def driver(self) -> Driver:
         with self._lock:
             if self._driver is None:
-                self._driver = Driver(self.program, self.threads, self.branches).build()
-                dump(f"{self.name}-program.py", self._driver.source)
+                self._driver = self.driven()
+                suffix = "c" if self._driver.direct is not None else "py"
+                dump(f"{self.name}-program.{suffix}", self._driver.source)
                 for kernel in self._driver.records:
-                    dump(f"{self.name}-{kernel.name}.py", kernel.source)
+                    dump(f"{self.name}-{kernel.name}.{'c' if self.program.target == 'c' else 'py'}", kernel.source)
             return self._driver
+
+    def driven(self) -> Driver:
+        """The text of the program; without a compiler that works, that of blocked NumPy."""
+        try:
+            return Driver(self.program, self.threads, self.name, self.branches).build()
+        except CompilerTrouble as trouble:
+            if self.program.target != "c":
+                raise
+            excuse(trouble)
+        self.program = schedule(self.program.graph, self.donated, "cpu")
+        return Driver(self.program, self.threads, self.name, self.branches).build()
 
     @property
     def graph(self) -> Graph:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 from ge2.base.record import record
+from ge2.codegen.c.layout import Layout
 from ge2.ir import ArrayType, Eqn, Graph, Var
 
 # Where an array comes from: given by the caller, a Python number, the arena, made for the caller, made by the
@@ -43,11 +44,13 @@ class Step:
 
 
 @final
-@record
+@dataclass(frozen=True, slots=True)
 class Program:
     graph: Graph
     steps: tuple[Step, ...]
     buffers: dict[Var, Buffer]
+    layouts: dict[Var, Layout] = field(default_factory=dict)  # of views, within what they view; for C alone
+    target: str = "cpu"
 
     def count(self, *kinds: str) -> int:
         """How many steps are of these kinds."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from ge2.base.pause import collector_paused
+from ge2.codegen.c.layout import Layout, viewed
+from ge2.codegen.c.layout import plain as layout_of
 from ge2.codegen.region import tile
 from ge2.codegen.values import safe
 from ge2.ir import Eqn, Graph, Literal, Names, Var
 from ge2.kernels.catalog import select
-from ge2.kernels.kernel import Problem
+from ge2.kernels.kernel import Family, Problem
+from ge2.kernels.library import Library, Product
+from ge2.ops.index import Scatter, ScatterAdd, UpdateSlice
 from ge2.ops.region import Region
 from ge2.ops.shape import Barrier, BroadcastInDim, Iota, Reshape, Rev, Slice, StopGradient, Transpose
 from ge2.passes.host import on_host
@@ -26,18 +30,20 @@ FRESH = frozenset((
 
 
 @collector_paused
-def schedule(graph: Graph, donated: tuple[bool, ...] = ()) -> Program:
-    return Scheduler(graph, donated).run()
+def schedule(graph: Graph, donated: tuple[bool, ...] = (), target: str = "cpu") -> Program:
+    """The program of a graph for a target: "cpu" is blocked NumPy, "c" compiled C."""
+    return Scheduler(graph, donated, target).run()
 
 
 class Scheduler:
-    def __init__(self, graph: Graph, donated: tuple[bool, ...]) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, donated: tuple[bool, ...], target: str) -> None:
+        self.graph, self.target = graph, target
+        self.layouts: dict[Var, Layout] = {}
         self.names = Names()
         self.buffers: dict[Var, Buffer] = {}
         self.returned = {a for a in graph.outputs if isinstance(a, Var)}
         self.read = {a for e in graph.eqns for a in e.inputs} | self.returned
-        self.kinds = [kind_of(eqn) for eqn in graph.eqns]
+        self.kinds = [kind_of(eqn, target) for eqn in graph.eqns]
         for var in graph.inputs:
             self.add(var, "host" if var.type.weak else "input", -1)
         self.donated = [
@@ -57,7 +63,7 @@ class Scheduler:
             self.step(n, kind, eqn)
             for n, (kind, eqn) in enumerate(zip(self.kinds, self.graph.eqns, strict=True))
         )
-        return Program(self.graph, steps, self.buffers)
+        return Program(self.graph, steps, self.buffers, self.layouts, self.target)
 
     def place(self, n: int, kind: str, eqn: Eqn, i: int, var: Var) -> None:
         """Where result `i` of an equation lies."""
@@ -65,6 +71,8 @@ class Scheduler:
             self.add(var, "host", n)
         elif kind == "view" and not any(isinstance(a, Var) for a in eqn.inputs):
             self.add(var, "view", n)
+        elif kind == "view" and self.target == "c":
+            self.place_view(n, eqn, i, var)
         elif kind == "view":
             source = self.buffers[eqn.inputs[i]]  # type: ignore[index]
             if isinstance(eqn.op, Reshape) and not self.plain(source):
@@ -78,6 +86,19 @@ class Scheduler:
             self.add(var, "host", n)
         else:
             self.add(var, "library", n)
+
+    def place_view(self, n: int, eqn: Eqn, i: int, var: Var) -> None:
+        """A view is a layout, unless it is returned or has none: then it is a copy."""
+        x = eqn.inputs[i]
+        assert isinstance(x, Var)
+        layout = viewed(eqn, self.layouts.get(x) or layout_of(x.type.shape))
+        if layout is None or (var in self.returned and len(eqn.outs) == 1):
+            self.kinds[n] = "copy"
+            self.add(var, "output" if var in self.returned else "arena", n)
+            return
+        source = self.buffers[x]
+        self.layouts[var] = layout
+        self.add(var, "view", n, source.base or source)
 
     def plain(self, source: Buffer) -> bool:
         """Whether a reshape of an array is a view, or else is made anew at each call."""
@@ -114,7 +135,7 @@ class Scheduler:
                 each.last = max(each.last, n)
 
     def step(self, n: int, kind: str, eqn: Eqn) -> Step:
-        shared = frozenset(self.reuse(n, eqn)) if kind == "kernel" else frozenset()
+        shared = frozenset(self.reuse(n, eqn)) if kind in ("kernel", "copy", "matmul") else frozenset()
         name = eqn.op.kind if isinstance(eqn.op, Region) else eqn.op.name
         return Step(kind, name, eqn, n, shared)
 
@@ -129,7 +150,7 @@ class Scheduler:
                 if (
                     x.type == out.type
                     and self.buffers[x].last <= n
-                    and (self.buffers[x].last < n or in_place(eqn, i, x))
+                    and (self.buffers[x].last < n or in_place(eqn, i, x, self.target))
                 ):
                     buffer.donor = self.buffers[x].name
                     self.donated.remove(x)
@@ -139,30 +160,40 @@ class Scheduler:
         return found
 
 
-def kind_of(eqn: Eqn) -> str:
+def kind_of(eqn: Eqn, target: str) -> str:
     if on_host(eqn):
         return "host"
     if isinstance(eqn.op, Region):
-        return "kernel" if serves(eqn) else "library"
-    if isinstance(eqn.op, Iota) or (
+        return "kernel" if served(eqn, target) else "library"
+    constant = isinstance(eqn.op, Iota) or (
         isinstance(eqn.op, BroadcastInDim) and isinstance(eqn.inputs[0], Literal)
-    ):
-        return "view"  # of a constant
+    )
+    if constant:
+        return "kernel" if target == "c" else "view"
     if isinstance(eqn.op, VIEWS):
         return "view" if all(isinstance(a, Var) and not a.type.weak for a in eqn.inputs) else "library"
-    return "matmul" if serves(eqn) else "library"
+    family = served(eqn, target)
+    return "library" if family is None else "matmul" if isinstance(family, Product) else "kernel"
 
 
-def serves(eqn: Eqn) -> bool:
-    """Whether some kernel of ours serves the equation."""
-    problem = Problem(eqn.op, tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs))
-    return select(problem).family.name != "library"
+def served(eqn: Eqn, target: str) -> Family | None:
+    """The family of kernels of ours that serves the equation, if one does."""
+    if len(eqn.outs) == 1 and eqn.outs[0].type.weak:
+        return None
+    problem = Problem(eqn.op, tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs), target)
+    family = select(problem).family
+    return None if isinstance(family, Library) else family
 
 
-def in_place(eqn: Eqn, i: int, x: Var) -> bool:
-    """Whether result `i` of a region may be written over input `x` element by element."""
+def in_place(eqn: Eqn, i: int, x: Var, target: str) -> bool:
+    """Whether result `i` of a step may be written over input `x` element by element."""
     op = eqn.op
-    assert isinstance(op, Region)
+    if isinstance(op, UpdateSlice | ScatterAdd | Scatter):
+        return target == "c" and x is eqn.inputs[0] and eqn.inputs.count(x) == 1
+    if not isinstance(op, Region):
+        return False
+    if target == "c" and op.kind == "rowwise":
+        return False  # a row is read again after its first elements are written
     inner, out = op.graph.inputs[eqn.inputs.index(x)], op.graph.outputs[i]
     if eqn.inputs.count(x) != 1:
         return False
@@ -175,5 +206,7 @@ def in_place(eqn: Eqn, i: int, x: Var) -> bool:
     for e, at in zip(op.graph.eqns, op.axes, strict=True):
         if inner in e.inputs and (isinstance(e.op, VIEWS) or at != orientation):
             return False
+    if target == "c":
+        return True
     blocks = tile(op)
     return blocks.blocks == 1 or bool(set(orientation or ()) & set(blocks.cut))

@@ -26,7 +26,7 @@ from tests.laws.test_laws import (
     widened,
 )
 
-executors = pytest.mark.parametrize("executor", ["blocked", "reference"])
+executors = pytest.mark.parametrize("executor", ["c", "blocked", "reference"])
 
 
 def check(executor: str, graph: Graph, arrays: Any, want: Any) -> None:
@@ -58,5 +58,5 @@ def test_its_derivative(name: str, executor: str, rng: np.random.Generator) -> N
 
 
 def test_the_executors_are_all_of_them() -> None:
-    with pytest.raises(InputError, match="must be 'blocked' or 'reference'"):
+    with pytest.raises(InputError, match="must be 'c' or 'blocked' or 'reference'"):
         config.using(executor="another").__enter__()

@@ -1,0 +1,69 @@
+"""How soon the demo's step has run: its first call with nothing cached, a process with all cached."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from benchmarks.fresh import Finished, fresh
+from benchmarks.options import USUAL, Options
+from benchmarks.peers import installed
+from benchmarks.record import AtMost, Row
+
+PROGRAM = """
+import time
+import numpy as np
+import {library}
+from {digits} import BATCH, SIZES, start, train_step
+rng = np.random.default_rng(0)
+x = rng.random((BATCH, SIZES[0]), np.float32)
+y = rng.integers(0, SIZES[-1], BATCH)
+state = start()
+step = {library}.jit(train_step)
+began = time.perf_counter()
+state, loss = step(state, x, y)
+loss = float(loss)
+print(time.perf_counter() - began)
+"""
+# fmt: off
+PROGRAMS = {
+    "ge2": PROGRAM.format(library="ge2", digits="ge2.cli.digits"),
+    "jax": PROGRAM.format(library="jax", digits="benchmarks.digits_in_jax"),
+}
+# fmt: on
+LAYOUT = "float32 and int64, C order"
+
+
+def run(options: Options = USUAL) -> list[Row]:
+    names = ["ge2", *installed(["jax"])]
+    first: dict[str, list[float]] = {name: [] for name in names}
+    whole: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(1 + (options.rounds or (1 if options.quick else 5))):
+        for name in names:
+            cold, warm = in_new_cache(name)
+            if turn:  # the first turn writes bytecode and warms the disk's cache
+                first[name].append(float(cold.said))
+                whole[name].append(warm.seconds)
+    return [
+        row("first call, nothing cached", first, AtMost(0.8)),
+        row("process, all cached", whole, AtMost(0.45)),
+    ]
+
+
+def in_new_cache(name: str) -> tuple[Finished, Finished]:
+    """The program run twice, the first time with an empty cache."""
+    with TemporaryDirectory() as folder:
+        variables = {
+            "GE2_CACHE_DIR": str(Path(folder, "ge2")),
+            "JAX_COMPILATION_CACHE_DIR": str(Path(folder, "jax")),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        }
+        return fresh(PROGRAMS[name], **variables), fresh(PROGRAMS[name], **variables)
+
+
+def row(what: str, times: dict[str, list[float]], target: AtMost) -> Row:
+    others = {name: median(found) for name, found in times.items()}
+    ours = others.pop("ge2")
+    return Row(f"the demo's step on random data: {what}", "seconds", ours, others, (target,), LAYOUT)

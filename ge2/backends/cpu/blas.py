@@ -1,0 +1,151 @@
+"""The matrix products that NumPy itself was linked with, as addresses that C may call.
+
+NumPy's linear algebra sits in one extension module; asked for a symbol, the loader looks through that module
+and all that it was linked with, so no file has to be searched for. Each name is tried before it is believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ctypes import CDLL, CFUNCTYPE, c_double, c_float, c_int, c_int32, c_int64, c_void_p, cast
+from functools import cache
+from importlib import import_module
+from typing import Any, final
+
+import numpy as np
+
+from ge2.base.log import logger
+from ge2.base.record import record
+
+# How vendors spell `cblas_sgemm`, and whether its integers have 64 bits. Names that say so come first.
+# fmt: off
+SPELLINGS = (
+    ("scipy_cblas_{}gemm64_",          True),   # OpenBLAS in NumPy's wheels
+    ("cblas_{}gemm64_",                True),   # OpenBLAS of 64 bits
+    ("cblas_{}gemm_64",                True),   # MKL, reference BLAS
+    ("cblas_{}gemm$NEWLAPACK$ILP64",   True),   # Accelerate
+    ("scipy_cblas_{}gemm",             False),
+    ("cblas_{}gemm",                   False),
+    ("cblas_{}gemm$NEWLAPACK",         False),
+)
+THREADS = (
+    ("scipy_openblas_get_num_threads64_", "scipy_openblas_set_num_threads64_"),
+    ("openblas_get_num_threads64_",       "openblas_set_num_threads64_"),
+    ("scipy_openblas_get_num_threads",    "scipy_openblas_set_num_threads"),
+    ("openblas_get_num_threads",          "openblas_set_num_threads"),
+    ("MKL_Get_Max_Threads",               "MKL_Set_Num_Threads"),
+    ("bli_thread_get_num_threads",        "bli_thread_set_num_threads"),
+)
+# fmt: on
+DTYPES = {"s": np.float32, "d": np.float64, "c": np.complex64, "z": np.complex128}
+ROW_MAJOR, PLAIN = 101, 111
+
+
+@final
+@record
+class Blas:
+    """Addresses of `cblas_?gemm`, 0 where not found, and whether their integers have 64 bits."""
+
+    sgemm: int = 0
+    dgemm: int = 0
+    cgemm: int = 0
+    zgemm: int = 0
+    ilp64: bool = False
+
+    def pack(self) -> bytes:
+        """The head of a `ge2_services`: all but the place for an error."""
+        return np.array([self.sgemm, self.dgemm, self.cgemm, self.zgemm, self.ilp64], np.uint64).tobytes()
+
+
+@cache
+def services() -> Blas:
+    """What of NumPy's BLAS can be called.
+
+    >>> isinstance(services().sgemm, int)
+    True
+    """
+    library = linked()
+    for spelling, ilp64 in SPELLINGS:
+        found = {t: address(library, spelling.format(t)) for t in DTYPES}
+        if found["d"] and all(works(at, t, ilp64) for t, at in found.items() if at):
+            logger().debug("matrix products by %s", spelling.format("?"))
+            return Blas(**{f"{t}gemm": at for t, at in found.items()}, ilp64=ilp64)
+    logger().debug("NumPy's BLAS was not found; np.matmul serves")
+    return Blas()
+
+
+@cache
+def linked() -> CDLL | None:
+    """NumPy's linear algebra and what it was linked with."""
+    try:
+        return CDLL(import_module("numpy._core._multiarray_umath").__file__)
+    except (ImportError, AttributeError, OSError):
+        return None
+
+
+def address(library: CDLL | None, symbol: str) -> int:
+    try:
+        return cast(getattr(library, symbol), c_void_p).value or 0
+    except AttributeError:
+        return 0
+
+
+def works(at: int, letter: str, ilp64: bool) -> bool:
+    """Whether the function at an address multiplies matrices, its integers being of that size."""
+    size = c_int64 if ilp64 else c_int32
+    real = letter in "sd"
+    scalar: Any = {"s": c_float, "d": c_double}.get(letter, c_void_p)
+    gemm = CFUNCTYPE(
+        None,
+        c_int,
+        c_int,
+        c_int,
+        size,
+        size,
+        size,
+        scalar,
+        c_void_p,
+        size,
+        c_void_p,
+        size,
+        scalar,
+        c_void_p,
+        size,
+    )(at)
+    dtype = np.dtype(DTYPES[letter])
+    a, b = np.arange(6).reshape(2, 3).astype(dtype), np.arange(12).reshape(3, 4).astype(dtype)
+    y, one, zero = np.full((2, 4), 7, dtype), np.ones((), dtype), np.zeros((), dtype)
+    scale, keep = (one.item(), zero.item()) if real else (one.ctypes.data, zero.ctypes.data)
+    places = (a.ctypes.data, 3, b.ctypes.data, 4, keep, y.ctypes.data, 4)
+    gemm(ROW_MAJOR, PLAIN, PLAIN, 2, 4, 3, scale, *places)
+    return bool(y.tolist() == [[20, 23, 26, 29], [56, 68, 80, 92]])
+
+
+# -------------------------------------------------------------------------------------------------- threads
+
+
+@cache
+def _counters() -> tuple[Callable[[], int], Callable[[int], object]] | None:
+    library = linked()
+    for get, put in THREADS:
+        if address(library, get) and address(library, put):
+            reading, writing = getattr(library, get), getattr(library, put)
+            reading.argtypes, reading.restype = (), c_int
+            writing.argtypes, writing.restype = (c_int,), None
+            return reading, writing
+    return None
+
+
+def get_threads() -> int | None:
+    """How many threads the BLAS uses; None where it does not say."""
+    found = _counters()
+    return None if found is None else found[0]()
+
+
+def set_threads(count: int) -> bool:
+    """Tells the BLAS how many threads to use, for the whole process; False where it cannot be told."""
+    found = _counters()
+    if found is None:
+        return False
+    found[1](count)
+    return True

@@ -1,0 +1,76 @@
+"""A jitted graph as one C file: kernels, each once, and functions that call them in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+from ge2.base.record import record
+from ge2.codegen.c.kernel import CKernel, Text
+from ge2.codegen.c.typed import headers
+from ge2.codegen.environment import render
+
+KERNEL, PROGRAM = "c/kernel.c.jinja", "c/program.c.jinja"
+PRODUCTS = {
+    "f32": "GE2_PRODUCT_BLAS(f32, float, sgemm, float, one, zero)",
+    "f64": "GE2_PRODUCT_BLAS(f64, double, dgemm, double, one, zero)",
+    "c64": "GE2_PRODUCT_BLAS(c64, float _Complex, cgemm, const void *, &one, &zero)",
+    "c128": "GE2_PRODUCT_BLAS(c128, double _Complex, zgemm, const void *, &one, &zero)",
+}
+
+
+@final
+@record
+class Named:
+    """A kernel under its name in the file."""
+
+    name: str
+    kernel: CKernel
+
+    def text(self) -> str:
+        return render(KERNEL, self)
+
+
+@final
+@record
+class Run:
+    """A function that the launcher calls: `int name(p, n, k, arena, threads, lib)`."""
+
+    name: str
+    calls: tuple[Text, ...]
+
+
+@final
+@record
+class CFile:
+    """`products`: the types whose matrices it multiplies, as (suffix, C type)."""
+
+    title: str
+    graph: str
+    kernels: tuple[str, ...]
+    runs: tuple[Run, ...]
+    products: frozenset[tuple[str, str]] = frozenset()
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        found = headers("".join([*self.kernels, *(c.code for run in self.runs for c in run.calls)]))
+        return ("core", *found, *(("product",) if self.products else ()))
+
+    @property
+    def definitions(self) -> tuple[str, ...]:
+        return tuple(
+            PRODUCTS.get(suffix, f"GE2_PRODUCT_LOOPS({suffix}, {ctype}, {ctype})")
+            for suffix, ctype in sorted(self.products)
+        )
+
+    def text(self) -> str:
+        return render(PROGRAM, self)
+
+
+def same_code(kernel: CKernel) -> str:
+    """A kernel without what is for people alone: equal texts are one function."""
+    return "\n".join([kernel.parameters, *codes(kernel.body)])
+
+
+def codes(texts: Sequence[Text]) -> list[str]:
+    return [line for t in texts for line in (t.pragma, t.code, "{", *codes(t.body), "}")]

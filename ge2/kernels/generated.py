@@ -1,0 +1,353 @@
+"""Generated C: every family writes the kernels of a step, given where its arrays are."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import final
+
+import numpy as np
+
+from ge2.base.dtypes import COMPLEX, FLOATS, accumulator
+from ge2.base.record import record
+from ge2.codegen.c.axes import strides_of
+from ge2.codegen.c.layout import Layout, viewed
+from ge2.codegen.c.kernel import Argument, CKernel, Operand, Text, c_kernel, whole
+from ge2.codegen.c.typed import HELD, STORED, SUFFIX
+from ge2.ir import ArrayType, Dims, Eqn, Graph, Var
+from ge2.kernels.kernel import Family, Launch, Problem
+from ge2.ops.dot import DotGeneral
+from ge2.ops.elementwise import ConvertElementType, Pointlike, Pointwise
+from ge2.ops.index import UpdateSlice
+from ge2.ops.region import Region
+from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Rev, Slice, StopGradient, Transpose
+
+Operands = Sequence[Operand]
+VIEWS = (BroadcastInDim, Transpose, Reshape, Slice, Rev, StopGradient)
+
+
+@final
+@record
+class Pieces:
+    """Kernels that run one after another, and the bytes of arrays that they have for themselves."""
+
+    kernels: tuple[CKernel, ...]
+    temps: tuple[int, ...] = ()
+    products: frozenset[tuple[str, str]] = frozenset()
+
+
+class Generated(Family):
+    """Kernels in C."""
+
+    def refuses(self, problem: Problem) -> str:
+        if problem.target != "c":
+            return f"it runs compiled C, not {problem.target}"
+        return self.lacks(problem)
+
+    @abstractmethod
+    def lacks(self, problem: Problem) -> str:
+        """Why not, though the target is C."""
+
+    @abstractmethod
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        """The kernels of the problem."""
+
+    def launch(self, problem: Problem) -> Launch:
+        return Launch(self.name, problem.op)
+
+
+@final
+class CRegion(Generated):
+    name = "region in C"
+
+    def lacks(self, problem: Problem) -> str:
+        op = problem.op
+        if not isinstance(op, Region):
+            return f"{op.name} is not a region"
+        return next((why for e in op.graph.eqns if (why := unspoken(e))), "")
+
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        op = problem.op
+        assert isinstance(op, Region)
+        operands: dict[Var, Operand] = dict(zip(op.graph.inputs, ins, strict=True))
+        for var, operand in zip(op.graph.outputs, outs, strict=True):
+            assert isinstance(var, Var)
+            operands[var] = operand
+        return Pieces((c_kernel(op, operands, threads),))
+
+
+def unspoken(eqn: Eqn) -> str:
+    """Why an equation cannot be said in C."""
+    op = eqn.op
+    if isinstance(op, Pointlike) and not isinstance(op.lowering, Pointwise):
+        return f"{op.name} has no expression"
+    return ""
+
+
+# ------------------------------------------------------------------------------------------- moving elements
+
+
+def copying(x: ArrayType, to: ArrayType, source: Operand, target: Operand, threads: int) -> CKernel:
+    """A copy from one array, or part of one, to another of the same shape."""
+    a, b = Var(x), Var(to)
+    eqn = Eqn(ConvertElementType(to.dtype), (a,), (b,))
+    region = Region("pointwise", to.shape, (tuple(range(to.ndim)),), Graph((a,), (eqn,), (b,)))
+    return c_kernel(region, {a: source, b: target}, threads)
+
+
+def filling(to: ArrayType, source: Operand, target: Operand, threads: int) -> CKernel:
+    """One number in every element of an array."""
+    a, b, c = Var(ArrayType((), to.dtype)), Var(to), Var(to)
+    at = tuple(range(to.ndim))
+    eqns = (Eqn(BroadcastInDim(to.shape, ()), (a,), (b,)), Eqn(ConvertElementType(to.dtype), (b,), (c,)))
+    region = Region("pointwise", to.shape, (at, at), Graph((a,), eqns, (c,)))
+    return c_kernel(region, {a: source, c: target}, threads)
+
+
+@final
+class CCopy(Generated):
+    """A view that has to be a copy."""
+
+    name = "copy in C"
+
+    def lacks(self, problem: Problem) -> str:
+        return "" if isinstance(problem.op, VIEWS) else f"{problem.op.name} is not a copy"
+
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        (x,), (to,), op = problem.inputs, problem.outs, problem.op
+        if ins[0].value:
+            return Pieces((filling(to, ins[0], outs[0], threads),))
+        (source,) = ins
+        found = viewed(Eqn(op, (Var(x),), (Var(to),)), Layout(source.offset, source.strides))
+        if found is not None:
+            seen = replace(source, offset=found.offset, strides=found.strides)
+            return Pieces((copying(to, to, seen, outs[0], threads),))
+        target = replace(outs[0], strides=strides_of(x.shape))  # the same order in another shape
+        return Pieces((copying(x, x, source, target, threads),))
+
+
+@final
+class CConstant(Generated):
+    """Numbers that count along an axis."""
+
+    name = "iota in C"
+
+    def lacks(self, problem: Problem) -> str:
+        return "" if isinstance(problem.op, Iota) else f"{problem.op.name} counts nothing"
+
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        (to,) = problem.outs
+        a, b = Var(to), Var(to)
+        at = tuple(range(to.ndim))
+        eqns = (Eqn(problem.op, (), (a,)), Eqn(ConvertElementType(to.dtype), (a,), (b,)))
+        region = Region("pointwise", to.shape, (at, at), Graph((), eqns, (b,)))
+        return Pieces((c_kernel(region, {b: outs[0]}, threads),))
+
+
+@final
+class CConcatenate(Generated):
+    name = "concatenate in C"
+
+    def lacks(self, problem: Problem) -> str:
+        return "" if isinstance(problem.op, Concatenate) else f"{problem.op.name} joins nothing"
+
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        op, (to,) = problem.op, problem.outs
+        assert isinstance(op, Concatenate)
+        kernels, at = [], 0
+        for x, source in zip(problem.inputs, ins, strict=True):
+            start = tuple(at if a == op.axis else 0 for a in range(to.ndim))
+            at += x.shape[op.axis]
+            if x.size:
+                kernels.append(copying(x, x, source, outs[0].part(start, (1,) * to.ndim), threads))
+        return Pieces(tuple(kernels))
+
+
+@final
+class CPad(Generated):
+    name = "pad in C"
+
+    def lacks(self, problem: Problem) -> str:
+        return "" if isinstance(problem.op, Pad) else f"{problem.op.name} pads nothing"
+
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        op, x, to = problem.op, problem.inputs[0], problem.outs[0]
+        assert isinstance(op, Pad)
+        kernels = [filling(to, ins[1], outs[0], threads)]
+        start, step, first, shape = inside(op, x.shape, to.shape)
+        if math.prod(shape):
+            part = ArrayType(shape, x.dtype)
+            source = ins[0].part(first, (1,) * x.ndim)
+            kernels.append(copying(part, part, source, outs[0].part(start, step), threads))
+        return Pieces(tuple(kernels))
+
+
+def inside(op: Pad, shape: Dims, out: Dims) -> tuple[Dims, Dims, Dims, Dims]:
+    """Where elements of `x` come to lie: start and step in the result, the first of `x`, and how many."""
+    found = []
+    for n, low, gap, size in zip(shape, op.low, op.interior, out, strict=True):
+        step = gap + 1
+        first = -(low // step) if low < 0 else 0  # the first that is not cut off
+        start = low + first * step
+        last = min(n - 1, (size - 1 - low) // step)
+        found.append((start, step, first, max(last - first + 1, 0)))
+    starts, steps, firsts, counts = zip(*found, strict=True) if found else ((), (), (), ())
+    return starts, steps, firsts, counts
+
+
+@final
+class CUpdateSlice(Generated):
+    name = "update of a slice in C"
+
+    def lacks(self, problem: Problem) -> str:
+        return "" if isinstance(problem.op, UpdateSlice) else f"{problem.op.name} updates no slice"
+
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        op, (x, u) = problem.op, problem.inputs
+        assert isinstance(op, UpdateSlice)
+        kernels = [unless_same(copying(x, x, ins[0], outs[0], threads))]
+        if u.size:
+            kernels.append(copying(u, u, ins[1], outs[0].part(op.start, op.step), threads))
+        return Pieces(tuple(kernels))
+
+
+def unless_same(kernel: CKernel) -> CKernel:
+    """A copy that is not made where a donated input lends its memory to the result."""
+    names = [a.declaration.split("*")[-1] for a in kernel.arguments if a.kind in ("array", "result")]
+    test = Text(f"if ((const void *){names[0]} == (const void *){names[1]})", body=(Text("return;"),))
+    return replace(kernel, body=(test, *kernel.body))
+
+
+# ------------------------------------------------------------------------------------------- matrix products
+
+
+@final
+@record
+class Matrix:
+    """An operand of a product: one stride for each of batch, rows and columns."""
+
+    operand: Operand
+    batch: int
+    row: int
+    column: int
+
+
+@final
+class CProduct(Generated):
+    """NumPy's BLAS, called from C; loops for tiny matrices and for integers."""
+
+    name = "product in C"
+
+    def lacks(self, problem: Problem) -> str:
+        if not isinstance(problem.op, DotGeneral):
+            return f"{problem.op.name} is not a matrix product"
+        if any(t.weak for t in problem.inputs):
+            return "an operand is a Python number"
+        return ""
+
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        return Multiply(problem, ins, outs, threads).run()
+
+
+class Multiply:
+    """A product as copies that make its operands matrices, the product itself, and its rounding."""
+
+    def __init__(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> None:
+        assert isinstance(problem.op, DotGeneral)
+        self.op, self.problem, self.ins, self.outs, self.threads = problem.op, problem, ins, outs, threads
+        a, b = problem.inputs
+        self.dtype = np.result_type(accumulator(a.dtype), accumulator(problem.outs[0].dtype))
+        self.kernels: list[CKernel] = []
+        self.temps: list[int] = []
+
+    def run(self) -> Pieces:
+        op, (a, b), (out,) = self.op, self.problem.inputs, self.problem.outs
+        free_a, free_b = op.free(a, b)
+        m, n, k = volume(a, free_a), volume(b, free_b), volume(a, op.contract[0])
+        count = volume(a, op.beside[0])
+        left = self.matrix(0, (op.beside[0], free_a, op.contract[0]))
+        right = self.matrix(1, (op.beside[1], op.contract[1], free_b))
+        wide = ArrayType(out.shape, self.dtype)
+        target = self.outs[0] if out.dtype == self.dtype else self.temp(wide)
+        self.kernels.append(self.product(left, right, target, (count, m, n, k)))
+        if target is not self.outs[0]:
+            self.kernels.append(copying(wide, out, target, self.outs[0], self.threads))
+        suffix = SUFFIX[self.dtype]
+        return Pieces(tuple(self.kernels), tuple(self.temps), frozenset(((suffix, HELD[self.dtype]),)))
+
+    def temp(self, t: ArrayType) -> Operand:
+        self.temps.append(t.nbytes)
+        return whole("temp", len(self.temps) - 1, t.shape)
+
+    def matrix(self, i: int, groups: tuple[Dims, Dims, Dims]) -> Matrix:
+        """The operand as it is if its axes allow, else a copy in the order that the product reads."""
+        t, operand = self.problem.inputs[i], self.ins[i]
+        strides = [single(t.shape, operand.strides, axes) for axes in groups]
+        blas = self.dtype in FLOATS | COMPLEX
+        if t.dtype == self.dtype and None not in strides:
+            batch, row, column = strides
+            assert batch is not None and row is not None and column is not None
+            sizes = [volume(t, axes) for axes in groups[1:]]
+            if not blas or leads(row, column, *sizes):
+                return Matrix(operand, batch, row, column)
+        order = tuple(axis for axes in groups for axis in axes)
+        shape = tuple(t.shape[axis] for axis in order)
+        turned = Operand(
+            operand.role, operand.index, tuple(operand.strides[axis] for axis in order), operand.offset, operand.value
+        )
+        copy = self.temp(ArrayType(shape, self.dtype))
+        self.kernels.append(
+            copying(ArrayType(shape, t.dtype), ArrayType(shape, self.dtype), turned, copy, self.threads)
+        )
+        rows, columns = (volume(t, axes) for axes in groups[1:])
+        return Matrix(copy, rows * columns, columns, 1)
+
+    def product(self, a: Matrix, b: Matrix, out: Operand, sizes: tuple[int, int, int, int]) -> CKernel:
+        count, m, n, k = sizes
+        suffix, ctype = SUFFIX[self.dtype], STORED[self.dtype]
+        arguments = [
+            Argument(f"const {ctype} *a", "array", (a.operand, self.dtype)),
+            Argument(f"const {ctype} *b", "array", (b.operand, self.dtype)),
+            Argument(f"{ctype} *c", "result", (out, self.dtype)),
+            *(
+                Argument(f"int64_t {name}", "size", value)
+                for name, value in zip(("count", "rows", "columns", "inner"), sizes, strict=True)
+            ),
+            *(Argument(f"int64_t a_{name}", "size", getattr(a, name)) for name in ("batch", "row", "column")),
+            *(Argument(f"int64_t b_{name}", "size", getattr(b, name)) for name in ("batch", "row", "column")),
+        ]
+        call = "rows, columns, inner, a + i * a_batch, a_row, a_column, b + i * b_batch, b_row, b_column"
+        c = "c + i * rows * columns"
+        if self.dtype in FLOATS | COMPLEX:
+            arguments.append(Argument("const ge2_services *lib", "services"))
+            line = Text(f"ge2_product_{suffix}(lib, {call}, {c});")
+        else:
+            line = Text(f"ge2_product_loops_{suffix}({call}, {c});")
+        body = Text("for (int64_t i = 0; i < count; i++)", body=(line,))
+        types = ", ".join(map(str, self.problem.inputs))
+        return CKernel("product", f"{self.op} of {types}", tuple(arguments), (body,), 1)
+
+
+def volume(t: ArrayType, axes: Dims) -> int:
+    return math.prod(t.shape[a] for a in axes)
+
+
+def single(shape: Dims, strides: Dims, axes: Dims) -> int | None:
+    """The stride of several axes taken as one, if they have one."""
+    real = [a for a in axes if shape[a] != 1]
+    if not real or 0 in (shape[a] for a in real):
+        return 1 if not real else 0
+    for outer, inner in zip(real, real[1:], strict=False):
+        if strides[outer] != strides[inner] * shape[inner]:
+            return None
+    return strides[real[-1]]
+
+
+def leads(row: int, column: int, rows: int, columns: int) -> bool:
+    """Whether BLAS can read a matrix with these strides."""
+    if columns == 1 or column == 1:
+        return rows == 1 or row >= max(columns, 1)
+    return (rows == 1 or row == 1) and column >= rows
+

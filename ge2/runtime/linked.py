@@ -1,0 +1,162 @@
+"""A program cut into C functions and what Python does between them, compiled as one library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+
+from ge2.backends.cpu.compiler import Library, library
+from ge2.backends.cpu.launcher import Array, Input, Number, Output, make_launcher
+from ge2.ir import ArrayType, Var
+from ge2.runtime.native import Native, Need, Segment, packed
+from ge2.runtime.program import Program, Step
+
+BYTES = np.dtype(np.uint8)
+HEAVY = 1 << 15  # elements from which on the interpreter's lock is worth giving up
+IN_C = ("kernel", "copy")
+
+
+@final
+class Linked:
+    """`whole` is the one segment of a program that needs nothing of Python but its own numbers."""
+
+    def __init__(self, program: Program, threads: int, title: str) -> None:
+        self.program, self.threads = program, threads
+        self.native = Native(program, threads, title)
+        self.title = title
+        self.parts: list[Segment | Step] = []
+        self.unseen = unseen(program)
+        self.whole: Segment | None = None
+        if self.is_whole():
+            self.whole = self.native.segment(self.program.steps, direct=True)
+        else:
+            self.cut()
+
+    @property
+    def segments(self) -> list[Segment]:
+        return [part for part in self.parts if isinstance(part, Segment)]
+
+    def is_whole(self) -> bool:
+        program = self.program
+        if any(step.kind not in (*IN_C, "view", "host") for step in program.steps):
+            return False
+        if not any(step.kind in IN_C for step in program.steps):
+            return False
+        given = set(program.graph.inputs)
+        storage = [program.buffers[v].storage for v in program.graph.outputs if isinstance(v, Var) and v not in given]
+        return set(storage) <= {"output", "host"}
+
+    def cut(self) -> None:
+        """Runs of steps in C; what Python computes stays between them, its own numbers come first."""
+        early = self.early()
+        self.parts += early
+        run: list[Step] = []
+        for step in self.program.steps:
+            if step in early:
+                continue
+            if step.kind in IN_C:
+                run.append(step)
+            elif step.kind == "view":
+                run.append(step)
+                if not self.unseen.issuperset(step.eqn.outs):
+                    self.close(run)
+                    self.parts.append(step)
+            else:
+                self.close(run)
+                self.parts.append(step)
+        self.close(run)
+
+    def close(self, run: list[Step]) -> None:
+        if any(step.kind in IN_C for step in run):
+            self.parts.append(self.native.segment(run, direct=False))
+        run.clear()
+
+    def early(self) -> list[Step]:
+        """Equations on Python numbers that need no other result."""
+        known = {v for v in self.program.graph.inputs if v.type.weak}
+        found = []
+        for step in self.program.steps:
+            inputs = {a for a in step.eqn.inputs if isinstance(a, Var)}
+            if step.kind == "host" and inputs <= known:
+                known |= {*step.eqn.outs}
+                found.append(step)
+        return found
+
+    # -- compiling
+
+    @cached_property
+    def source(self) -> str:
+        return self.native.source()
+
+    @cached_property
+    def library(self) -> Library:
+        return library(self.source, self.title, symbol=self.native.runs[0].name)
+
+    @property
+    def how(self) -> str:
+        if not self.native.runs:
+            return "nothing to compile"
+        found = self.library
+        return "found in the cache" if found.cached else f"compiled in {found.seconds:.3f} s"
+
+    def launcher(self, segment: Segment, arena: int, offsets: Mapping[int, int]) -> Any:
+        """The segment as a function of arrays."""
+        sizes = [offsets[id(n)] if isinstance(n, Need) else n for n in segment.sizes]
+        return make_launcher(
+            self.library.address(segment.name), self.inputs(segment), self.outputs(segment), sizes=sizes,
+            numbers=packed(segment.constants), arena=arena, threads=self.threads, heavy=segment.work >= HEAVY,
+            owner=self.library,
+        )  # fmt: skip
+
+    def inputs(self, segment: Segment) -> list[Input]:
+        if not segment.direct:
+            return [
+                *(
+                    Array(BYTES, (a.nbytes,), True) if isinstance(a, Need) else array(a.type, i in segment.written)
+                    for i, a in enumerate(segment.arrays)
+                ),
+                *(number(v.type) for v in segment.hosts),
+            ]
+        given = self.program.graph.inputs
+        computed = [v for v in segment.hosts if v not in set(given)]
+        return [number(v.type) if v.type.weak else array(v.type) for v in (*given, *computed)]
+
+    def outputs(self, segment: Segment) -> list[Output]:
+        if not segment.direct:
+            return []
+        graph, buffers = self.program.graph, self.program.buffers
+        names = {buffers[v].name: i for i, v in enumerate(graph.inputs)}
+        found = []
+        for v in outputs(self.program):
+            donor = buffers[v].donor
+            found.append(Output(v.type.dtype, v.type.shape, names[donor] if donor else -1))
+        return found
+
+
+def outputs(program: Program) -> list[Var]:
+    """The results that a launcher makes, each once."""
+    made = [v for v in program.graph.outputs if isinstance(v, Var) and program.buffers[v].storage == "output"]
+    return list(dict.fromkeys(made))
+
+
+def unseen(program: Program) -> frozenset[Var]:
+    """Views that only C reads."""
+    seen = {v for v in program.graph.outputs if isinstance(v, Var)}
+    for step in reversed(program.steps):
+        python = step.kind not in (*IN_C, "view")
+        if python or (step.kind == "view" and not seen.isdisjoint(step.eqn.outs)):
+            seen |= {a for a in step.eqn.inputs if isinstance(a, Var)}
+    views = {v for step in program.steps if step.kind == "view" for v in step.eqn.outs}
+    return frozenset(views - seen)
+
+
+def array(t: ArrayType, written: bool = False) -> Array:
+    return Array(t.dtype, t.shape, written)
+
+
+def number(t: ArrayType) -> Number:
+    return Number({"b": "b", "i": "i", "u": "i", "f": "f", "c": "c"}.get(t.dtype.kind, "f"))
+

@@ -1,0 +1,253 @@
+"""Steps of a program as functions of one C file, and what each call of them is handed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+
+from ge2.base.dtypes import BOOL, COMPLEX
+from ge2.base.record import record
+from ge2.base.source import Source
+from ge2.codegen.c.file import CFile, Named, Run, same_code
+from ge2.codegen.c.kernel import Argument, CKernel, Operand, Text
+from ge2.codegen.c.typed import STORED, argument, number
+from ge2.ir import Eqn, Literal, Var
+from ge2.kernels.catalog import select
+from ge2.kernels.generated import Generated
+from ge2.kernels.kernel import Problem
+from ge2.codegen.c.layout import Layout, plain
+from ge2.runtime.memory import Lifetime
+from ge2.runtime.program import Buffer, Program, Step
+
+
+@final
+@record
+class KernelRecord:
+    """What a kernel is, for people; `nbytes` is what it reads and writes, `operations` those on elements."""
+
+    name: str
+    kind: str
+    source: str
+    equations: int
+    sources: tuple[Source, ...]
+    nbytes: int
+    operations: int = 0
+    region: str = ""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The user's lines that it computes."""
+        return tuple(dict.fromkeys(map(str, self.sources)))
+
+    def __str__(self) -> str:
+        return self.source
+
+
+@final
+@dataclass(slots=True)
+class Need:
+    """Bytes of scratch from step `first` to step `last`."""
+
+    nbytes: int
+    first: int
+    last: int
+
+
+@final
+@dataclass(slots=True)
+class Segment:
+    """Steps in a row that are one C function. `arrays` are its `p`: buffers, or scratch that it needs."""
+
+    name: str
+    steps: tuple[Step, ...]
+    direct: bool  # it is the whole program: results and arena come from the launcher
+    hosts: list[Var] = field(default_factory=list)
+    arrays: list[Buffer | Need] = field(default_factory=list)
+    written: set[int] = field(default_factory=set)
+    sizes: list[int | Need] = field(default_factory=list)  # a need: its offset in the arena
+    constants: list[tuple[Any, np.dtype]] = field(default_factory=list)
+    calls: list[Text] = field(default_factory=list)
+    work: int = 0
+
+
+@final
+class Native:
+    """Writes the file."""
+
+    def __init__(self, program: Program, threads: int, title: str) -> None:
+        self.program, self.threads, self.title = program, threads, title
+        self.named: dict[str, Named] = {}
+        self.texts: list[str] = []
+        self.runs: list[Run] = []
+        self.products: frozenset[tuple[str, str]] = frozenset()
+        self.records: list[KernelRecord] = []
+        self.needs: list[Need] = []
+        self.arena: dict[int, Need] = {}  # of buffers, by identity
+
+    def segment(self, steps: Sequence[Step], direct: bool) -> Segment:
+        name = "ge2_run" if direct else f"ge2_run_{len(self.runs)}"
+        segment = Segment(name, tuple(steps), direct)
+        segment.hosts = self.hosts(steps, direct)
+        if direct:
+            graph = self.program.graph
+            segment.arrays += [self.program.buffers[v] for v in graph.inputs if not v.type.weak]
+            made = [v for v in graph.outputs if isinstance(v, Var) and self.program.buffers[v].storage == "output"]
+            segment.arrays += [self.program.buffers[v] for v in dict.fromkeys(made)]
+        for step in steps:
+            self.step(segment, step)
+        self.runs.append(Run(name, tuple(segment.calls)))
+        return segment
+
+    def hosts(self, steps: Sequence[Step], direct: bool) -> list[Var]:
+        """The Python numbers that C reads; those given to the whole program come first, read or not."""
+        given = [v for v in self.program.graph.inputs if v.type.weak] if direct else []
+        read = [a for step in steps if step.kind not in ("view", "host") for a in step.eqn.inputs if isinstance(a, Var)]
+        found = dict.fromkeys([*given, *(v for v in read if self.program.buffers[v].storage == "host")])
+        return list(found)
+
+    def source(self) -> str:
+        file = CFile(self.title, str(self.program.graph), tuple(self.texts), tuple(self.runs), self.products)
+        return file.text()
+
+    # -- steps
+
+    def step(self, segment: Segment, step: Step) -> None:
+        if step.kind in ("view", "host"):
+            return
+        problem = problem_of(step.eqn, step.shared)
+        family = select(problem).family
+        assert isinstance(family, Generated), f"{step.eqn.op} was taken for C"
+        ins = [self.operand("in", i, a) for i, a in enumerate(step.eqn.inputs)]
+        outs = [self.operand("out", i, v) for i, v in enumerate(step.eqn.outs)]
+        pieces = family.pieces(problem, ins, outs, self.threads)
+        self.products |= pieces.products
+        temps = [self.need(nbytes, step.number) for nbytes in pieces.temps]
+        for kernel in pieces.kernels:
+            name = self.define(kernel)
+            handed = ", ".join(self.handed(segment, step, a, temps) for a in kernel.arguments)
+            segment.calls.append(Text(f"{name}({handed});"))
+            segment.work += max(v.type.size for v in (*step.eqn.outs, *step.eqn.inputs))
+        self.record(step, [self.named[same_code(k)] for k in pieces.kernels])
+
+    def operand(self, role: str, i: int, a: Var | Literal) -> Operand:
+        if isinstance(a, Literal) or self.program.buffers[a].storage == "host":
+            return Operand(role, i, (), value=True)
+        layout = self.layout(a)
+        return Operand(role, i, layout.strides, layout.offset)
+
+    def layout(self, v: Var) -> Layout:
+        return self.program.layouts.get(v) or plain(v.type.shape)
+
+    def define(self, kernel: CKernel) -> str:
+        code = same_code(kernel)
+        found = self.named.get(code)
+        if found is None:
+            found = self.named[code] = Named(f"{kernel.kind}_{len(self.named)}", kernel)
+            self.texts.append(found.text())
+        return found.name
+
+    def need(self, nbytes: int, step: int) -> Need:
+        need = Need(nbytes, step, step)
+        self.needs.append(need)
+        return need
+
+    # -- arguments
+
+    def handed(self, segment: Segment, step: Step, a: Argument, temps: Sequence[Need]) -> str:
+        if a.kind == "threads":
+            return "threads"
+        if a.kind == "services":
+            return "lib"
+        if a.kind == "size":
+            return self.size(segment, a.value)
+        if a.kind == "constant":
+            return self.constant(segment, *a.value)
+        if a.kind in ("partial", "scratch"):
+            return self.cast(a, self.scratch(segment, self.need(a.value, step.number)))
+        operand, dtype = a.value
+        if operand.role == "temp":
+            return self.cast(a, self.scratch(segment, temps[operand.index]))
+        atom = (step.eqn.inputs if operand.role == "in" else step.eqn.outs)[operand.index]
+        if a.kind == "value":
+            return self.value(segment, atom, dtype)
+        place = self.pointer(segment, self.program.buffers[atom], a.kind == "result")  # type: ignore[index]
+        offset = operand.offset * dtype.itemsize
+        return self.cast(a, f"{place} + {self.size(segment, offset)}" if offset else place)
+
+    def cast(self, a: Argument, text: str) -> str:
+        ctype = a.declaration[: a.declaration.rindex("*") + 1]
+        return f"({ctype})({text})" if "+" in text else f"({ctype}){text}"
+
+    def size(self, segment: Segment, value: int | Need) -> str:
+        segment.sizes.append(value)
+        return f"n[{len(segment.sizes) - 1}]"
+
+    def constant(self, segment: Segment, value: Any, dtype: np.dtype) -> str:
+        segment.constants.append((value, dtype))
+        return argument(f"k[{len(segment.hosts) + len(segment.constants) - 1}]", dtype)
+
+    def value(self, segment: Segment, atom: Var | Literal, dtype: np.dtype) -> str:
+        if isinstance(atom, Literal):
+            return number(atom.value, dtype)
+        return argument(f"k[{segment.hosts.index(atom)}]", dtype)
+
+    def scratch(self, segment: Segment, need: Need) -> str:
+        if segment.direct:
+            return f"arena + {self.size(segment, need)}"
+        segment.arrays.append(need)
+        segment.written.add(len(segment.arrays) - 1)
+        return f"p[{len(segment.arrays) - 1}]"
+
+    def pointer(self, segment: Segment, buffer: Buffer, written: bool) -> str:
+        base = buffer.base or buffer
+        if segment.direct and base.storage == "arena":
+            found = self.arena.get(id(base))
+            if found is None:
+                found = self.arena[id(base)] = Need(base.type.nbytes, base.first, base.last)
+                self.needs.append(found)
+            return f"arena + {self.size(segment, found)}"
+        at = next((i for i, b in enumerate(segment.arrays) if b is base), None)
+        if at is None:
+            segment.arrays.append(base)
+            at = len(segment.arrays) - 1
+        if written:
+            segment.written.add(at)
+        return f"p[{at}]"
+
+    # -- for people
+
+    def record(self, step: Step, kernels: Sequence[Named]) -> None:
+        eqn: Any = step.eqn
+        inner = eqn.op.graph.eqns if hasattr(eqn.op, "graph") else (eqn,)
+        sources = tuple(dict.fromkeys(e.source for e in inner if e.source is not None))
+        nbytes = sum(a.type.nbytes for a in (*eqn.inputs, *eqn.outs))
+        operations = sum(max((v.type.size for v in (*e.outs, *e.inputs)), default=0) for e in inner)
+        region = str(eqn.op.graph) if hasattr(eqn.op, "graph") else str(eqn.op)
+        text = "\n".join(k.text() for k in dict.fromkeys(kernels))
+        name = kernels[-1].name if kernels else eqn.op.name
+        kind = kernels[-1].kernel.kind if kernels else eqn.op.name
+        self.records.append(KernelRecord(name, kind, text, len(inner), sources, nbytes, operations, region))
+
+
+def problem_of(eqn: Eqn, shared: frozenset[tuple[int, int]] = frozenset()) -> Problem:
+    return Problem(eqn.op, tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs), "c", shared)
+
+
+def lifetimes(needs: Sequence[Need]) -> list[Lifetime]:
+    return [Lifetime(n.nbytes, n.first, n.last) for n in needs]
+
+
+def packed(constants: Sequence[tuple[Any, np.dtype]]) -> bytes:
+    """Numbers as the union `ge2_number` holds them, 16 bytes each."""
+    found = b""
+    for value, dtype in constants:
+        if dtype in COMPLEX:
+            found += np.complex128(value).tobytes()
+        elif dtype == BOOL or dtype.kind in "iu":
+            found += np.array([int(value) & (2**64 - 1), 0], np.uint64).tobytes()
+        else:
+            found += np.array([float(value), 0.0]).tobytes()
+    return found

@@ -1,0 +1,62 @@
+/* Matrix products: NumPy's own BLAS for large ones, loops for tiny ones and for the types that BLAS lacks.
+
+   a[m, k] and b[k, n] have any strides, in elements; c[m, n] has rows of n. BLAS wants one stride of each operand
+   to be 1, which the caller sees to. */
+#ifndef GE2_PRODUCT_H
+#define GE2_PRODUCT_H
+
+#include "ge2/core.h"
+
+#define GE2_TINY 4096 /* multiplications below which a call of BLAS costs more than the loops */
+
+enum { GE2_ROW_MAJOR = 101, GE2_PLAIN = 111, GE2_TURNED = 112 };
+
+/* The loops: rows of c are sums of rows of b, so that the innermost loop runs along both. */
+#define GE2_PRODUCT_LOOPS(S, T, W)                                                                                  \
+    static __attribute__((unused)) void ge2_product_loops_##S(                                                      \
+        int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column, const T *b, int64_t b_row,     \
+        int64_t b_column, T *c) {                                                                                   \
+        for (int64_t i = 0; i < m; i++)                                                                             \
+            for (int64_t first = 0; first < n; first += 64) {                                                       \
+                const int64_t width = ge2_least(64, n - first);                                                     \
+                W row[64];                                                                                          \
+                for (int64_t j = 0; j < width; j++) row[j] = 0;                                                     \
+                for (int64_t l = 0; l < k; l++) {                                                                   \
+                    const W left = a[i * a_row + l * a_column];                                                     \
+                    const T *right = b + l * b_row + first * b_column;                                              \
+                    if (b_column == 1)                                                                              \
+                        for (int64_t j = 0; j < width; j++) row[j] += left * right[j];                              \
+                    else                                                                                            \
+                        for (int64_t j = 0; j < width; j++) row[j] += left * right[j * b_column];                   \
+                }                                                                                                   \
+                for (int64_t j = 0; j < width; j++) c[i * n + first + j] = (T)row[j];                               \
+            }                                                                                                       \
+    }
+
+/* One call of cblas_?gemm; `ALPHA` is how it takes a factor. */
+#define GE2_PRODUCT_BLAS(S, T, GEMM, ALPHA, ONE, ZERO)                                                              \
+    GE2_PRODUCT_LOOPS(S, T, T)                                                                                      \
+    static __attribute__((unused)) void ge2_product_##S(                                                            \
+        const ge2_services *lib, int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column,       \
+        const T *b, int64_t b_row, int64_t b_column, T *c) {                                                        \
+        if (m * n * k <= GE2_TINY || !lib->GEMM) {                                                                  \
+            ge2_product_loops_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c);                              \
+            return;                                                                                                 \
+        }                                                                                                           \
+        const T one = 1, zero = 0;                                                                                  \
+        const int64_t turn_a = a_column != 1 && k > 1, turn_b = b_column != 1 && n > 1;                             \
+        const int64_t lead_a = turn_a ? (k > 1 ? a_column : m) : (m > 1 ? a_row : k);                               \
+        const int64_t lead_b = turn_b ? (n > 1 ? b_column : k) : (k > 1 ? b_row : n);                               \
+        const int how_a = turn_a ? GE2_TURNED : GE2_PLAIN, how_b = turn_b ? GE2_TURNED : GE2_PLAIN;                 \
+        if (lib->ilp64)                                                                                             \
+            ((void (*)(int, int, int, int64_t, int64_t, int64_t, ALPHA, const T *, int64_t, const T *, int64_t,     \
+                       ALPHA, T *, int64_t))lib->GEMM)(GE2_ROW_MAJOR, how_a, how_b, m, n, k, ONE, a, lead_a, b,     \
+                                                       lead_b, ZERO, c, n);                                         \
+        else                                                                                                        \
+            ((void (*)(int, int, int, int, int, int, ALPHA, const T *, int, const T *, int, ALPHA, T *,             \
+                       int))lib->GEMM)(GE2_ROW_MAJOR, how_a, how_b, (int)m, (int)n, (int)k, ONE, a, (int)lead_a, b, \
+                                       (int)lead_b, ZERO, c, (int)n);                                               \
+        (void)one, (void)zero;                                                                                      \
+    }
+
+#endif

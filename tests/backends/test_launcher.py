@@ -1,0 +1,646 @@
+"""Both launchers call small programs written by hand: what is read, made, reused, refused, and never lost."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import warnings
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ge2
+from ge2.backends.cpu import launcher as module
+from ge2.backends.cpu import plain_launcher
+from ge2.backends.cpu.launcher import Array, Number, Output, make_launcher, native
+from ge2.base.config import config
+from ge2.base.errors import Ge2Error, InputError
+
+INCLUDE = Path(ge2.__file__).parents[1] / "templates" / "c" / "include"
+COMPILER = shutil.which(os.environ.get("CC", "cc"))
+BOOL, F32, F64, I64, C128 = map(np.dtype, ("bool", "float32", "float64", "int64", "complex128"))
+BF16, FP8 = np.dtype(ml_dtypes.bfloat16), np.dtype(ml_dtypes.float8_e4m3fn)
+COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()
+BIG = (1 << 15,)  # float32 of 128 KiB, whose memory is kept
+
+PROGRAMS = """
+#include <stdio.h>
+#include <time.h>
+#include <ge2/core.h>
+
+#define RUN(name) int name(char *const *p, const int64_t *n, const ge2_number *k, char *arena, int threads, \\
+                           const ge2_services *lib)
+
+RUN(add) { /* y = x + k, through the arena */
+    float *half = (float *)arena;
+    for (int64_t i = 0; i < n[0]; i++) half[i] = ((const float *)p[0])[i];
+    for (int64_t i = 0; i < n[0]; i++) ((float *)p[1])[i] = half[i] + (float)k[0].f;
+    return GE2_OK;
+}
+
+RUN(copy) { memcpy(p[1], p[0], (size_t)n[0]); return GE2_OK; }
+
+RUN(twice) { /* two inputs, two outputs, both in place where memory is shared */
+    for (int j = 0; j < 2; j++)
+        for (int64_t i = 0; i < n[0]; i++) ((float *)p[2 + j])[i] = ((const float *)p[j])[i] * 2;
+    return GE2_OK;
+}
+
+RUN(numbers) { /* a float, an int, a bool, a complex, and a constant */
+    double *y = (double *)p[0];
+    y[0] = k[0].f, y[1] = (double)k[1].i, y[2] = (double)k[2].i, y[3] = k[3].c[0], y[4] = k[3].c[1];
+    y[5] = k[4].f;
+    return GE2_OK;
+}
+
+RUN(big_number) { *(int64_t *)p[0] = k[0].i; return GE2_OK; }
+
+RUN(in_place) {
+    for (int64_t i = 0; i < n[0]; i++) ((float *)p[1])[i] += ((const float *)p[0])[i];
+    return GE2_OK;
+}
+
+RUN(gather) { /* y[i] = x[at[i]] */
+    for (int64_t i = 0; i < n[0]; i++) {
+        int64_t at = ((const int64_t *)p[1])[i];
+        if (at < 0 || at >= n[1]) {
+            *lib->error = (ge2_error){GE2_INDEX, at, 1, n[1], n[2]};
+            return GE2_INDEX;
+        }
+        ((float *)p[2])[i] = ((const float *)p[0])[at];
+    }
+    return GE2_OK;
+}
+
+RUN(broken) { return 7; }
+
+static void rest(double seconds) {
+    struct timespec t = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    nanosleep(&t, NULL);
+}
+
+RUN(slow) { rest(k[0].f); return GE2_OK; }
+
+RUN(scratch) { /* fills the arena, sleeps, and counts what another call has changed */
+    int64_t wrong = (uintptr_t)arena % 64 != 0, own = k[0].i;
+    for (int64_t i = 0; i < n[0]; i++) ((int64_t *)arena)[i] = own;
+    rest(0.002);
+    for (int64_t i = 0; i < n[0]; i++) wrong += ((int64_t *)arena)[i] != own;
+    *(int64_t *)p[0] = wrong;
+    return GE2_OK;
+}
+
+RUN(threads_and_services) {
+    int64_t *y = (int64_t *)p[0];
+    y[0] = threads, y[1] = (int64_t)(uintptr_t)lib->sgemm, y[2] = lib->ilp64, y[3] = lib->error->code;
+    y[4] = (int64_t)(uintptr_t)arena;
+    return GE2_OK;
+}
+
+RUN(flags) { /* raises every flag of IEEE arithmetic */
+    volatile double zero = 0, tiny = 1e-300, huge = 1e300;
+    ((double *)p[0])[0] = 1 / zero + zero / zero + huge * huge + tiny * tiny;
+    return GE2_OK;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    if COMPILER is None:
+        pytest.skip("no C compiler")
+    folder = tmp_path_factory.mktemp("programs")
+    source, made = folder / "programs.c", folder / "programs.so"
+    source.write_text(PROGRAMS)
+    command = [
+        COMPILER,
+        "-std=gnu11",
+        "-O1",
+        "-fPIC",
+        "-shared",
+        f"-I{INCLUDE}",
+        str(source),
+        "-o",
+        str(made),
+    ]
+    subprocess.run(command, check=True)
+    return ctypes.CDLL(str(made))
+
+
+@pytest.fixture(params=["native", "plain"])
+def launch(request, library):
+    """make_launcher, of a program by its name."""
+    plain = request.param == "plain"
+    if not plain and native() is None:
+        pytest.fail("there is a compiler, but the extension could not be made")
+
+    def make(name, inputs, outputs=(), **options):
+        address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+        return make_launcher(address, inputs, outputs, owner=library, plain=plain, **options)
+
+    return make
+
+
+def constant(value):
+    return np.array([value, 0], np.float64).tobytes()
+
+
+def adder(launch, shape, amount=1.0, **options):
+    count = int(np.prod(shape))
+    options = {"sizes": [count], "numbers": constant(amount), "arena": 4 * count, **options}
+    keep = options.pop("keep", True)
+    return launch("add", [Array(F32, shape)], [Output(F32, shape, keep=keep)], **options)
+
+
+# ----------------------------------------------------------------------------------------- arrays and numbers
+
+
+@pytest.mark.parametrize("heavy", [False, True])
+@pytest.mark.parametrize("shape", [(8,), (2, 3, 4), (), (0, 3), (1,)])
+def test_a_program_is_called(launch, shape, heavy):
+    f = adder(launch, shape, heavy=heavy)
+    x = np.arange(int(np.prod(shape)), dtype=F32).reshape(shape)
+    (y,) = f(x)
+    assert type(y) is np.ndarray and y.dtype == F32 and y.shape == shape
+    assert y.flags.c_contiguous and y.flags.writeable and y.flags.owndata and y.base is None
+    assert (y == x + 1).all() and f(x)[0] is not y
+
+
+def strided(x):
+    whole = np.zeros((*x.shape[:-1], 2 * x.shape[-1]), x.dtype)
+    whole[..., ::2] = x
+    return whole[..., ::2]
+
+
+def unaligned(x):
+    raw = np.zeros(x.nbytes + 1, np.uint8)
+    y = raw[1:].view(x.dtype).reshape(x.shape)
+    y[...] = x
+    return y
+
+
+def read_only(x):
+    y = x.copy()
+    y.flags.writeable = False
+    return y
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        strided,
+        unaligned,
+        read_only,
+        np.asfortranarray,
+        lambda x: x[::-1].copy()[::-1],
+        lambda x: x.astype(">f4"),
+        lambda x: np.broadcast_to(x, (2, 3, 4))[1],
+        lambda x: x.view(np.recarray),
+        lambda x: x.astype(np.dtype(F32, metadata={"unit": "m"})),
+        lambda x: np.memmap.__new__(np.memmap, "/dev/zero", F32, "c", shape=x.shape) + x,
+    ],
+)
+def test_any_layout_is_read(launch, turn):
+    x = np.arange(12, dtype=F32).reshape(3, 4)
+    (y,) = adder(launch, (3, 4))(turn(x))
+    assert type(y) is np.ndarray and (y == x + 1).all()
+
+
+def test_one_element_may_be_a_scalar_or_a_number(launch):
+    f = adder(launch, ())
+    for x in (np.float32(2), np.array(2, F32), 2, 2.0, True + 1, np.array(2, ">f4")):
+        (y,) = f(x)
+        assert type(y) is np.ndarray and y.shape == () and y.dtype == F32 and y == 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert f(1e300)[0] == np.inf
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        np.zeros(7, F32), np.zeros((8, 1), F32), np.zeros((), F32), np.zeros(8, F64), np.zeros(8, np.int32),
+        np.zeros(8, BF16), np.zeros(8, "V4"), [0.0] * 8, None, 1.0, "x", np.float32(1), np.zeros(8, object),
+    ],
+)  # fmt: skip
+def test_another_type_is_refused(launch, wrong):
+    with pytest.raises(TypeError, match=r"input 0 of a compiled graph is f32\[8\]; got "):
+        adder(launch, (8,))(wrong)
+
+
+@pytest.mark.parametrize("args", [(), (np.zeros(8, F32),) * 2])
+def test_the_number_of_arguments_is_checked(launch, args):
+    with pytest.raises(TypeError, match=f"takes 1 arrays; got {len(args)}"):
+        adder(launch, (8,))(*args)
+    with pytest.raises(TypeError):
+        adder(launch, (8,))(x=np.zeros(8, F32))
+
+
+@pytest.mark.parametrize("dtype", [BF16, FP8, np.dtype(ml_dtypes.float8_e5m2), BOOL, C128, np.dtype("f2")])
+def test_every_dtype_passes(launch, dtype, rng):
+    x = rng.integers(0, 2, (5, 6)).astype(dtype)
+    f = launch("copy", [Array(dtype, (5, 6))], [Output(dtype, (5, 6))], sizes=[x.nbytes])
+    for given in (x, x.T.copy().T, strided(x)):
+        (y,) = f(given)
+        assert y.dtype == dtype and y.tobytes() == x.tobytes()
+    with pytest.raises(InputError):
+        f(np.zeros((5, 6), I64))
+
+
+def test_equal_integers_of_two_names_are_one(launch):
+    f = launch("copy", [Array(np.dtype("l"), (3,))], [Output(np.dtype("l"), (3,))], sizes=[24])
+    if np.dtype("q").itemsize == np.dtype("l").itemsize:
+        assert f(np.arange(3, dtype="q"))[0].tolist() == [0, 1, 2]
+
+
+NUMBERS = [Number(kind) for kind in "fibc"]
+
+
+def test_numbers_come_before_constants(launch):
+    f = launch("numbers", NUMBERS, [Output(F64, (6,))], numbers=constant(9.5))
+    assert f(0.5, -3, True, 1 + 2j)[0].tolist() == [0.5, -3, 1, 1, 2, 9.5]
+    assert f(2, True, False, 4)[0].tolist() == [2, 1, 0, 4, 0, 9.5]
+    assert f(np.float32(2), np.array(7), np.True_, np.complex64(1j))[0].tolist() == [2, 7, 1, 0, 1, 9.5]
+
+
+@pytest.mark.parametrize(("at", "wrong"), [(0, 1j), (1, 1.5), (2, 1), (3, "x"), (0, np.zeros(2)), (1, None)])
+def test_another_kind_of_number_is_refused(launch, at, wrong):
+    f = launch("numbers", NUMBERS, [Output(F64, (6,))], numbers=constant(9.5))
+    args = [0.5, -3, True, 1 + 2j]
+    args[at] = wrong
+    with pytest.raises(TypeError, match=f"input {at} of a compiled graph is a Python "):
+        f(*args)
+
+
+def test_an_int_of_more_than_64_bits_overflows_as_in_numpy(launch):
+    f = launch("big_number", [Number("i")], [Output(I64, ())])
+    for x in (2**63 - 1, -(2**63), -1, 0):
+        assert f(x)[0] == x
+    for x in (2**63, -(2**63) - 1, 2**100):
+        with pytest.raises(OverflowError):
+            np.asarray(x, np.int64)
+        with pytest.raises(OverflowError):
+            f(x)
+
+
+# ------------------------------------------------------------------------------------------------- the memory
+
+
+def doubler(launch, shape, donors, **options):
+    outputs = [Output(F32, shape, donor) for donor in donors]
+    return launch("twice", [Array(F32, shape)] * 2, outputs, sizes=[int(np.prod(shape))], **options)
+
+
+def test_a_donor_becomes_the_result(launch):
+    a, b = np.ones(8, F32), np.ones(8, F32)
+    x, y = doubler(launch, (8,), (-1, 1))(a, b)
+    assert y is b and x is not a and (y == 2).all() and (x == 2).all() and (a == 1).all()
+    x, y = doubler(launch, (8,), (1, 0))(a, b)  # crosswise: the program must know what it does
+    assert x is b and y is a
+
+
+class Own(np.ndarray):
+    pass
+
+
+@pytest.mark.parametrize(
+    "turn", [strided, unaligned, read_only, lambda x: x[:], lambda x: x.astype(">f4"), lambda x: x.view(Own)]
+)
+def test_what_cannot_be_given_away_is_not(launch, turn):
+    a, b = np.ones(8, F32), turn(np.ones(8, F32))
+    _, y = doubler(launch, (8,), (-1, 1))(a, b)
+    assert y is not b and type(y) is np.ndarray and not np.may_share_memory(y, b)
+    assert (y == 2).all() and (b == 1).all()
+
+
+def pointer(x):
+    return x.__array_interface__["data"][0]
+
+
+@pytest.mark.skipif(not COUNTED, reason="references are not counted here")
+def test_memory_that_nobody_holds_is_used_again(launch):
+    f = adder(launch, BIG)
+    x = np.zeros(BIG, F32)
+    assert len({pointer(f(x)[0]) for _ in range(10)}) <= 2
+    y = f(x)[0]
+    for _ in range(10):  # a chain: the argument of a call is the result of the one before
+        y = f(y)[0]
+    assert (y == 11).all()
+
+
+HOLD = [
+    lambda x: x,
+    lambda x: x[2:],
+    lambda x: [x],
+    lambda x: memoryview(x),
+    lambda x: x.reshape(2, -1).T[1:],
+    lambda x: np.from_dlpack(x),
+    lambda x: lambda: x,
+]
+
+
+@pytest.mark.parametrize("hold", HOLD)
+def test_memory_that_somebody_holds_is_not(launch, hold):
+    f, held, places = adder(launch, BIG), [], []
+    for i in range(5):
+        (y,) = f(np.full(BIG, i, F32))
+        places.append(pointer(y))
+        held.append(hold(y))
+        del y
+    assert len(held) == len(set(places)) == 5
+
+
+def spoiled(y):
+    y.flags.writeable = False
+
+
+@pytest.mark.parametrize("spoil", [spoiled, lambda y: y.resize((4, 4), refcheck=False)])
+def test_an_array_that_was_changed_is_not_used_again(launch, spoil):
+    f = adder(launch, BIG)
+    for _ in range(4):
+        (y,) = f(np.zeros(BIG, F32))
+        assert y.shape == BIG and y.flags.writeable
+        spoil(y)
+        del y
+
+
+def test_a_weak_reference_is_respected(launch):
+    f = adder(launch, BIG)
+    (y,) = f(np.zeros(BIG, F32))
+    seen = weakref.ref(y)
+    del y
+    for i in range(4):
+        f(np.full(BIG, i, F32))
+        assert seen() is None or (seen() == 1).all()
+
+
+def test_small_results_are_not_kept(launch):
+    (y,) = adder(launch, (8,))(np.zeros(8, F32))
+    died = []
+    weakref.finalize(y, died.append, True)
+    del y
+    assert died
+
+
+# ------------------------------------------------------------------------------------------- the segment form
+
+
+def test_results_may_be_written_in_place(launch):
+    f = launch("in_place", [Array(F32, (6,)), Array(F32, (6,), written=True)], sizes=[6])
+    x, whole = np.arange(6, dtype=F32), np.ones(20, F32)
+    assert f(x[::-1], whole[4:10]) == []
+    assert whole.tolist() == [1] * 4 + [6, 5, 4, 3, 2, 1] + [1] * 10
+
+
+@pytest.mark.parametrize(
+    "turn", [strided, unaligned, read_only, lambda x: x.astype(">f4"), lambda x: x.astype("f8"), list]
+)
+def test_what_is_written_is_never_copied(launch, turn):
+    f = launch("in_place", [Array(F32, (6,)), Array(F32, (6,), written=True)], sizes=[6])
+    with pytest.raises(TypeError, match="input 1 "):
+        f(np.ones(6, F32), turn(np.ones(6, F32)))
+
+
+# ------------------------------------------------------------------------------------------------- the errors
+
+
+def gatherer(launch, **options):
+    inputs, outputs = [Array(F32, (5,)), Array(I64, (3,))], [Output(F32, (3,))]
+    return launch("gather", inputs, outputs, **{"sizes": [3, 5, 2], **options})
+
+
+def test_an_index_out_of_range_is_told(launch):
+    f = gatherer(launch)
+    x = np.arange(5, dtype=F32)
+    assert f(x, np.array([4, 0, 2]))[0].tolist() == [4, 0, 2]
+    for index in (5, -1, 2**62):
+        with pytest.raises(IndexError) as told:
+            f(x, np.array([0, index, 9]))
+        assert str(told.value) == f"index {index} is out of bounds for axis 1 with size 5"
+    assert f(x, np.array([4, 0, 2]))[0].tolist() == [4, 0, 2]
+
+
+def test_an_error_names_the_line(launch):
+    x, at = np.arange(5, dtype=F32), np.array([0, 1, 5])
+    with pytest.raises(IndexError, match="size 5\n  at   model.py:3 in f$"):
+        gatherer(launch, lines=(None, "a", "model.py:3 in f"))(x, at)
+    for lines in ((), (None,) * 3, ("a",)):
+        with pytest.raises(IndexError, match="size 5$"):
+            gatherer(launch, lines=lines)(x, at)
+
+
+def test_an_unknown_code_is_an_error_too(launch):
+    with pytest.raises(Ge2Error, match="code 7"):
+        launch("broken", [])()
+
+
+def test_nothing_is_provoked_in_numpy(launch):
+    f = launch("flags", [], [Output(F64, ())])
+    with np.errstate(all="raise"):
+        f()
+        x = np.ones(3) + 1
+        assert (x / 2 == 1).all() and np.sqrt(x[0]) > 1 and float(np.float64(2) * 3) == 6
+        f()
+        assert x.astype(np.int32).sum() == 6 and np.float32(np.float64(2)) == 2
+        f()
+        assert np.linalg.norm(x) > 3 and (x @ x) == 12 and x.mean() == 2
+        f()
+        assert int(np.int64(7) // np.int64(2)) == 3
+
+
+# --------------------------------------------------------------------------------------------- many at a time
+
+
+@pytest.mark.parametrize("heavy", [False, True])
+def test_each_call_has_an_arena_of_its_own(launch, heavy):
+    f = launch("scratch", [Number("i")], [Output(I64, ())], sizes=[1000], arena=8000, heavy=heavy)
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(int(y[0]) for y in pool.map(f, range(60))) == 0
+
+
+def test_arenas_are_used_again(launch):
+    f = launch("threads_and_services", [], [Output(I64, (5,))], arena=1 << 20)
+    places = {int(f()[0][4]) for _ in range(10)}
+    assert len(places) == 1 and places.pop() % 64 == 0
+
+
+def test_a_heavy_program_lets_others_run(launch):
+    f = launch("slow", [Number("f")], heavy=True)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(f, [0.0] * 4))
+        start = time.perf_counter()
+        list(pool.map(f, [0.2] * 4))
+        assert time.perf_counter() - start < 0.6
+
+
+def test_threads_share_what_is_kept(launch):
+    f, wrong = adder(launch, BIG, heavy=True), []
+
+    def work(own):
+        x = np.full(BIG, own, F32)
+        for _ in range(50):
+            (y,) = f(x)
+            time.sleep(0)
+            if not (y == own + 1).all():
+                wrong.append(own)
+
+    workers = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    assert not wrong
+
+
+def test_a_program_knows_its_threads_and_its_blas(launch):
+    from ge2.backends.cpu.blas import services
+
+    y = launch("threads_and_services", [], [Output(I64, (5,))], threads=3)()[0]
+    found = services()
+    assert y.tolist() == [3, found.sgemm, found.ilp64, 0, 0]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_has_one_thread(launch):
+    f = launch("threads_and_services", [], [Output(I64, (5,))], threads=3)
+    assert f()[0][0] == 3
+    child = os.fork()
+    if child == 0:
+        os._exit(int(f()[0][0]))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    assert f()[0][0] == 3
+
+
+# ------------------------------------------------------------------------------------------ nothing is lost
+
+
+def grown(act, *watched):
+    """By how much references and blocks of memory grow over many calls."""
+    for _ in range(20):
+        act()
+    gc.collect()
+    before = [sys.getrefcount(x) for x in watched]
+    blocks = sys.getallocatedblocks()
+    for _ in range(2000):
+        act()
+    gc.collect()
+    after = [sys.getrefcount(x) for x in watched]
+    return [b - a for a, b in zip(before, after, strict=True)], sys.getallocatedblocks() - blocks
+
+
+def refused(f, *args):
+    with pytest.raises((TypeError, IndexError, OverflowError)):
+        f(*args)
+
+
+def quiet(f, *args):
+    """A call whose error is dropped, cheaply."""
+    try:
+        f(*args)
+    except (TypeError, IndexError, OverflowError):
+        return
+    raise AssertionError("no error")
+
+
+@pytest.mark.skipif(not COUNTED, reason="references are not counted here")
+def test_no_reference_is_lost_or_gained(launch):
+    x, half, scalar = np.arange(8, dtype=F32), np.arange(16, dtype=F32)[::2], np.float32(1)
+    small, large, one = adder(launch, (8,)), adder(launch, BIG), adder(launch, ())
+    both, gather = doubler(launch, (8,), (-1, 1)), gatherer(launch)
+    numbers = launch("numbers", NUMBERS, [Output(F64, (6,))], numbers=constant(9.5))
+    whole, at, many, huge = np.zeros(BIG, F32), np.array([0, 1, 9]), np.arange(5, dtype=F32), 2**100
+    watched = (x, half, scalar, whole, at, many, F32, F64, I64, huge)
+    acts = [
+        lambda: small(x), lambda: small(half), lambda: one(scalar), lambda: one(1.5), lambda: large(whole),
+        lambda: both(x, x), lambda: numbers(0.5, 3, True, 1j), lambda: numbers(np.float32(1), 3, True, 1),
+        lambda: quiet(gather, many, at), lambda: quiet(gather, many, half), lambda: quiet(small, many),
+        lambda: quiet(small, None), lambda: quiet(numbers, 1.0, huge, True, 1j), lambda: quiet(small),
+        lambda: quiet(both, half, None),
+    ]  # fmt: skip
+    for n, act in enumerate(acts):
+        references, blocks = grown(act, *watched)
+        assert all(abs(r) <= 1 for r in references) and blocks < 50, (n, references, blocks)
+
+
+def test_a_launcher_that_goes_leaves_nothing(launch):
+    class Owner:
+        pass
+
+    owner = Owner()
+    gone = weakref.ref(owner)
+    name = "add"
+    dtype = np.dtype(F32, metadata={"mine": 1})
+    before = sys.getrefcount(dtype)
+    f = launch(
+        name, [Array(dtype, BIG)], [Output(dtype, BIG)], sizes=[BIG[0]], numbers=constant(1), arena=1 << 17
+    )
+    f(np.zeros(BIG, F32))
+    del f
+    gc.collect()
+    assert sys.getrefcount(dtype) == before
+    f = make_launcher(0, [], [], owner=owner, plain=type(adder(launch, (8,))).__name__ == "PlainLauncher")
+    del owner
+    assert gone() is not None
+    del f
+    gc.collect()
+    assert gone() is None
+
+
+def test_memory_does_not_grow(launch):
+    resource = pytest.importorskip("resource")
+    f, x = adder(launch, BIG), np.zeros(BIG, F32)[::1]
+    half = np.zeros(2 * BIG[0], F32)[::2]
+    for _ in range(20):
+        f(x), f(half)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(1000):
+        f(x), f(half)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000
+
+
+# --------------------------------------------------------------------------------------------- a bad machine
+
+
+def copier(library):
+    """A launcher, of whichever kind there is."""
+    address = ctypes.cast(library.copy, ctypes.c_void_p).value
+    f = make_launcher(address, [Array(I64, (2,))], [Output(I64, (2,))], sizes=[16])
+    assert f(np.array([3, 4]))[0].tolist() == [3, 4]
+    return type(f).__name__
+
+
+def test_without_a_compiler_ctypes_serves(library):
+    assert copier(library) == "Launcher"
+    with config.using(cc="none"):
+        assert copier(library) == "PlainLauncher"
+
+
+@pytest.mark.parametrize("lost", ["get_include", "include_folder"])
+def test_without_headers_or_source_ctypes_serves(monkeypatch, tmp_path, library, lost):
+    module._native.cache_clear()
+    monkeypatch.setattr(np if lost == "get_include" else module, lost, lambda: str(tmp_path / "c"))
+    assert copier(library) == "PlainLauncher"
+    module._native.cache_clear()
+
+
+def test_if_the_extension_does_not_compile_ctypes_serves(monkeypatch, library):
+    module._native.cache_clear()
+    monkeypatch.setattr(module, "parts", lambda: ("#error no", ()))
+    assert copier(library) == "PlainLauncher"
+    module._native.cache_clear()
+
+
+def test_pointers_can_be_read_in_two_ways(rng):
+    for x in (rng.random((3, 4)), np.empty(0), np.float32([1])[::-1], np.empty((), BF16)):
+        assert plain_launcher.pointer(x) == plain_launcher.pointer_by_name(x) == x.ctypes.data

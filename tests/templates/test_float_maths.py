@@ -1,0 +1,183 @@
+"""The C vector maths of float32 and float64: bits as NumPy's where NumPy is exact, else few ulp from the truth."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ge2.ops import IntegerPow
+from tests.templates.harness import COMPILER, Loop, elementwise, needs_compiler, ordered
+
+pytestmark = needs_compiler
+
+POINTS = int(os.environ.get("GE2_TEST_POINTS", "100000"))
+HEADERS = [f"ge2/float_{family}.h" for family in ("basic",)]
+C = {"f32": "float", "f64": "double"}
+DTYPE = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
+Numpy = Callable[..., Any]
+
+UNARY: dict[str, Numpy] = {
+    "neg": np.negative,
+    "abs": np.absolute,
+    "square": np.square,
+    "reciprocal": np.reciprocal,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "degrees": np.degrees,
+    "radians": np.radians,
+    "sign": np.sign,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "trunc": np.trunc,
+    "rint": np.rint,
+    "spacing": np.spacing,
+    "frexp_mantissa": lambda x: np.frexp(x)[0],
+}
+BINARY: dict[str, Numpy] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "max": np.maximum,
+    "min": np.minimum,
+    "fmax": np.fmax,
+    "fmin": np.fmin,
+    "copysign": np.copysign,
+    "nextafter": np.nextafter,
+    "heaviside": np.heaviside,
+    "fmod": np.fmod,
+    "rem": np.remainder,
+    "floor_div": np.floor_divide,
+}
+TESTS: dict[str, Numpy] = {
+    "isnan": np.isnan,
+    "isinf": np.isinf,
+    "isfinite": np.isfinite,
+    "signbit": np.signbit,
+    "truth": lambda x: x != 0,
+}
+RELATIONS: dict[str, Numpy] = {"lt": np.less, "le": np.less_equal}
+POWERS = (-5, -2, -1, 0, 1, 2, 3, 4, 7, 11, 64)
+
+
+def functions() -> list[tuple[str, list[str], str]]:
+    listed = []
+    for s, t in C.items():
+        listed += [(f"ge2_{name}_{s}", [t], t) for name in UNARY]
+        listed += [(f"ge2_{name}_{s}", [t, t], t) for name in BINARY]
+        listed += [(f"ge2_{name}_{s}", [t], "uint8_t") for name in TESTS]
+        listed += [(f"ge2_{name}_{s}", [t, t], "uint8_t") for name in RELATIONS]
+        listed += [(f"ge2_integer_pow_{s}({{0}}, {n})", [t], t) for n in POWERS]
+        listed += [(f"ge2_ldexp_{s}", [t, n], t) for n in ("int32_t",)]
+        listed += [(f"ge2_ldexp_{s}({{0}}, {{1}})", [t, "int64_t"], t)]
+        listed += [(f"ge2_frexp_exponent_{s}", [t], "int32_t")]
+        listed += [(f"ge2_{name}_{s}() + {{0}}", [t], t) for name in ("lowest", "highest")]
+    return listed
+
+
+@pytest.fixture(scope="module")
+def loops() -> dict[str, Loop]:
+    return elementwise(functions(), HEADERS)
+
+
+def special(dtype: np.dtype) -> np.ndarray:
+    """Numbers at which functions change their mind, with both signs."""
+    info = np.finfo(dtype)
+    edges = [0, 0.25, 0.5, 1, 1.5, 2, 2.5, 3, 10, 127, 1023, 1e6, np.pi, np.pi / 2, np.e, np.inf, np.nan]
+    edges += [info.max, info.tiny, info.smallest_subnormal, info.tiny / 2, info.eps, 2.0**info.nmant]
+    edges += [2.0 ** (info.nmant + 1), 2.0 ** (info.nmant - 1) + 0.5, 2.0**31, 2.0**32, 2.0**63]
+    x = np.array(edges, dtype)
+    return np.concatenate([x, -x, np.nextafter(x, dtype.type(np.inf)), np.nextafter(x, dtype.type(-np.inf))])
+
+
+@cache
+def points(dtype: np.dtype, count: int = POINTS) -> np.ndarray:
+    """Random bits, numbers of common sizes, whole and half numbers, and the special ones."""
+    rng = np.random.default_rng(count)
+    word = np.uint32 if dtype == np.float32 else np.uint64
+    bits = rng.integers(0, np.iinfo(word).max, count // 2, word, endpoint=True).view(dtype)
+    common = rng.normal(size=count // 4) * 10.0 ** rng.integers(-3, 4, count // 4)
+    halves = rng.integers(-2000, 2000, count // 4) / 2
+    return np.concatenate([special(dtype), bits, common.astype(dtype), halves.astype(dtype)])
+
+
+def pairs(dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """All pairs of special numbers, then random ones."""
+    a, b = np.meshgrid(special(dtype), special(dtype))
+    x = points(dtype)
+    y = np.random.default_rng(1).permutation(x)
+    near = x * np.random.default_rng(2).normal(size=x.size).astype(dtype)
+    return np.concatenate([a.ravel(), x, x]), np.concatenate([b.ravel(), y, near])
+
+
+def same(found: np.ndarray, wanted: np.ndarray, *xs: np.ndarray, zeros: bool = True) -> None:
+    """Equal to the bit; any NaN will do; without `zeros`, either zero will do too."""
+    assert found.dtype == wanted.dtype
+    agree = (found == wanted) | ((found != found) & (wanted != wanted))
+    if zeros and found.dtype.kind == "f":
+        agree &= (np.signbit(found) == np.signbit(wanted)) | (found != found)
+    bad = np.flatnonzero(~agree)[:5]
+    assert not bad.size, [(*(x[i] for x in xs), "gives", found[i], "not", wanted[i]) for i in bad]
+
+
+@pytest.fixture(params=["f32", "f64"])
+def short(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Any:
+    with np.errstate(all="ignore"):
+        yield
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_functions_of_one_number_are_those_of_numpy(loops: dict[str, Loop], name: str, short: str) -> None:
+    x = points(DTYPE[short])
+    same(loops[f"ge2_{name}_{short}"](x), UNARY[name](x), x)
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_functions_of_two_numbers_are_those_of_numpy(loops: dict[str, Loop], name: str, short: str) -> None:
+    a, b = pairs(DTYPE[short])
+    extreme = name in ("max", "min", "fmax", "fmin")  # of two zeros NumPy takes either
+    same(loops[f"ge2_{name}_{short}"](a, b), BINARY[name](a, b), a, b, zeros=not extreme)
+
+
+@pytest.mark.parametrize("name", [*TESTS, *RELATIONS])
+def test_questions_are_answered_as_numpy_does(loops: dict[str, Loop], name: str, short: str) -> None:
+    xs = pairs(DTYPE[short]) if name in RELATIONS else (points(DTYPE[short]),)
+    wanted = (TESTS | RELATIONS)[name](*xs)
+    same(loops[f"ge2_{name}_{short}"](*xs), wanted.astype(np.uint8), *xs)
+
+
+@pytest.mark.parametrize("n", POWERS)
+def test_integer_powers_multiply_as_the_reference_does(loops: dict[str, Loop], n: int, short: str) -> None:
+    x = points(DTYPE[short])
+    same(loops[f"ge2_integer_pow_{short}({{0}}, {n})"](x), IntegerPow(n).reference(x), x)
+
+
+def test_ldexp_rounds_once(loops: dict[str, Loop], short: str) -> None:
+    x = points(DTYPE[short])
+    n = np.random.default_rng(0).integers(-2300, 2300, x.size, np.int32)
+    n[::2] //= 8
+    n[:4] = (2**31 - 1, -(2**31), 2**30, -(2**30))
+    same(loops[f"ge2_ldexp_{short}"](x, n), np.ldexp(x, n), x, n)
+    far = n.astype(np.int64) * 2**32
+    same(loops[f"ge2_ldexp_{short}({{0}}, {{1}})"](x, far), np.ldexp(x, far), x, far)
+
+
+def test_exponents_are_those_of_numpy(loops: dict[str, Loop], short: str) -> None:
+    x = points(DTYPE[short])
+    same(loops[f"ge2_frexp_exponent_{short}"](x), np.frexp(x)[1], x)
+
+
+def test_extremes_begin_beyond_every_number(loops: dict[str, Loop], short: str) -> None:
+    one = np.ones(1, DTYPE[short])
+    assert loops[f"ge2_lowest_{short}() + {{0}}"](one) == -np.inf
+    assert loops[f"ge2_highest_{short}() + {{0}}"](one) == np.inf
