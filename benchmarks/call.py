@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,13 +13,16 @@ import ge2
 from benchmarks.fresh import fresh
 from benchmarks.options import USUAL, Options
 from benchmarks.peers import peer
+from benchmarks.ran import executor_of, remarks
 from benchmarks.record import AtMost, Row
 from benchmarks.timing import medians
 from benchmarks.work import compiled_or_not
-from ge2.base.config import FIELDS, variable
+from ge2 import config
+from ge2.backends.cpu import launcher
 
 LEAVES, ROUNDS = 50, 41
-CTYPES = "ctypes"  # the launcher where no extension can be compiled
+PLAIN = "ge2.backends.cpu.plain_launcher"  # imported where it is needed
+LAYOUT, SIZES = "float32, C order", {"each": [8]}
 
 
 def line(x: Any) -> Any:
@@ -49,47 +53,47 @@ def run(options: Options = USUAL) -> list[Row]:
 def usual(options: Options) -> list[Row]:
     rows = []
     for name, (function, argument, target, _) in WORK.items():
-        notes: dict[str, str] = {}
-        times = medians(candidates(function, argument, notes), options.rounds_or(ROUNDS))
-        sizes = {"arrays": LEAVES if isinstance(argument, dict) else 1, "each": [8]}
-        row = Row(name, "seconds", times.pop("ge2"), times, (target,), "float32, C order", sizes, notes)
-        rows.append(row)
+        compiled, notes = ge2.jit(function), dict[str, str]()
+        found = candidates(function, compiled, argument, notes)
+        notes |= remarks(executor_of(compiled, argument))
+        times = medians(found, options.rounds_or(ROUNDS))
+        rows.append(Row(name, "seconds", times.pop("ge2"), times, (target,), LAYOUT, SIZES, notes))
     return rows
 
 
 def by_ctypes(options: Options) -> list[Row]:
-    """The same with the launcher that needs no extension, in a process of its own."""
-    setting = ctypes_setting()
-    if setting is None:
+    """The same where no extension calls the C, in a process of its own."""
+    if config.executor != "c":
         return []
-    program = f"from benchmarks.call import told; told({options.rounds_or(ROUNDS)})"
-    times = json.loads(fresh(program, **{variable(setting): CTYPES}).said)
+    program = f"from benchmarks import call; call.tell({options.rounds_or(ROUNDS)})"
+    told = json.loads(fresh(program).said)
     return [
-        Row(f"{name}, by ctypes", "seconds", times[name], {}, (target,), "float32, C order")
+        Row(f"{name}, by ctypes", "seconds", told["times"][name], {}, (target,), LAYOUT, SIZES, told["notes"])
         for name, (_, _, _, target) in WORK.items()
     ]
 
 
-def ctypes_setting() -> str | None:
-    return next((name for name, f in FIELDS.items() if CTYPES in f.metadata["choices"]), None)
+def tell(rounds: int) -> None:
+    """Prints the times of our calls by ctypes as JSON."""
+    launcher.native = lambda: None  # as where the extension cannot be made
+    found = {
+        name: ours(ge2.jit(function), function, argument) for name, (function, argument, *_) in WORK.items()
+    }
+    notes = {} if PLAIN in sys.modules else {"ge2": "did not call by ctypes"}
+    print(json.dumps({"times": medians(found, rounds), "notes": notes}))
 
 
-def told(rounds: int) -> None:
-    """Prints the times of our calls as JSON."""
-    found = {name: ours(function, argument) for name, (function, argument, *_) in WORK.items()}
-    print(json.dumps(medians(found, rounds)))
-
-
-def ours(function: Callable[[Any], Any], argument: Any) -> Callable[[], object]:
-    compiled = ge2.jit(function)
+def ours(
+    compiled: Callable[[Any], Any], function: Callable[[Any], Any], argument: Any
+) -> Callable[[], object]:
     np.testing.assert_array_equal(compiled(argument), function(argument))
     return lambda: compiled(argument)
 
 
 def candidates(
-    function: Callable[[Any], Any], argument: Any, notes: dict[str, str]
+    function: Callable[[Any], Any], compiled: Callable[[Any], Any], argument: Any, notes: dict[str, str]
 ) -> dict[str, Callable[[], object]]:
-    found = {"ge2": ours(function, argument), "numpy": lambda: function(argument)}
+    found = {"ge2": ours(compiled, function, argument), "numpy": lambda: function(argument)}
     jax, torch = peer("jax"), peer("torch")
     if jax is not None:
         in_jax, on_device = jax.jit(function), jax.tree.map(jax.numpy.asarray, argument)

@@ -11,6 +11,7 @@ import numpy as np
 import ge2
 from benchmarks.options import USUAL, Options
 from benchmarks.peers import peer
+from benchmarks.ran import executor_of, remarks
 from benchmarks.record import Faster, Row
 from benchmarks.timing import medians
 from benchmarks.work import compiled_or_not
@@ -23,9 +24,10 @@ STEPS = 3  # after which every candidate must have the same loss
 def run(options: Options = USUAL) -> list[Row]:
     data = digits.load()
     x, y = data.train_x[:BATCH], data.train_y[:BATCH]
-    notes: dict[str, str] = {}
+    compiled = ge2.jit(digits.train_step)
+    notes = dict(remarks(executor_of(compiled, digits.start(), x, y)))
     candidates = {
-        "ge2": stepper(ge2.jit(digits.train_step), digits.start(), x, y),
+        "ge2": stepper(compiled, digits.start(), x, y),
         "numpy": stepper(digits.step_by_hand, digits.start(), x, y),
         **jax_candidate(x, y),
         **torch_candidate(x, y, notes),

@@ -12,6 +12,7 @@ import numpy as np
 import ge2
 from benchmarks.options import USUAL, Options
 from benchmarks.peers import peer
+from benchmarks.ran import executor_of, remarks
 from benchmarks.record import AtMost, Faster, Row
 from benchmarks.work import Draw, Work, compiled_or_not, lines
 
@@ -51,21 +52,22 @@ def errors(options: Options) -> Row:
     """The largest relative error against float64, over ten seeds."""
     size, seeds = (64, 2) if options.quick else (SIZE, SEEDS)
     notes: dict[str, str] = {}
-    sums = summers(notes)
+    compiled = ge2.jit(squares)
+    sums = summers(compiled, notes)
     worst = dict.fromkeys(sums, 0.0)
     for seed in range(seeds):
         x = np.random.default_rng(seed).standard_normal(size, np.float32)
         exact = float(squares(x.astype(np.float64), np.float64(W), np.float64(B)))
         for name, call in sums.items():
             worst[name] = max(worst[name], abs(float(call(x)) - exact) / exact)
+    notes |= remarks(executor_of(compiled, x, W, B))
     title = f"its error against float64, worst of {seeds} seeds"
     sizes = {"arguments": [[size], [], []], "seeds": seeds}
     targets = () if options.quick else (AtMost(1e-7),)
     return Row(title, "relative", worst.pop("ge2"), worst, targets, "float32, C order", sizes, notes)
 
 
-def summers(notes: dict[str, str]) -> dict[str, Callable[[Any], Any]]:
-    compiled = ge2.jit(squares)
+def summers(compiled: Callable[..., Any], notes: dict[str, str]) -> dict[str, Callable[[Any], Any]]:
     found: dict[str, Callable[[Any], Any]] = {
         "ge2": lambda x: compiled(x, W, B),
         "numpy": lambda x: squares(x, W, B),

@@ -13,6 +13,7 @@ import numpy as np
 import ge2
 from benchmarks.options import Options
 from benchmarks.peers import peer
+from benchmarks.ran import executor_of, remarks
 from benchmarks.record import Row, Target
 from benchmarks.timing import medians
 
@@ -70,8 +71,10 @@ def lines(workload: str, works: dict[str, Work], options: Options) -> list[Row]:
 def measure(work: Work, options: Options) -> Row:
     arguments = work.arguments(Draw(options.quick))
     notes: dict[str, str] = {}
-    found = candidates(work, arguments, notes)
+    compiled = ge2.jit(derived(ge2, work, np))
+    found = candidates(work, compiled, arguments, notes)
     agree(work, found)
+    notes |= remarks(executor_of(compiled, *arguments))
     times = medians(found, options.rounds_or(ROUNDS), BUDGET)
     targets = () if options.quick else work.targets
     sizes = {"arguments": [list(np.shape(a)) for a in arguments]}
@@ -79,8 +82,10 @@ def measure(work: Work, options: Options) -> Row:
     return Row(title, "seconds", times.pop("ge2"), times, targets, layout_of(arguments), sizes, notes)
 
 
-def candidates(work: Work, arguments: tuple[Any, ...], notes: dict[str, str]) -> dict[str, Call]:
-    compiled, hand = ge2.jit(derived(ge2, work, np)), work.by_hand or work.function
+def candidates(
+    work: Work, compiled: Callable[..., Any], arguments: tuple[Any, ...], notes: dict[str, str]
+) -> dict[str, Call]:
+    hand = work.by_hand or work.function
     return {
         "ge2": lambda: compiled(*arguments),
         "numpy": lambda: hand(*arguments),

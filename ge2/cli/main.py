@@ -22,6 +22,7 @@ class Command:
 
 
 COMMANDS = {
+    "cache": Command("ge2.cli.cache", "list, verify and empty the cache of compiled kernels"),
     "demo": Command("ge2.cli.demo", "train a network on handwritten digits, beside the same step by hand"),
 }
 

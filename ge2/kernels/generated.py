@@ -16,7 +16,7 @@ from ge2.codegen.c.axes import strides_of
 from ge2.codegen.c.layout import Layout, viewed
 from ge2.codegen.c.kernel import Argument, CKernel, Operand, Text, c_kernel, whole
 from ge2.codegen.c.typed import HELD, STORED, SUFFIX
-from ge2.ir import ArrayType, Dims, Eqn, Graph, Var
+from ge2.ir import ArrayType, Dims, Eqn, Graph, Literal, Var
 from ge2.kernels.kernel import Family, Launch, Problem
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ConvertElementType, Pointlike, Pointwise
@@ -97,13 +97,15 @@ def copying(x: ArrayType, to: ArrayType, source: Operand, target: Operand, threa
     return c_kernel(region, {a: source, b: target}, threads)
 
 
-def filling(to: ArrayType, source: Operand, target: Operand, threads: int) -> CKernel:
-    """One number in every element of an array."""
-    a, b, c = Var(ArrayType((), to.dtype)), Var(to), Var(to)
-    at = tuple(range(to.ndim))
+def filling(to: ArrayType, source: Operand | None, target: Operand, threads: int) -> CKernel:
+    """One number, or zero, in every element of an array."""
+    number = Var(ArrayType((), to.dtype))
+    a = number if source is not None else Literal.of(np.zeros((), to.dtype)[()])
+    b, c, at = Var(to), Var(to), tuple(range(to.ndim))
     eqns = (Eqn(BroadcastInDim(to.shape, ()), (a,), (b,)), Eqn(ConvertElementType(to.dtype), (b,), (c,)))
-    region = Region("pointwise", to.shape, (at, at), Graph((a,), eqns, (c,)))
-    return c_kernel(region, {a: source, c: target}, threads)
+    inputs, given = ((), {}) if source is None else ((number,), {number: source})
+    region = Region("pointwise", to.shape, (at, at), Graph(inputs, eqns, (c,)))
+    return c_kernel(region, {**given, c: target}, threads)
 
 
 @final
@@ -173,9 +175,9 @@ class CPad(Generated):
         return "" if isinstance(problem.op, Pad) else f"{problem.op.name} pads nothing"
 
     def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
-        op, x, to = problem.op, problem.inputs[0], problem.outs[0]
+        op, (x,), (to,) = problem.op, problem.inputs, problem.outs
         assert isinstance(op, Pad)
-        kernels = [filling(to, ins[1], outs[0], threads)]
+        kernels = [filling(to, None, outs[0], threads)]
         start, step, first, shape = inside(op, x.shape, to.shape)
         if math.prod(shape):
             part = ArrayType(shape, x.dtype)
@@ -187,7 +189,7 @@ class CPad(Generated):
 def inside(op: Pad, shape: Dims, out: Dims) -> tuple[Dims, Dims, Dims, Dims]:
     """Where elements of `x` come to lie: start and step in the result, the first of `x`, and how many."""
     found = []
-    for n, low, gap, size in zip(shape, op.low, op.interior, out, strict=True):
+    for n, low, gap, size in zip(shape, op.low, op.inner, out, strict=True):
         step = gap + 1
         first = -(low // step) if low < 0 else 0  # the first that is not cut off
         start = low + first * step

@@ -92,7 +92,7 @@ class Scheduler:
         x = eqn.inputs[i]
         assert isinstance(x, Var)
         layout = viewed(eqn, self.layouts.get(x) or layout_of(x.type.shape))
-        if layout is None or (var in self.returned and len(eqn.outs) == 1):
+        if layout is None or (var in self.returned and not isinstance(eqn.op, Barrier)):
             self.kinds[n] = "copy"
             self.add(var, "output" if var in self.returned else "arena", n)
             return

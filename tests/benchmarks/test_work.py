@@ -9,6 +9,7 @@ import ge2
 from benchmarks import digits, fused, rowwise, several, watched
 from benchmarks.fresh import fresh
 from benchmarks.options import Options
+from benchmarks.ran import executor_of, remarks
 from benchmarks.regions import REGIONS, arguments, chain
 from benchmarks.work import Draw, Work, agree, candidates, derived, layout_of, leaves
 
@@ -39,7 +40,8 @@ def test_by_hand_is_the_reference(name):
 def test_ours_is_numpy(name, monkeypatch):
     monkeypatch.setattr("benchmarks.peers.find_spec", lambda name: None)
     work = WORKS[name]
-    agree(work, candidates(work, work.arguments(Draw(quick=True)), {}))
+    compiled = ge2.jit(derived(ge2, work, np))
+    agree(work, candidates(work, compiled, work.arguments(Draw(quick=True)), {}))
 
 
 def test_a_candidate_that_errs_is_found():
@@ -65,6 +67,16 @@ def test_a_layout_in_words():
 
 def test_the_chain_has_as_many_regions_as_it_says():
     assert ge2.jit(chain).lower(*arguments()).regions >= REGIONS == 25
+
+
+@pytest.mark.parametrize("executor", ["blocked", "reference"])
+def test_what_ran_is_told(executor):
+    with ge2.config.using(executor=executor):
+        ran = executor_of(ge2.jit(np.tanh), np.ones(3))
+        assert ran == executor
+        assert remarks(ran) == {}
+    with ge2.config.using(executor="c"):
+        assert remarks("blocked") == {"ge2": "ran as blocked, not as c"}
 
 
 def test_options():

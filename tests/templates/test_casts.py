@@ -42,7 +42,8 @@ def c_type(dtype: np.dtype) -> str:
 @pytest.fixture(scope="module")
 def casts() -> dict[str, Loop]:
     pairs = [(a, b) for a in SHORT for b in SHORT]
-    return elementwise([(name_of(a, b), [c_type(a)], c_type(b)) for a, b in pairs], ["ge2/cast.h"])
+    functions = [(name_of(a, b), [c_type(a)], c_type(b)) for a, b in pairs]
+    return elementwise(functions, ["ge2/cast.h"], ["-O2"])  # vectorises them too, in half the time
 
 
 def cast(casts: dict[str, Loop], x: np.ndarray, target: np.dtype) -> np.ndarray:

@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ge2.base.dtypes import BOOL, FLOAT32, FLOAT64, INTEGERS, SHORT
+from ge2.base.dtypes import BOOL, COMPLEX, FLOAT32, FLOAT64, INTEGERS, SHORT
 from tests.templates.harness import COMPILER, DTYPES, build, needs_compiler
 
 pytestmark = needs_compiler
 GCC = "gcc" in str(COMPILER) and platform.machine() == "x86_64"
 REAL = sorted((BOOL, *INTEGERS, FLOAT32, FLOAT64), key=SHORT.__getitem__)
+ALL = [*REAL, *sorted(COMPLEX, key=str)]
 KINDS = {"max": np.max, "min": np.min, "argmax": np.argmax, "argmin": np.argmin}
 START = {"max": "lowest", "min": "highest"}
 C_TYPES = {dtype: text for text, dtype in DTYPES.items() if text != "int"} | {BOOL: "uint8_t"}
@@ -47,10 +48,12 @@ int64_t parts_{kind}_{t}(const {T} *x, int64_t n, uint64_t seed) {{
 
 
 def text() -> str:
-    lines = [f'#include "ge2/{name}.h"' for name in ("bool", "integer", "fold")]
-    for dtype in REAL:
+    lines = [f'#include "ge2/{name}.h"' for name in ("bool", "integer", "fold", "complex")]
+    for dtype in ALL:
         for kind in KINDS:
             forms = (ROW_INDEX, PARTS) if kind.startswith("arg") else (ROW, LOOP)
+            if dtype in COMPLEX:
+                forms = (PARTS,) if kind.startswith("arg") else ()
             names = {"T": C_TYPES[dtype], "t": SHORT[dtype], "kind": kind, "start": START.get(kind)}
             lines += [form.format(**names) for form in forms]
     return "\n".join(lines) + "\n"
@@ -84,7 +87,9 @@ def drawn(dtype: np.dtype, size: int, seed: int) -> np.ndarray:
         least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
         edges = rng.choice(np.array([least, most, 0, 1], dtype), size)
         return np.where(rng.random(size) < 0.5, edges, rng.integers(least, most, size, dtype, True))
-    values = [0.0, -0.0, 1.0, -1.5, np.inf, -np.inf]
+    values = [0.0, -0.0, 1.0, -1.5, np.inf, -np.inf] + [1 + 2j, 1 - 2j, complex(1, np.inf)] * (
+        dtype in COMPLEX
+    )
     x = rng.choice(np.array(values, dtype), size)
     x[rng.random(size) < rng.choice([0, 0.01])] = np.nan
     return x
@@ -103,7 +108,7 @@ def test_rows_and_loops_equal_numpy(dtype: np.dtype, library: Any) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from(REAL), st.integers(1, 40), st.integers(0, 2**32), st.integers(0, 2**63))
+@given(st.sampled_from(ALL), st.integers(1, 40), st.integers(0, 2**32), st.integers(0, 2**63))
 def test_states_merge_in_any_order(library: Any, dtype: np.dtype, n: int, seed: int, split: int) -> None:
     x = drawn(dtype, n, seed)
     for kind in ("argmax", "argmin"):

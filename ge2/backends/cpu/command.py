@@ -46,19 +46,18 @@ def run(command: Sequence[str], folder: str, seconds: float) -> Outcome:
         stderr=STDOUT,
         start_new_session=True,  # so that it can be killed with all that it starts
     )
-    end, ended = time.monotonic() + seconds, False
+    end = time.monotonic() + seconds
     try:
-        output, ended = _heard(process, end)
+        output = _heard(process, end)
         return Outcome(_status(process, end), output)
     finally:
-        if process.returncode is None or not ended:
-            _kill(process)
+        _kill(process)  # what it started too, if it has ended itself
         assert process.stdout is not None
         process.stdout.close()
 
 
-def _heard(process: Popen[bytes], end: float) -> tuple[str, bool]:
-    """What it says, and whether it, and all that it started, have said everything."""
+def _heard(process: Popen[bytes], end: float) -> str:
+    """What it says until it has ended, or it and all that it started have closed their output."""
     import selectors
 
     assert process.stdout is not None
@@ -69,10 +68,10 @@ def _heard(process: Popen[bytes], end: float) -> tuple[str, bool]:
             if ready.select(min(left, LOOK)):
                 part = os.read(pipe, 65_536)
                 if not part:
-                    return _text(heard), True
+                    return _text(heard)
                 heard += part[: KEPT - len(heard)]
             elif process.poll() is not None:
-                return _text(heard), False
+                return _text(heard)
     raise TookTooLong
 
 

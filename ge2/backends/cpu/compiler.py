@@ -12,7 +12,7 @@ import re
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache as once
 from functools import lru_cache
 from itertools import count
@@ -243,12 +243,16 @@ def _loaded(content: bytes, order: Order) -> tuple[Any, str]:
     if not _is_whole(content):
         raise CompilerTrouble(f"what the compiler made of {order.name} is no library", fix=ELSE)
     for place in (_in_memory, _in_a_file):
-        with suppress(_NoPlace), place(content, order.name) as path:
-            try:
-                with brief_waits():
-                    return order.load(path), path
-            except (OSError, ImportError) as error:
-                trouble = error
+        try:
+            with place(content, order.name) as path, brief_waits():
+                return order.load(path), path
+        except (
+            OSError,
+            ImportError,
+            RuntimeError,
+            SystemError,
+        ) as error:  # an extension may raise the latter
+            trouble = error
     raise CompilerTrouble(f"the library of {order.name} cannot be loaded: {trouble}", fix=ELSE)
 
 
@@ -267,18 +271,12 @@ def _address(handle: Any, symbol: str) -> int:
         raise CompilerTrouble(f"the library has no {symbol}", fix=ELSE) from None
 
 
-@final
-class _NoPlace(Exception):
-    """Nothing can be loaded from there on this system."""
-
-
 @contextmanager
 def _in_memory(content: bytes, name: str) -> Iterator[str]:
     """A path that no other had: the loader takes a path that it has seen before for the same library."""
-    try:
-        fd = os.memfd_create(name[:100], os.MFD_CLOEXEC)
-    except (AttributeError, OSError):
-        raise _NoPlace from None
+    if not hasattr(os, "memfd_create"):
+        raise OSError("this system has no files in memory")
+    fd = os.memfd_create(name[:100], os.MFD_CLOEXEC)
     with os.fdopen(fd, "wb", buffering=0) as file:
         file.write(content)
         yield "/proc/self/fd/" + f"{next(_numbers):b}".replace("0", "./").replace("1", "/") + str(fd)

@@ -114,15 +114,20 @@ def _command(setting: str) -> tuple[str, ...]:
         if path is None:
             raise CompilerTrouble("there is no C compiler", fix=f"install gcc or clang; {ELSE}")
         return (path,)
-    words = [setting]
-    if not os.path.exists(setting):
-        import shlex
-
-        words = shlex.split(setting)
+    words = [setting] if os.path.exists(setting) else _words(setting)
     path = _which(words[0]) if words else None
     if path is None:
         raise CompilerTrouble(f"there is no program {setting!r}, which GE2_CC names", fix=ELSE)
     return (path, *words[1:])
+
+
+def _words(text: str) -> list[str]:
+    import shlex
+
+    try:
+        return shlex.split(text)
+    except ValueError:  # a quote that does not end
+        return []
 
 
 def _which(name: str) -> str | None:

@@ -153,7 +153,8 @@ class Writer:
                 at = self.values.where[y.var]
                 param = Param(self.label(self.names[y.var]) + "_out", y.var, at, None, None)
                 self.outs[param] = y
-                works.append(Work("store", len(works), None, [y], None, frozenset(y.axes), param=param))
+                axes = frozenset(a for a in at if a >= 0)  # all of its own, where the value only repeats
+                works.append(Work("store", len(works), None, [y], None, axes, param=param))
         return works
 
     def spaced(self) -> Axes:
@@ -562,9 +563,12 @@ class Writer:
             walk = self.walk(loop, letter, "from", "to")
         self.argue("threads", "", "team")
         grain = max(GRAIN // each, 1)
+        count_text = f"({total} + {step} - 1) / {step}"
+        if folds:  # one at least, to say what nothing folds to
+            count_text = f"{total} > 0 ? {count_text} : 1"
         return [
             *before,
-            Text(f"const int64_t tasks = ({total} + {step} - 1) / {step};"),
+            Text(f"const int64_t tasks = {count_text};"),
             Text(f"const int team = {total} > {self.size('grain', grain)} ? threads : 1;"),
             Text(
                 "for (int64_t task = 0; task < tasks; task++)",

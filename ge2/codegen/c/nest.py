@@ -180,13 +180,14 @@ class Stages:
 
     def again(self) -> None:
         """Makes cheap values again in each stage that reads them."""
+        made: dict[int, dict[Held, Held]] = {}
         for w in list(self.works):
             if w.kind != "compute" or w not in self.inside or w.y is None:
                 continue
             stages = {self.stage[r] for r in self.readers.get(w.y, ())} - {self.stage[w]}
             for t in sorted(stages):
                 if self.cost(w, t) <= AGAIN:
-                    self.copy(w, t, {})
+                    self.copy(w, t, made.setdefault(t, {}))
             self.read()
         used = True
         while used:
@@ -216,7 +217,7 @@ class Stages:
         """The work once more in stage `t`; the readers there take the new value."""
         assert w.y is not None
         if w.y in made:
-            return made[w.y]
+            return self.taken(w.y, made[w.y], t)
         xs = [x if self.free(x, t) else self.copy(self.maker[x], t, made) for x in w.xs]
         y = Held(w.y.name, w.y.axes, w.y.dtype, var=w.y.var)
         new = Work("compute", w.order, y, xs, w.step, w.axes)
@@ -224,9 +225,13 @@ class Stages:
         self.works.append(new)
         self.inside.add(new)
         self.maker[y], self.stage[new] = new, t
-        for r in self.readers.get(w.y, ()):
+        return self.taken(w.y, y, t)
+
+    def taken(self, old: Held, y: Held, t: int) -> Held:
+        """Has the readers in stage `t` take `y` for the old value."""
+        for r in self.readers.get(old, ()):
             if self.stage[r] == t:
-                r.xs = [y if x is w.y else x for x in r.xs]
+                r.xs = [y if x is old else x for x in r.xs]
         return y
 
 

@@ -33,7 +33,6 @@ def expression(text: str, operands: list[str], dtype: np.dtype, to: np.dtype) ->
     >>> expression("ge2_integer_pow<3>({0})", ["x"], np.dtype("f4"), np.dtype("f4"))
     'ge2_integer_pow_f32(x, 3)'
     """
-    text = text.format(*operands)
     more = ""
     found = CALL.search(text)
     if found is not None and found[2] and found[2] != "T":
@@ -45,7 +44,8 @@ def expression(text: str, operands: list[str], dtype: np.dtype, to: np.dtype) ->
         return f"ge2_{match[1]}_{SUFFIX[dtype]}("
 
     text = CALL.sub(typed, text)
-    return text[:-1] + more + ")" if more else text
+    text = text[:-1] + more + ")" if more else text
+    return text.format(*operands)
 
 
 def number(value: Any, dtype: np.dtype) -> str:

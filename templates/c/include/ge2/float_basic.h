@@ -6,33 +6,33 @@
 
 /* ---- a float's bits, and the float of some bits */
 
-GE2_FN int32_t ge2_bits_f32(float x) {
-    int32_t bits;
+GE2_FN uint32_t ge2_bits_f32(float x) {
+    uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 
-GE2_FN int64_t ge2_bits_f64(double x) {
-    int64_t bits;
+GE2_FN uint64_t ge2_bits_f64(double x) {
+    uint64_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 
-GE2_FN float ge2_of_bits_f32(int32_t bits) {
+GE2_FN float ge2_of_bits_f32(uint32_t bits) {
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
 }
 
-GE2_FN double ge2_of_bits_f64(int64_t bits) {
+GE2_FN double ge2_of_bits_f64(uint64_t bits) {
     double x;
     memcpy(&x, &bits, sizeof x);
     return x;
 }
 
 /* 2**n for the exponent of a normal number */
-GE2_FN float ge2_power_of_two_f32(int32_t n) { return ge2_of_bits_f32((int32_t)((uint32_t)(n + 127) << 23)); }
-GE2_FN double ge2_power_of_two_f64(int64_t n) { return ge2_of_bits_f64((int64_t)((uint64_t)(n + 1023) << 52)); }
+GE2_FN float ge2_power_of_two_f32(int32_t n) { return ge2_of_bits_f32((uint32_t)(n + 127) << 23); }
+GE2_FN double ge2_power_of_two_f64(int64_t n) { return ge2_of_bits_f64((uint64_t)(n + 1023) << 52); }
 
 /* ---- arithmetic */
 
@@ -115,8 +115,8 @@ GE2_FN uint8_t ge2_isinf_f32(float x) { return __builtin_fabsf(x) == __builtin_i
 GE2_FN uint8_t ge2_isinf_f64(double x) { return __builtin_fabs(x) == __builtin_inf(); }
 GE2_FN uint8_t ge2_isfinite_f32(float x) { return __builtin_fabsf(x) < __builtin_inff(); }
 GE2_FN uint8_t ge2_isfinite_f64(double x) { return __builtin_fabs(x) < __builtin_inf(); }
-GE2_FN uint8_t ge2_signbit_f32(float x) { return (uint32_t)ge2_bits_f32(x) >> 31; }
-GE2_FN uint8_t ge2_signbit_f64(double x) { return (uint64_t)ge2_bits_f64(x) >> 63; }
+GE2_FN uint8_t ge2_signbit_f32(float x) { return ge2_bits_f32(x) >> 31; }
+GE2_FN uint8_t ge2_signbit_f64(double x) { return ge2_bits_f64(x) >> 63; }
 GE2_FN float ge2_sign_f32(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x == 0 ? 0.0f : x; }
 GE2_FN double ge2_sign_f64(double x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : x == 0 ? 0.0 : x; }
 GE2_FN float ge2_copysign_f32(float a, float b) { return __builtin_copysignf(a, b); }
@@ -139,19 +139,19 @@ GE2_FN double ge2_rint_f64(double x) { return __builtin_rint(x); }
 
 GE2_FN float ge2_spacing_f32(float x) {
     float size = __builtin_fabsf(x);
-    float step = ge2_of_bits_f32((int32_t)((uint32_t)ge2_bits_f32(size) + 1)) - size;
+    float step = ge2_of_bits_f32(ge2_bits_f32(size) + 1) - size;
     return x < 0 ? -step : step;
 }
 
 GE2_FN double ge2_spacing_f64(double x) {
     double size = __builtin_fabs(x);
-    double step = ge2_of_bits_f64((int64_t)((uint64_t)ge2_bits_f64(size) + 1)) - size;
+    double step = ge2_of_bits_f64(ge2_bits_f64(size) + 1) - size;
     return x < 0 ? -step : step;
 }
 
 GE2_FN float ge2_nextafter_f32(float x, float to) {
     uint32_t outwards = (x < to) == (x > 0) ? 1 : -1;
-    float next = ge2_of_bits_f32((int32_t)((uint32_t)ge2_bits_f32(x) + outwards));
+    float next = ge2_of_bits_f32(ge2_bits_f32(x) + outwards);
     next = x == 0 ? __builtin_copysignf(0x1p-149f, to) : next;
     next = x == to ? to : next;
     return x != x || to != to ? x + to : next;
@@ -159,7 +159,7 @@ GE2_FN float ge2_nextafter_f32(float x, float to) {
 
 GE2_FN double ge2_nextafter_f64(double x, double to) {
     uint64_t outwards = (x < to) == (x > 0) ? 1 : -1;
-    double next = ge2_of_bits_f64((int64_t)((uint64_t)ge2_bits_f64(x) + outwards));
+    double next = ge2_of_bits_f64(ge2_bits_f64(x) + outwards);
     next = x == 0 ? __builtin_copysign(0x1p-1074, to) : next;
     next = x == to ? to : next;
     return x != x || to != to ? x + to : next;
@@ -173,28 +173,30 @@ GE2_FN float ge2_normal_f32(float x) { return __builtin_fabsf(x) < 0x1p-126f ? x
 GE2_FN double ge2_normal_f64(double x) { return __builtin_fabs(x) < 0x1p-1022 ? x * 0x1p54 : x; }
 
 GE2_FN float ge2_frexp_mantissa_f32(float x) {
-    uint32_t bits = ((uint32_t)ge2_bits_f32(ge2_normal_f32(x)) & 0x807fffff) | 0x3f000000;
-    return ge2_has_exponent_f32(x) ? ge2_of_bits_f32((int32_t)bits) : x;
+    uint32_t bits = (ge2_bits_f32(ge2_normal_f32(x)) & 0x807fffff) | 0x3f000000;
+    return ge2_has_exponent_f32(x) ? ge2_of_bits_f32(bits) : x;
 }
 
 GE2_FN double ge2_frexp_mantissa_f64(double x) {
-    uint64_t bits = ((uint64_t)ge2_bits_f64(ge2_normal_f64(x)) & 0x800fffffffffffff) | 0x3fe0000000000000;
-    return ge2_has_exponent_f64(x) ? ge2_of_bits_f64((int64_t)bits) : x;
+    uint64_t bits = (ge2_bits_f64(ge2_normal_f64(x)) & 0x800fffffffffffff) | 0x3fe0000000000000;
+    return ge2_has_exponent_f64(x) ? ge2_of_bits_f64(bits) : x;
 }
 
 GE2_FN int32_t ge2_frexp_exponent_f32(float x) {
-    int32_t e = ((ge2_bits_f32(ge2_normal_f32(x)) >> 23) & 255) - 126;
+    int32_t e = (int32_t)(ge2_bits_f32(ge2_normal_f32(x)) >> 23 & 255) - 126;
     e -= __builtin_fabsf(x) < 0x1p-126f ? 25 : 0;
     return ge2_has_exponent_f32(x) ? e : 0;
 }
 
 GE2_FN int32_t ge2_frexp_exponent_f64(double x) {
-    int32_t e = (int32_t)((uint64_t)ge2_bits_f64(ge2_normal_f64(x)) >> 52 & 2047) - 1022;
+    int32_t e = (int32_t)(ge2_bits_f64(ge2_normal_f64(x)) >> 52 & 2047) - 1022;
     e -= __builtin_fabs(x) < 0x1p-1022 ? 54 : 0;
     return ge2_has_exponent_f64(x) ? e : 0;
 }
 
-GE2_FN int64_t ge2_between_i64(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
+GE2_FN int64_t ge2_between_i64(int64_t x, int64_t low, int64_t high) {
+    return x < low ? low : x > high ? high : x;
+}
 
 /* x * 2**n, rounded once: float32 in float64, where nothing over- or underflows. */
 GE2_FN float ge2_ldexp_f32(float x, int64_t n) {

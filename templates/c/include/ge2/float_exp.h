@@ -1,7 +1,7 @@
 /* Exponential and hyperbolic functions of float32 and float64.
  *
- * x = n log(2) + r with |r| <= log(2)/2; exp(x) = 2**n exp(r). The sum x log2(e) + 1.5 * 2**23 (float64: 1.5 * 2**52)
- * rounds to n in its low bits, from where a shift makes them an exponent. Results below the normal numbers round once.
+ * x = n log(2) + r with |r| <= log(2)/2; exp(x) = 2**n exp(r). The sum x log2(e) + 1.5 * 2**23 (float64: 2**52)
+ * rounds to n in its low bits, and a shift makes them an exponent. Results below the normal numbers round once.
  */
 #ifndef GE2_FLOAT_EXP_H
 #define GE2_FLOAT_EXP_H
@@ -9,9 +9,9 @@
 #include "ge2/float_basic.h"
 #include "ge2/float_log.h"
 
-/* `turns` holds n - 1 + the exponent's bias in its low bits. */
-#define GE2_TURN_F32 (0x1.8p23f + 126.0f)
-#define GE2_TURN_F64 (0x1.8p52 + 1022.0)
+/* `turns`, such a sum, holds n + twice the exponent's bias in its low bits. */
+#define GE2_TURN_F32 (0x1.8p23f + 254.0f)
+#define GE2_TURN_F64 (0x1.8p52 + 2046.0)
 
 typedef struct {
     float turns, n, r;
@@ -33,104 +33,109 @@ GE2_FN ge2_reduced_f64 ge2_exp_reduce_f64(double x) {
     return (ge2_reduced_f64){turns, n, r};
 }
 
-/* 2**(n - 1) for the exponent of a normal number */
-GE2_FN float ge2_half_power_f32(float turns) {
-    return ge2_of_bits_f32((int32_t)((uint32_t)ge2_bits_f32(turns) << 23));
+/* 2**(n + shift) for the exponent of a normal number */
+GE2_FN float ge2_power_f32(float turns, int shift) {
+    return ge2_of_bits_f32((ge2_bits_f32(turns) + (uint32_t)(shift - 127)) << 23);
 }
 
-GE2_FN double ge2_half_power_f64(double turns) {
-    return ge2_of_bits_f64((int64_t)((uint64_t)ge2_bits_f64(turns) << 52));
+GE2_FN double ge2_power_f64(double turns, int64_t shift) {
+    return ge2_of_bits_f64((ge2_bits_f64(turns) + (uint64_t)(shift - 1023)) << 52);
 }
 
-/* twice * 2**(n - 1) for any n: small powers are made 2**64 times as large, then the product as small as it is */
-GE2_FN float ge2_times_power_f32(float twice, float turns) {
-    int small = turns < GE2_TURN_F32 - 124.0f;
-    float power = ge2_half_power_f32(small ? turns + 64.0f : turns);
-    return twice * power * (small ? 0x1p-64f : 1.0f);
+/* x * 2**n in two halves of n, so that what is too large or small for one exponent rounds once */
+GE2_FN float ge2_times_power_f32(float x, float turns) {
+    uint32_t whole = ge2_bits_f32(turns), half = whole >> 1;
+    return x * ge2_of_bits_f32(half << 23) * ge2_of_bits_f32((whole - half) << 23);
 }
 
-GE2_FN double ge2_times_power_f64(double twice, double turns) {
-    int small = turns < GE2_TURN_F64 - 1020.0;
-    double power = ge2_half_power_f64(small ? turns + 64.0 : turns);
-    return twice * power * (small ? 0x1p-64 : 1.0);
+GE2_FN double ge2_times_power_f64(double x, double turns) {
+    uint64_t whole = ge2_bits_f64(turns), half = whole >> 1;
+    return x * ge2_of_bits_f64(half << 52) * ge2_of_bits_f64((whole - half) << 52);
 }
 
-/* x within [low, high]; NaN stays */
-GE2_FN float ge2_within_f32(float x, float low, float high) {
-    x = high < x ? high : x;
-    return low > x ? low : x;
+/* y where |x| is at most `limit` or NaN; else what y goes to */
+GE2_FN float ge2_exp_ends_f32(float x, float y, float limit, float least) {
+    float end = x < 0 ? least : __builtin_inff();
+    return __builtin_fabsf(x) > limit ? end : y;
 }
 
-GE2_FN double ge2_within_f64(double x, double low, double high) {
-    x = high < x ? high : x;
-    return low > x ? low : x;
+GE2_FN double ge2_exp_ends_f64(double x, double y, double limit, double least) {
+    double end = x < 0 ? least : __builtin_inf();
+    return __builtin_fabs(x) > limit ? end : y;
 }
 
-/* 2 exp(r), relative error 2^-28 before rounding (float64: 2^-57) */
+/* exp(r), relative error 2^-28 before rounding (float64: 2^-57) */
 GE2_FN float ge2_exp_near_0_f32(float r) {
-    float p = 0x1.6a4d34p-9f;
-    p = __builtin_fmaf(p, r, 0x1.12398ep-6f);
-    p = __builtin_fmaf(p, r, 0x1.5558b0p-4f);
-    p = __builtin_fmaf(p, r, 0x1.555492p-2f);
-    p = __builtin_fmaf(p, r, 0x1.fffffcp-1f);
-    p = __builtin_fmaf(p, r, 2.0f);
-    return __builtin_fmaf(p, r, 2.0f);
+    float p = 0x1.6a4d34p-10f;
+    p = __builtin_fmaf(p, r, 0x1.12398ep-7f);
+    p = __builtin_fmaf(p, r, 0x1.5558b0p-5f);
+    p = __builtin_fmaf(p, r, 0x1.555492p-3f);
+    p = __builtin_fmaf(p, r, 0x1.fffffcp-2f);
+    p = __builtin_fmaf(p, r, 1.0f);
+    return __builtin_fmaf(p, r, 1.0f);
 }
 
 GE2_FN double ge2_exp_near_0_f64(double r) {
-    double p = 0x1.adb2ec4c75dcfp-25;
-    p = __builtin_fma(p, r, 0x1.28ae0d874ccf2p-21);
-    p = __builtin_fma(p, r, 0x1.71df03c6d9af5p-18);
-    p = __builtin_fma(p, r, 0x1.a01999510a810p-15);
-    p = __builtin_fma(p, r, 0x1.a01a0139fcec1p-12);
-    p = __builtin_fma(p, r, 0x1.6c16c1847a701p-9);
-    p = __builtin_fma(p, r, 0x1.1111111124b02p-6);
-    p = __builtin_fma(p, r, 0x1.55555555506b5p-4);
-    p = __builtin_fma(p, r, 0x1.5555555555507p-2);
-    p = __builtin_fma(p, r, 0x1.000000000000ap+0);
-    p = __builtin_fma(p, r, 2.0);
-    return __builtin_fma(p, r, 2.0);
+    double p = 0x1.adb2ec4c75dcfp-26;
+    p = __builtin_fma(p, r, 0x1.28ae0d874ccf2p-22);
+    p = __builtin_fma(p, r, 0x1.71df03c6d9af5p-19);
+    p = __builtin_fma(p, r, 0x1.a01999510a810p-16);
+    p = __builtin_fma(p, r, 0x1.a01a0139fcec1p-13);
+    p = __builtin_fma(p, r, 0x1.6c16c1847a701p-10);
+    p = __builtin_fma(p, r, 0x1.1111111124b02p-7);
+    p = __builtin_fma(p, r, 0x1.55555555506b5p-5);
+    p = __builtin_fma(p, r, 0x1.5555555555507p-3);
+    p = __builtin_fma(p, r, 0x1.000000000000ap-1);
+    p = __builtin_fma(p, r, 1.0);
+    return __builtin_fma(p, r, 1.0);
 }
 
 /* about 1 ulp */
 GE2_FN float ge2_exp_f32(float x) {
-    ge2_reduced_f32 p = ge2_exp_reduce_f32(ge2_within_f32(x, -104.0f, 89.0f));
-    return ge2_times_power_f32(ge2_exp_near_0_f32(p.r), p.turns);
+    ge2_reduced_f32 p = ge2_exp_reduce_f32(x);
+    float y = ge2_times_power_f32(ge2_exp_near_0_f32(p.r), p.turns);
+    return ge2_exp_ends_f32(x, y, 104.0f, 0.0f);
 }
 
 GE2_FN double ge2_exp_f64(double x) {
-    ge2_reduced_f64 p = ge2_exp_reduce_f64(ge2_within_f64(x, -746.0, 710.0));
-    return ge2_times_power_f64(ge2_exp_near_0_f64(p.r), p.turns);
+    ge2_reduced_f64 p = ge2_exp_reduce_f64(x);
+    double y = ge2_times_power_f64(ge2_exp_near_0_f64(p.r), p.turns);
+    return ge2_exp_ends_f64(x, y, 746.0, 0.0);
 }
 
 /* 2**x: here n is x rounded, and r = x - n exact; about 1 ulp */
 GE2_FN float ge2_exp2_f32(float x) {
-    x = ge2_within_f32(x, -151.0f, 129.0f);
     float turns = x + GE2_TURN_F32, r = x - (turns - GE2_TURN_F32);
-    float p = 0x1.417872p-12f;
-    p = __builtin_fmaf(p, r, 0x1.5f0952p-9f);
-    p = __builtin_fmaf(p, r, 0x1.3b2dd4p-6f);
-    p = __builtin_fmaf(p, r, 0x1.c6af7ap-4f);
-    p = __builtin_fmaf(p, r, 0x1.ebfbdcp-2f);
-    p = __builtin_fmaf(p, r, 0x1.62e430p+0f);
-    return ge2_times_power_f32(__builtin_fmaf(p, r, 2.0f), turns);
+    float p = 0x1.417872p-13f;
+    p = __builtin_fmaf(p, r, 0x1.5f0952p-10f);
+    p = __builtin_fmaf(p, r, 0x1.3b2dd4p-7f);
+    p = __builtin_fmaf(p, r, 0x1.c6af7ap-5f);
+    p = __builtin_fmaf(p, r, 0x1.ebfbdcp-3f);
+    p = __builtin_fmaf(p, r, 0x1.62e430p-1f);
+    float y = ge2_times_power_f32(__builtin_fmaf(p, r, 1.0f), turns);
+    return ge2_exp_ends_f32(x, y, 151.0f, 0.0f);
+}
+
+/* 2**r, relative error 2^-57 */
+GE2_FN double ge2_exp2_near_0_f64(double r) {
+    double p = 0x1.e8257bee5e4cdp-32;
+    p = __builtin_fma(p, r, 0x1.e6130638b1022p-28);
+    p = __builtin_fma(p, r, 0x1.b525ff6152bc6p-24);
+    p = __builtin_fma(p, r, 0x1.62bfccfd842eap-20);
+    p = __builtin_fma(p, r, 0x1.ffcbfbff0c7f0p-17);
+    p = __builtin_fma(p, r, 0x1.4309130c63fb9p-13);
+    p = __builtin_fma(p, r, 0x1.5d87fe78b29e4p-10);
+    p = __builtin_fma(p, r, 0x1.3b2ab6fba0fc5p-7);
+    p = __builtin_fma(p, r, 0x1.c6b08d704a0d8p-5);
+    p = __builtin_fma(p, r, 0x1.ebfbdff82c59dp-3);
+    p = __builtin_fma(p, r, 0x1.62e42fefa39efp-1);
+    return __builtin_fma(p, r, 1.0);
 }
 
 GE2_FN double ge2_exp2_f64(double x) {
-    x = ge2_within_f64(x, -1080.0, 1025.0);
     double turns = x + GE2_TURN_F64, r = x - (turns - GE2_TURN_F64);
-    double p = 0x1.e8257bee5e4cdp-31;
-    p = __builtin_fma(p, r, 0x1.e6130638b1022p-27);
-    p = __builtin_fma(p, r, 0x1.b525ff6152bc6p-23);
-    p = __builtin_fma(p, r, 0x1.62bfccfd842eap-19);
-    p = __builtin_fma(p, r, 0x1.ffcbfbff0c7f0p-16);
-    p = __builtin_fma(p, r, 0x1.4309130c63fb9p-12);
-    p = __builtin_fma(p, r, 0x1.5d87fe78b29e4p-9);
-    p = __builtin_fma(p, r, 0x1.3b2ab6fba0fc5p-6);
-    p = __builtin_fma(p, r, 0x1.c6b08d704a0d8p-4);
-    p = __builtin_fma(p, r, 0x1.ebfbdff82c59dp-2);
-    p = __builtin_fma(p, r, 0x1.62e42fefa39efp+0);
-    return ge2_times_power_f64(__builtin_fma(p, r, 2.0), turns);
+    double y = ge2_times_power_f64(ge2_exp2_near_0_f64(r), turns);
+    return ge2_exp_ends_f64(x, y, 1080.0, 0.0);
 }
 
 /* exp(r) - 1, relative error 2^-31 before rounding (float64: 2^-61) */
@@ -161,21 +166,25 @@ GE2_FN double ge2_expm1_near_0_f64(double r) {
 
 /* 2**n expm1(r) + (2**n - 1), halved until the end lest 2**n overflow; 2 ulp */
 GE2_FN float ge2_expm1_f32(float x) {
-    ge2_reduced_f32 p = ge2_exp_reduce_f32(ge2_within_f32(x, -20.0f, 89.0f));
-    float half = ge2_half_power_f32(p.turns);
+    ge2_reduced_f32 p = ge2_exp_reduce_f32(x);
+    float half = ge2_power_f32(p.turns, -1);
     float y = 2.0f * __builtin_fmaf(half, ge2_expm1_near_0_f32(p.r), half - 0.5f);
-    return __builtin_fabsf(x) < 0x1p-25f ? x : y;
+    y = __builtin_fabsf(x) < 0x1p-25f ? x : y;
+    y = x < -20.0f ? -1.0f : y;
+    return x > 89.0f ? __builtin_inff() : y;
 }
 
 GE2_FN double ge2_expm1_f64(double x) {
-    ge2_reduced_f64 p = ge2_exp_reduce_f64(ge2_within_f64(x, -40.0, 710.0));
-    double half = ge2_half_power_f64(p.turns);
+    ge2_reduced_f64 p = ge2_exp_reduce_f64(x);
+    double half = ge2_power_f64(p.turns, -1);
     double y = 2.0 * __builtin_fma(half, ge2_expm1_near_0_f64(p.r), half - 0.5);
-    return __builtin_fabs(x) < 0x1p-54 ? x : y;
+    y = __builtin_fabs(x) < 0x1p-54 ? x : y;
+    y = x < -40.0 ? -1.0 : y;
+    return x > 710.0 ? __builtin_inf() : y;
 }
 
 /* Both hyperbolic functions from C = cosh(r) and S = sinh(r), so that nothing cancels:
- * sinh(x) = C (2**n - 2**-n) / 2 + S (2**n + 2**-n) / 2, cosh(x) = C (2**n + 2**-n) / 2 + S (2**n - 2**-n) / 2. */
+ * 2 sinh(x) = C (2**n - 2**-n) + S (2**n + 2**-n), 2 cosh(x) = C (2**n + 2**-n) + S (2**n - 2**-n). */
 typedef struct {
     float c, s, plus, minus; /* plus, minus: (2**n + 2**-n) / 4, (2**n - 2**-n) / 4 */
 } ge2_hyperbolic_f32;
@@ -185,9 +194,10 @@ typedef struct {
 } ge2_hyperbolic_f64;
 
 GE2_FN ge2_hyperbolic_f32 ge2_hyperbolic_of_f32(float x) {
-    ge2_reduced_f32 p = ge2_exp_reduce_f32(ge2_within_f32(__builtin_fabsf(x), 0.0f, 89.5f));
-    float up = ge2_half_power_f32(p.turns - 1.0f);
-    float down = ge2_half_power_f32(GE2_TURN_F32 - 1.0f - (p.n < 60.0f ? p.n : 60.0f));
+    float a = __builtin_fabsf(x);
+    ge2_reduced_f32 p = ge2_exp_reduce_f32(a > 89.5f ? 89.5f : a);
+    float up = ge2_power_f32(p.turns, -2);
+    float down = ge2_power_f32(GE2_TURN_F32 - (p.n < 60.0f ? p.n : 60.0f), -2);
     float t = p.r * p.r;
     float c = __builtin_fmaf(__builtin_fmaf(0x1.6d4f14p-10f, t, 0x1.5554e6p-5f), t, 0.5f);
     float s = __builtin_fmaf(__builtin_fmaf(0x1.a2ddb4p-13f, t, 0x1.110fc0p-7f), t, 0x1.555556p-3f);
@@ -196,9 +206,10 @@ GE2_FN ge2_hyperbolic_f32 ge2_hyperbolic_of_f32(float x) {
 }
 
 GE2_FN ge2_hyperbolic_f64 ge2_hyperbolic_of_f64(double x) {
-    ge2_reduced_f64 p = ge2_exp_reduce_f64(ge2_within_f64(__builtin_fabs(x), 0.0, 710.5));
-    double up = ge2_half_power_f64(p.turns - 1.0);
-    double down = ge2_half_power_f64(GE2_TURN_F64 - 1.0 - (p.n < 120.0 ? p.n : 120.0));
+    double a = __builtin_fabs(x);
+    ge2_reduced_f64 p = ge2_exp_reduce_f64(a > 710.5 ? 710.5 : a);
+    double up = ge2_power_f64(p.turns, -2);
+    double down = ge2_power_f64(GE2_TURN_F64 - (p.n < 120.0 ? p.n : 120.0), -2);
     double t = p.r * p.r, c = 0x1.1f8bc723e0ec0p-29, s = 0x1.af5f58fad89a2p-26;
     c = __builtin_fma(c, t, 0x1.27e4cc1d630bfp-22), s = __builtin_fma(s, t, 0x1.71ddf7f8b494fp-19);
     c = __builtin_fma(c, t, 0x1.a01a01ad7a60bp-16), s = __builtin_fma(s, t, 0x1.a01a01b00ad46p-13);
@@ -232,41 +243,39 @@ GE2_FN double ge2_cosh_f64(double x) {
     return 2.0 * __builtin_fma(h.c, h.plus, h.s * h.minus);
 }
 
-/* x P(x^2) / Q(x^2), a minimax fraction of relative error 2^-25 up to 9.02, where tanh rounds to 1. Its coefficients
- * were chosen among the floats near the best ones so that the mean of the errors is 0 (to 1e-9); below 5 ulp. */
+/* x P(x^2) / Q(x^2), a minimax fraction of relative error 2^-25 up to 9.02, where tanh rounds to 1. Its
+ * coefficients were chosen among the floats near the best so that errors have mean 0, to 1e-9; below 5 ulp. */
 GE2_FN float ge2_tanh_f32(float x) {
-    float a = __builtin_fabsf(x);
-    a = 9.02f < a ? 9.02f : a;
-    float t = a * a, p = 0x1.c9a316p-27f, q = 0x1.a0b7f2p-21f;
+    float a = __builtin_fabsf(x), t = a * a;
+    float p = 0x1.c9a316p-27f, q = 0x1.a0b7f2p-21f;
     p = __builtin_fmaf(p, t, 0x1.59551cp-16f), q = __builtin_fmaf(q, t, 0x1.5841a0p-12f);
     p = __builtin_fmaf(p, t, 0x1.c9f822p-9f), q = __builtin_fmaf(q, t, 0x1.a7df10p-6f);
     p = __builtin_fmaf(p, t, 0x1.120440p-3f), q = __builtin_fmaf(q, t, 0x1.de576cp-2f);
     p = __builtin_fmaf(p, t, 1.0f), q = __builtin_fmaf(q, t, 1.0f);
     float y = a * p / q;
-    return __builtin_copysignf(1.0f < y ? 1.0f : y, x);
+    return __builtin_copysignf((a > 9.02f) | (y > 1.0f) ? 1.0f : y, x);
 }
 
 /* expm1(2 x) / (expm1(2 x) + 2), 2 ulp */
 GE2_FN double ge2_tanh_f64(double x) {
     double a = __builtin_fabs(x);
     ge2_reduced_f64 p = ge2_exp_reduce_f64(2.0 * (20.0 < a ? 20.0 : a));
-    double half = ge2_half_power_f64(p.turns);
+    double half = ge2_power_f64(p.turns, -1);
     double y = __builtin_fma(half, ge2_expm1_near_0_f64(p.r), half - 0.5);
     return __builtin_copysign(y / (y + 1.0), x);
 }
 
-/* log(exp(a) + exp(b)) = the larger + log1p(exp(-|a - b|)): at most 2 ulp of the largest of the three numbers */
+/* log(exp(a) + exp(b)) = the larger + log1p(exp(-|a - b|)); 2 ulp of the largest of the three numbers */
 GE2_FN double ge2_logaddexp_f64(double a, double b) {
     double larger = a > b ? a : b, apart = a == b ? 0.0 : __builtin_fabs(a - b);
-    return larger != larger || apart != apart ? a + b : larger + ge2_log1p_f64(ge2_exp_f64(-apart));
+    return larger + ge2_log1p_f64(ge2_exp_f64(-apart));
 }
 
 GE2_FN float ge2_logaddexp_f32(float a, float b) { return (float)ge2_logaddexp_f64((double)a, (double)b); }
 
 GE2_FN double ge2_logaddexp2_f64(double a, double b) {
     double larger = a > b ? a : b, apart = a == b ? 0.0 : __builtin_fabs(a - b);
-    double y = larger + 0x1.71547652b82fep+0 * ge2_log1p_f64(ge2_exp2_f64(-apart));
-    return larger != larger || apart != apart ? a + b : y;
+    return larger + 0x1.71547652b82fep+0 * ge2_log1p_f64(ge2_exp2_f64(-apart));
 }
 
 GE2_FN float ge2_logaddexp2_f32(float a, float b) { return (float)ge2_logaddexp2_f64((double)a, (double)b); }

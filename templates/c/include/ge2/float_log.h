@@ -17,16 +17,16 @@ typedef struct {
 
 /* e and f of a positive normal number */
 GE2_FN ge2_parts_f32 ge2_parts_of_f32(float x) {
-    int32_t bits = ge2_bits_f32(x) - 0x3f3504f3; /* sqrt(1/2) */
+    uint32_t bits = ge2_bits_f32(x) - 0x3f3504f3; /* sqrt(1/2) */
     float m = ge2_of_bits_f32((bits & 0x7fffff) + 0x3f3504f3);
-    return (ge2_parts_f32){(float)(bits >> 23), m - 1.0f};
+    return (ge2_parts_f32){(float)((int32_t)bits >> 23), m - 1.0f};
 }
 
 /* float64 finds e by adding 2**52, for not every machine converts vectors of int64 */
 GE2_FN ge2_parts_f64 ge2_parts_of_f64(double x) {
-    uint64_t bits = (uint64_t)ge2_bits_f64(x) + (0x3ff0000000000000 - 0x3fe6a09e667f3bcd);
-    double m = ge2_of_bits_f64((int64_t)((bits & 0xfffffffffffff) + 0x3fe6a09e667f3bcd));
-    double e = ge2_of_bits_f64((int64_t)(bits >> 52 | 0x4330000000000000)) - (0x1p52 + 1023);
+    uint64_t bits = ge2_bits_f64(x) + (0x3ff0000000000000 - 0x3fe6a09e667f3bcd);
+    double m = ge2_of_bits_f64((bits & 0xfffffffffffff) + 0x3fe6a09e667f3bcd);
+    double e = ge2_of_bits_f64(bits >> 52 | 0x4330000000000000) - (0x1p52 + 1023);
     return (ge2_parts_f64){e, m - 1.0};
 }
 
@@ -126,7 +126,7 @@ GE2_FN double ge2_log10_f64(double x) {
     return ge2_log_ends_f64(x, __builtin_fma(p.e, 0x1.34413509f79ffp-2, low));
 }
 
-/* log(1 + x): e is that of the rounded sum, then 1 + f = 2^-e (1 + x) is taken from x itself, rounded once. */
+/* log(1 + x): e is that of the rounded sum; then 1 + f = 2^-e (1 + x) comes from x itself, rounded once. */
 GE2_FN float ge2_log1p_f32(float x) {
     float u = 1.0f + x;
     ge2_parts_f32 p = ge2_parts_of_f32(u);
@@ -139,8 +139,8 @@ GE2_FN float ge2_log1p_f32(float x) {
 GE2_FN double ge2_log1p_f64(double x) {
     double u = 1.0 + x;
     ge2_parts_f64 p = ge2_parts_of_f64(u);
-    uint64_t e = (uint64_t)ge2_bits_f64(p.e + (0x1.8p52 - 1023)); /* its low bits are e - 1023 */
-    double scale = ge2_of_bits_f64((int64_t)(-e << 52));
+    uint64_t e = ge2_bits_f64(p.e + (0x1.8p52 - 1023)); /* its low bits are e - 1023 */
+    double scale = ge2_of_bits_f64(-e << 52);
     p.f = x < 0x1p60 ? __builtin_fma(x, scale, scale - 1.0) : p.f;
     double y = ge2_log_ends_f64(u, ge2_log_sum_f64(p));
     return __builtin_fabs(x) < 0x1p-53 ? x : y;

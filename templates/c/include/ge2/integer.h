@@ -1,7 +1,7 @@
 /* Integers as NumPy computes them: overflow wraps, a division by zero gives 0.
  *
  * Sums and products go through an unsigned type of at least 32 bits, where wrapping is defined. Quotients of up to
- * 32 bits go through a float type with more digits than both operands have bits: exact, and the compiler vectorises them.
+ * 32 bits go through a float type with more digits than the operands have bits: exact, and vectorised.
  */
 #ifndef GE2_INTEGER_H
 #define GE2_INTEGER_H

@@ -1,0 +1,209 @@
+"""`ge2 cache ACTION`: what the cache of compiled kernels holds, whether it is sound, and less of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ge2.base.cache import Cache, Entry, cache
+from ge2.base.config import config
+from ge2.base.errors import ArgumentError, CacheTrouble, Ge2Error
+from ge2.base.record import record
+from ge2.cli.screen import columns
+
+SHORT = 12  # characters of a key: enough to tell entries apart
+ENDLESS = 1 << 62
+ORDER = ("name", "source", "made", "seconds", "compiler", "options", "version")
+
+
+@record
+class Answer:
+    """What an action says: for programs, for people, and to the shell."""
+
+    data: Any
+    text: str
+    code: int = 0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--json", action="store_true", help="print JSON and nothing else")
+    common.add_argument("-o", "--output", metavar="FILE", help="write to a file, not to the screen")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
+    for name, action in ACTIONS.items():
+        sub = actions.add_parser(name, parents=[common], help=action.__doc__, description=action.__doc__)
+        if name == "show":
+            sub.add_argument("key", metavar="KEY", help="a key as `list` prints it, or how one begins")
+        if name == "verify":
+            sub.add_argument("--remove", action="store_true", help="remove what is damaged")
+        if name == "prune":
+            sub.add_argument("--limit", type=megabytes, metavar="MB", help="in place of GE2_CACHE_LIMIT")
+
+
+def megabytes(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text} is no number of megabytes")
+    return int(text)
+
+
+def run(options: argparse.Namespace) -> int:
+    answer = ACTIONS[options.action](cache(), options)
+    text = json.dumps(answer.data, indent=1) if options.json else answer.text
+    if not options.output:
+        print(text)
+        return answer.code
+    try:
+        with open(options.output, "w", encoding="utf-8") as file:
+            file.write(f"{text}\n")
+    except OSError as error:
+        raise Ge2Error(f"{options.output} cannot be written: {error.strerror}") from error
+    return answer.code
+
+
+# ------------------------------------------------------------------------------------------------ the actions
+
+
+def info(kept: Cache, options: argparse.Namespace) -> Answer:
+    """where it is, how much it holds, and how much it may hold"""
+    entries = kept.entries()
+    total = sum(entry.size for entry in entries)
+    damaged = sum(bool(entry.trouble) for entry in entries)
+    limit = kept.limit
+    data = {"folder": kept.path, "entries": len(entries), "bytes": total, "limit": limit, "damaged": damaged}
+    rows = [
+        ("folder", str(kept.path)),
+        ("entries", str(len(entries))),
+        ("size", f"{size_words(total)} of {size_words(limit) if limit else 'any size'}"),
+    ]
+    if entries:
+        rows += [("last used", when(entries[0].used)), ("longest idle", when(entries[-1].used))]
+    if damaged:
+        rows += [("damaged", f"{damaged}; see 'ge2 cache verify'")]
+    return Answer(data, columns(rows, ""))
+
+
+def list_(kept: Cache, options: argparse.Namespace) -> Answer:
+    """all that it holds, the last used first"""
+    entries = kept.entries()
+    if not entries:
+        return Answer([], f"{kept.path} holds nothing")
+    head = ("key", "size", "last used", "compiled in", "name", "source")
+    rows = [head, *map(listed, entries)]
+    return Answer([as_data(entry) for entry in entries], table(rows))
+
+
+def show(kept: Cache, options: argparse.Namespace) -> Answer:
+    """all that is known of one entry"""
+    entry = the_one(kept.entries(verify=True), options.key)
+    known = [(name, entry.about[name]) for name in ORDER if name in entry.about]
+    more = [(name, str(value)) for name, value in entry.about.items() if name not in ORDER]
+    rows = [("key", entry.key), ("state", entry.trouble or "sound"), ("size", size_words(entry.size))]
+    return Answer(as_data(entry), columns([*rows, ("last used", when(entry.used)), *known, *more], ""))
+
+
+def verify(kept: Cache, options: argparse.Namespace) -> Answer:
+    """read every entry, and compare it with its checksum"""
+    entries = kept.entries(verify=True)
+    damaged = [entry for entry in entries if entry.trouble]
+    if options.remove:
+        kept.remove(damaged)
+    words = f"{len(entries)} entries, {len(damaged)} damaged"
+    if damaged:
+        words += ", now removed" if options.remove else "; they are made again when needed, or go by --remove"
+    lines = [f"{entry.key}  {entry.trouble}" for entry in damaged]
+    data = {
+        "entries": len(entries),
+        "damaged": {entry.key: entry.trouble for entry in damaged},
+        "removed": bool(options.remove),
+    }
+    return Answer(data, "\n".join([*lines, words]), 1 if damaged and not options.remove else 0)
+
+
+def prune(kept: Cache, options: argparse.Namespace) -> Answer:
+    """remove what was not used for longest, until the rest is within the limit"""
+    limit = options.limit if options.limit is not None else config.cache_limit or ENDLESS
+    return removed(kept.prune(limit << 20))
+
+
+def clear(kept: Cache, options: argparse.Namespace) -> Answer:
+    """remove everything"""
+    return removed(kept.clear())
+
+
+ACTIONS: dict[str, Callable[[Cache, argparse.Namespace], Answer]] = {
+    "info": info,
+    "list": list_,
+    "show": show,
+    "verify": verify,
+    "prune": prune,
+    "clear": clear,
+}
+
+
+# -------------------------------------------------------------------------------------------------- the words
+
+
+def removed(entries: list[Entry]) -> Answer:
+    total = sum(entry.size for entry in entries)
+    data = {"removed": [entry.key for entry in entries], "bytes": total}
+    count = len(entries)
+    return Answer(data, f"removed {count} {'entry' if count == 1 else 'entries'}, {size_words(total)}")
+
+
+def the_one(entries: list[Entry], start: str) -> Entry:
+    """The entry whose key begins so."""
+    found = [entry for entry in entries if entry.key.startswith(start)]
+    if not found:
+        raise CacheTrouble(f"the cache has no entry {start}", fix="ge2 cache list")
+    if len(found) > 1:
+        keys = ", ".join(entry.key for entry in found[:3])
+        raise ArgumentError(f"{len(found)} keys begin with {start!r}", where=keys, fix="more of the key")
+    return found[0]
+
+
+def as_data(entry: Entry) -> dict[str, Any]:
+    return {
+        "key": entry.key,
+        "bytes": entry.size,
+        "used": entry.used,
+        "about": entry.about,
+        "trouble": entry.trouble,
+    }
+
+
+def listed(entry: Entry) -> tuple[str, ...]:
+    seconds = f"{entry.about['seconds']} s" if "seconds" in entry.about else ""
+    name = f"damaged: {entry.trouble}" if entry.trouble else entry.about.get("name", "")
+    source = entry.about.get("source", "")
+    return (entry.key[:SHORT], size_words(entry.size), when(entry.used), seconds, name, source)
+
+
+def table(rows: Sequence[tuple[str, ...]]) -> str:
+    """
+    >>> print(table([("a", "bcd"), ("ef", "g")]))
+    a   bcd
+    ef  g
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "\n".join(lines)
+
+
+def when(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+def size_words(count: int) -> str:
+    """
+    >>> size_words(17), size_words(20_000), size_words(1 << 30)
+    ('17 B', '19.5 KB', '1.0 GB')
+    """
+    if count < 1024:
+        return f"{count} B"
+    value, unit = count / 1024, 0
+    while value >= 1000 and unit < 3:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.1f} {('KB', 'MB', 'GB', 'TB')[unit]}"

@@ -1,0 +1,162 @@
+/* Complex numbers as NumPy computes them: products and quotients by parts, without the branches of C99.
+ *
+ * NumPy's loops over arrays fuse one product of two wherever the processor can, and so does ge2_mul: the bits are
+ * the same, but z * conj(z) is not quite real. Logarithms, sines and their kin are the C library's, as in NumPy.
+ */
+#ifndef GE2_COMPLEX_H
+#define GE2_COMPLEX_H
+
+#include "fold.h"
+
+/* t: suffix; T: the type; r: suffix of the parts; F: their type; L: f where the C library's names end in it. */
+#define GE2_COMPLEX(t, T, r, F, L) \
+    GE2_FN T ge2_complex_##r(F a, F b) { return __builtin_complex(a, b); } \
+    GE2_FN F ge2_real_##t(T x) { return __real__ x; } \
+    GE2_FN F ge2_imag_##t(T x) { return __imag__ x; } \
+    GE2_FN T ge2_conj_##t(T x) { return ge2_complex_##r(__real__ x, -__imag__ x); } \
+    GE2_FN T ge2_neg_##t(T x) { return ge2_complex_##r(-__real__ x, -__imag__ x); } \
+    GE2_FN T ge2_add_##t(T a, T b) { return ge2_complex_##r(__real__ a + __real__ b, __imag__ a + __imag__ b); } \
+    GE2_FN T ge2_sub_##t(T a, T b) { return ge2_complex_##r(__real__ a - __real__ b, __imag__ a - __imag__ b); } \
+    GE2_FN T ge2_times_##t(T a, F b) { return ge2_complex_##r(__real__ a * b, __imag__ a * b); } \
+    GE2_FN T ge2_mul_##t(T a, T b) { \
+        const F c = __real__ a, d = __imag__ a, e = __real__ b, f = __imag__ b; \
+        return ge2_complex_##r(GE2_FUSED(c, e, -(d * f)), GE2_FUSED(c, f, d * e)); \
+    } \
+    GE2_FN T ge2_square_##t(T x) { \
+        const F c = __real__ x, d = __imag__ x; \
+        return ge2_complex_##r(GE2_FUSED(c, c, -(d * d)), 2 * (c * d)); \
+    } \
+    /* what NumPy's power multiplies with */ \
+    GE2_FN T ge2_unfused_##t(T a, T b) { \
+        const F c = __real__ a, d = __imag__ a, e = __real__ b, f = __imag__ b; \
+        return ge2_complex_##r(GE2_APART(c * e) - GE2_APART(d * f), GE2_APART(c * f) + GE2_APART(d * e)); \
+    } \
+    /* R. L. Smith, "Algorithm 116: complex division" (1962) */ \
+    GE2_FN T ge2_div_##t(T a, T b) { \
+        const F c = __real__ b, d = __imag__ b; \
+        const int wide = GE2_ABS(c) >= GE2_ABS(d), zero = (c == 0) & (d == 0); \
+        const F p = wide ? c : d, q = wide ? d : c, ratio = q / p, scale = 1 / (p + q * ratio); \
+        const F x = wide ? __real__ a : __imag__ a, y = wide ? __imag__ a : __real__ a, turned = GE2_APART(x * ratio); \
+        const F re = (x + GE2_APART(y * ratio)) * scale, im = (wide ? y - turned : turned - y) * scale; \
+        return ge2_complex_##r(zero ? __real__ a / GE2_ABS(c) : re, zero ? __imag__ a / GE2_ABS(c) : im); \
+    } \
+    GE2_FN T ge2_reciprocal_##t(T x) { \
+        const F c = __real__ x, d = __imag__ x; \
+        const int wide = GE2_ABS(d) <= GE2_ABS(c); \
+        const F p = wide ? c : d, q = wide ? d : c, ratio = q / p, size = p + q * ratio; \
+        return ge2_complex_##r((wide ? 1 : ratio) / size, (wide ? -ratio : -1) / size); \
+    } \
+    GE2_FN uint8_t ge2_truth_##t(T x) { return (__real__ x != 0) | (__imag__ x != 0); } \
+    GE2_FN uint8_t ge2_isnan_##t(T x) { return ge2_isnan_##r(__real__ x) | ge2_isnan_##r(__imag__ x); } \
+    GE2_FN uint8_t ge2_isinf_##t(T x) { return ge2_isinf_##r(__real__ x) | ge2_isinf_##r(__imag__ x); } \
+    GE2_FN uint8_t ge2_isfinite_##t(T x) { return ge2_isfinite_##r(__real__ x) & ge2_isfinite_##r(__imag__ x); } \
+    /* by the real part, then by the imaginary part */ \
+    GE2_FN uint8_t ge2_lt_##t(T a, T b) { \
+        const int ordered = (__imag__ a == __imag__ a) & (__imag__ b == __imag__ b); \
+        return ((__real__ a < __real__ b) & ordered) | ((__real__ a == __real__ b) & (__imag__ a < __imag__ b)); \
+    } \
+    GE2_FN uint8_t ge2_le_##t(T a, T b) { return ge2_lt_##t(a, b) | (a == b); } \
+    GE2_FN T ge2_pick_##t(int first, T a, T b) { \
+        return ge2_complex_##r(first ? __real__ a : __real__ b, first ? __imag__ a : __imag__ b); \
+    } \
+    GE2_FN T ge2_max_##t(T a, T b) { return ge2_pick_##t(ge2_isnan_##t(a) | ge2_le_##t(b, a), a, b); } \
+    GE2_FN T ge2_min_##t(T a, T b) { return ge2_pick_##t(ge2_isnan_##t(a) | ge2_le_##t(a, b), a, b); } \
+    GE2_FN T ge2_fmax_##t(T a, T b) { return ge2_pick_##t(ge2_isnan_##t(b) | ge2_le_##t(b, a), a, b); } \
+    GE2_FN T ge2_fmin_##t(T a, T b) { return ge2_pick_##t(ge2_isnan_##t(b) | ge2_le_##t(a, b), a, b); } \
+    GE2_FN T ge2_lowest_##t(void) { return ge2_complex_##r(ge2_lowest_##r(), ge2_lowest_##r()); } \
+    GE2_FN T ge2_highest_##t(void) { return ge2_complex_##r(ge2_highest_##r(), ge2_highest_##r()); } \
+    GE2_INDEXED(t, T, ge2_lt_##t) \
+    /* an infinite part outweighs a NaN */ \
+    GE2_FN F ge2_abs_##t(T x) { \
+        const F c = GE2_ABS(__real__ x), d = GE2_ABS(__imag__ x), most = c < d ? d : c, least = c < d ? c : d; \
+        const F ratio = (c == 0) & (d == 0) ? 0 : least / most; \
+        const F size = most * ge2_sqrt_##r(GE2_FUSED(ratio, ratio, 1)); \
+        return ge2_isinf_##t(x) ? ge2_highest_##r() : size; \
+    } \
+    GE2_FN T ge2_sign_##t(T x) { \
+        const F c = __real__ x, d = __imag__ x, size = __builtin_hypot##L(c, d); \
+        const F re = ge2_isinf_##r(c) ? ge2_sign_##r(c) : 0, im = ge2_isinf_##r(d) ? ge2_sign_##r(d) : 0; \
+        const T unit = re != 0 && im != 0 ? ge2_complex_##r(c - c, d - d) : ge2_complex_##r(re, im); \
+        const T turned = size == 0 ? 0 : ge2_complex_##r(c / size, d / size); \
+        return ge2_isinf_##r(size) ? unit : size != size ? ge2_complex_##r(size, size) : turned; \
+    } \
+    GE2_FN T ge2_rint_##t(T x) { return ge2_complex_##r(ge2_rint_##r(__real__ x), ge2_rint_##r(__imag__ x)); } \
+    GE2_FN T ge2_exp_##t(T x) { return cexp##L(x); } \
+    GE2_FN T ge2_log_##t(T x) { return clog##L(x); } \
+    GE2_FN T ge2_sqrt_##t(T x) { return csqrt##L(x); } \
+    GE2_FN T ge2_sin_##t(T x) { return csin##L(x); } \
+    GE2_FN T ge2_cos_##t(T x) { return ccos##L(x); } \
+    GE2_FN T ge2_tan_##t(T x) { return ctan##L(x); } \
+    GE2_FN T ge2_asin_##t(T x) { return casin##L(x); } \
+    GE2_FN T ge2_acos_##t(T x) { return cacos##L(x); } \
+    GE2_FN T ge2_atan_##t(T x) { return catan##L(x); } \
+    GE2_FN T ge2_sinh_##t(T x) { return csinh##L(x); } \
+    GE2_FN T ge2_cosh_##t(T x) { return ccosh##L(x); } \
+    GE2_FN T ge2_tanh_##t(T x) { return ctanh##L(x); } \
+    GE2_FN T ge2_asinh_##t(T x) { return casinh##L(x); } \
+    GE2_FN T ge2_acosh_##t(T x) { return cacosh##L(x); } \
+    GE2_FN T ge2_atanh_##t(T x) { return catanh##L(x); } \
+    GE2_FN T ge2_rsqrt_##t(T x) { return ge2_div_##t(1, csqrt##L(x)); } \
+    GE2_FN T ge2_exp2_##t(T x) { return cexp##L(ge2_times_##t(x, (F)0.693147180559945309417)); } \
+    GE2_FN T ge2_log2_##t(T x) { return ge2_times_##t(clog##L(x), (F)1.442695040888963407360); } \
+    GE2_FN T ge2_log10_##t(T x) { return ge2_times_##t(clog##L(x), (F)0.434294481903251827651); } \
+    GE2_FN T ge2_log1p_##t(T x) { \
+        const F c = __real__ x + 1, d = __imag__ x; \
+        return ge2_complex_##r(__builtin_log##L(__builtin_hypot##L(c, d)), __builtin_atan2##L(d, c)); \
+    } \
+    GE2_FN T ge2_expm1_##t(T x) { \
+        const F half = __builtin_sin##L(__imag__ x / 2); \
+        return ge2_complex_##r(__builtin_expm1##L(__real__ x) * __builtin_cos##L(__imag__ x) - 2 * half * half, \
+                               __builtin_exp##L(__real__ x) * __builtin_sin##L(__imag__ x)); \
+    } \
+    /* the square for each binary digit of n, from the lowest */ \
+    GE2_FN T ge2_integer_pow_##t(T x, int64_t n) { \
+        T y = 1; \
+        int any = 0; \
+        for (uint64_t left = (uint64_t)(n < 0 ? -n : n); left;) { \
+            if (left & 1) y = any ? ge2_mul_##t(y, x) : x, any = 1; \
+            if (left >>= 1) x = ge2_mul_##t(x, x); \
+        } \
+        return n < 0 ? ge2_reciprocal_##t(y) : y; \
+    } \
+    /* whole exponents below 100 by products, which from the fourth on begin with one by 1 */ \
+    GE2_FN T ge2_pow_##t(T a, T b) { \
+        const F c = __real__ b; \
+        if (!ge2_truth_##t(b)) return 1; \
+        if (!ge2_truth_##t(a)) return c > 0 ? 0 : ge2_complex_##r(__builtin_nan##L(""), __builtin_nan##L("")); \
+        if (__imag__ b != 0 || !(c > -100 && c < 100) || c != (F)(int)c) return cpow##L(a, b); \
+        if (c == 1) return a; \
+        if (c == 2) return ge2_unfused_##t(a, a); \
+        if (c == 3) return ge2_unfused_##t(a, ge2_unfused_##t(a, a)); \
+        T y = 1; \
+        for (int left = c < 0 ? -(int)c : (int)c; left;) { \
+            if (left & 1) y = ge2_unfused_##t(y, a); \
+            if (left >>= 1) a = ge2_unfused_##t(a, a); \
+        } \
+        return c < 0 ? ge2_div_##t(1, y) : y; \
+    }
+
+/* gcc 12 fuses alternate sums and differences of products even where contraction is off, but not through this. */
+#if defined(__has_builtin) && __has_builtin(__builtin_assoc_barrier)
+#define GE2_APART(x) __builtin_assoc_barrier(x)
+#else
+#define GE2_APART(x) (x)
+#endif
+
+#define GE2_ABS(x) __builtin_fabsf(x)
+#ifdef __FP_FAST_FMAF
+#define GE2_FUSED(a, b, c) __builtin_fmaf(a, b, c)
+#else
+#define GE2_FUSED(a, b, c) (GE2_APART((a) * (b)) + GE2_APART(c))
+#endif
+GE2_COMPLEX(c64, float _Complex, f32, float, f)
+
+#undef GE2_ABS
+#define GE2_ABS(x) __builtin_fabs(x)
+#ifdef __FP_FAST_FMA
+#undef GE2_FUSED
+#define GE2_FUSED(a, b, c) __builtin_fma(a, b, c)
+#endif
+GE2_COMPLEX(c128, double _Complex, f64, double, )
+
+#endif

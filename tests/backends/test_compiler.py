@@ -1,0 +1,619 @@
+"""C is compiled once a machine; whatever a compiler does instead is an error, soon, and leaves nothing."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ge2.backends.cpu import compiler, toolchain
+from ge2.backends.cpu.command import KEPT, TookTooLong, run
+from ge2.backends.cpu.compiler import excuse, extension, include_digest, library, library_key, significant
+from ge2.backends.cpu.toolchain import FLAGS, Toolchain
+from ge2.base import cache as store
+from ge2.base import config as settings
+from ge2.base import log
+from ge2.base.cache import cache
+from ge2.base.config import config
+from ge2.base.errors import CompileError, CompilerTrouble
+from ge2.base.log import Ge2Warning
+
+ROOT = Path(__file__).parents[2]
+REAL = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+needs_compiler = pytest.mark.skipif(REAL is None, reason="there is no C compiler here")
+
+SOURCE = """
+int ge2_run(int n) {
+    int total = 0;
+#pragma omp parallel for reduction(+ : total)
+    for (int i = 0; i < n; i++) total += i;
+    return total + ADDED;
+}
+int other(void) { return 7; }
+"""
+
+
+@pytest.fixture(autouse=True)
+def fresh(tmp_path, monkeypatch):
+    """No compiler, library or trouble is known yet, and temporary files have a folder of their own."""
+    for module, name, value in (
+        (toolchain, "_found", {}),
+        (compiler, "_libraries", {}),
+        (compiler, "_refused", {}),
+        (log, "_said", set()),
+    ):
+        monkeypatch.setattr(module, name, value)
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    with config.using(cache_dir=str(tmp_path / "cache")):
+        yield
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def source(added=0):
+    return SOURCE.replace("ADDED", str(added))
+
+
+def call(lib, n=10, symbol="ge2_run"):
+    return ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(lib.address(symbol))(n)
+
+
+def script(tmp_path, body, version="echo fake 1.0; exit 0"):
+    """A compiler of our own making. It notes each call in `calls`."""
+    path = tmp_path / "fakecc"
+    calls = tmp_path / "calls"
+    path.write_text(f'#!/bin/sh\necho x >> "{calls}"\n[ "$1" = --version ] && {{ {version}; }}\n{body}\n')
+    path.chmod(0o700)
+    return str(path)
+
+
+def calls(tmp_path):
+    return len((tmp_path / "calls").read_text().split())
+
+
+def python(program, **environment):
+    found = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert found.returncode == 0, found.stderr
+    return found.stdout.split()
+
+
+# -------------------------------------------------------------------------------------------------- compiling
+
+
+@needs_compiler
+def test_a_library_is_compiled_loaded_and_called():
+    lib = library(source(5), "sum of f32[3]", about={"source": "model.py:3"})
+    assert (call(lib), call(lib, symbol="other")) == (50, 7)
+    assert not lib.cached
+    assert lib.seconds > 0
+    with pytest.raises(CompilerTrouble, match="has no missing"):
+        lib.address("missing")
+    (entry,) = [entry for entry in cache().entries(verify=True) if entry.key == lib.key]
+    assert {"name", "source", "made", "compiler", "options", "version"} <= set(entry.about)
+    assert entry.about["name"] == "sum of f32[3]"
+
+
+@needs_compiler
+def test_headers_of_the_package_are_found():
+    lib = library('#include "ge2/core.h"\nint ge2_run(int n) { return (int)ge2_least(n, 3); }', "f")
+    assert call(lib) == 3
+
+
+@needs_compiler
+def test_a_process_compiles_a_source_once():
+    first = library(source(), "f")
+    assert library("/* other words */" + source(), "g") is first
+    assert library(source(1), "f") is not first
+
+
+PROGRAM = """
+import sys, time
+import ge2
+from ge2.backends.cpu.compiler import library
+lib = library(sys.stdin.read() if False else open({path!r}).read(), "f")
+print(lib.cached, lib.key, "subprocess" in sys.modules, "hashlib" in sys.modules, "json" in sys.modules)
+"""
+
+
+@needs_compiler
+def test_a_second_process_always_hits(tmp_path):
+    path = tmp_path / "f.c"
+    path.write_text(source())
+    program, folder = PROGRAM.format(path=str(path)), str(tmp_path / "others")
+    first = python(program, GE2_CACHE_DIR=folder, PYTHONHASHSEED="1")
+    path.write_text("// a line more\n" + source())
+    second = python(program, GE2_CACHE_DIR=folder, PYTHONHASHSEED="2")
+    assert (first[0], second[0]) == ("False", "True")
+    assert first[1] == second[1]
+    assert second[2:] == ["False", "False", "False"]  # what only a compilation needs is not imported
+
+
+def test_import_ge2_imports_nothing_for_compiling():
+    program = "import sys, ge2; print(*sys.modules)"
+    assert not {"subprocess", "hashlib", "json", "tempfile"} & {*python(program)}
+
+
+@needs_compiler
+def test_threads_share_one_compilation(tmp_path):
+    with config.using(cc=script(tmp_path, f'exec {REAL} "$@"')):
+        found, ready = [], threading.Barrier(8)
+        context = settings.config.snapshot()
+
+        def work():
+            ready.wait()
+            with config.using(cc=context.cc, cache_dir=context.cache_dir):
+                found.append(library(source(), "f"))
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(set(map(id, found))) == 1
+    assert calls(tmp_path) == 2  # its version, and the library
+
+
+@needs_compiler
+def test_libraries_that_were_in_the_same_place_are_not_confused():
+    libraries = [library(source(i), "f") for i in range(4)]
+    assert [call(lib) for lib in libraries] == [45, 46, 47, 48]
+    assert len({lib.path for lib in libraries}) == 4
+
+
+@needs_compiler
+def test_without_memory_files(monkeypatch, tmp_path):
+    monkeypatch.delattr(os, "memfd_create")
+    assert call(library(source(), "f")) == 45
+
+
+@needs_compiler
+def test_without_a_place_to_load_from(monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError("not here")
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    assert call(library(source(), "f")) == 45
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", refuse)
+    compiler._libraries.clear()
+    with pytest.raises(CompilerTrouble, match="cannot be loaded: not here"):
+        library(source(), "f")
+
+
+@needs_compiler
+def test_an_extension_is_a_module():
+    import sysconfig
+
+    text = """
+    #include <Python.h>
+    static struct PyModuleDef made = {PyModuleDef_HEAD_INIT, "ge2_trial", 0, 0};
+    PyMODINIT_FUNC PyInit_ge2_trial(void) {
+        PyObject *module = PyModule_Create(&made);
+        if (module) PyModule_AddIntConstant(module, "answer", 42);
+        return module;
+    }
+    """
+    include = sysconfig.get_path("include")
+    if not os.path.exists(os.path.join(include, "Python.h")):
+        pytest.skip("there is no C compiler that could find Python.h")
+    for _ in range(2):
+        assert extension(text, "ge2_trial", ("-I", include), sys.version).answer == 42
+        compiler._libraries.clear()
+    with pytest.raises(CompilerTrouble, match="cannot be loaded"):
+        extension(source(), "ge2_other")
+
+
+@needs_compiler
+def test_compiled_is_logged_when_asked(caplog):
+    caplog.set_level(logging.INFO, "ge2")
+    with config.using(log_compiles=True):
+        library(source(), "my sum")
+    assert "my sum: compiled in" in caplog.text
+
+
+# -------------------------------------------------------------------------------------------------- the cache
+
+
+@needs_compiler
+@pytest.mark.parametrize("cut", [0, 100, 4000, -1])
+def test_a_damaged_library_is_compiled_again(cut):
+    first = library(source(), "f")
+    path = Path(cache().path, first.key)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:cut])
+    assert call(first) == 45  # what is loaded does not hang on the file
+    compiler._libraries.clear()
+    with pytest.warns(Ge2Warning, match="is made again"):
+        second = library(source(), "f")
+    assert (second.cached, call(second)) == (False, 45)
+    compiler._libraries.clear()
+    assert library(source(), "f").cached
+
+
+CUTS = """
+import sys
+from ge2.backends.cpu.compiler import _is_whole, _loaded, Order
+from ge2.base.errors import CompilerTrouble
+import ctypes
+whole = open(sys.argv[1] if len(sys.argv) > 1 else {path!r}, "rb").read()
+assert _is_whole(whole)
+refused = 0
+for cut in range(0, len(whole), 97):
+    try:
+        _loaded(whole[:cut], Order("", "f", (), "", (), ctypes.CDLL))
+    except CompilerTrouble:
+        refused += 1
+print(refused, len(range(0, len(whole), 97)))
+"""
+
+
+@needs_compiler
+def test_no_cut_library_is_loaded(tmp_path):
+    """Not even one that a compiler wrote so: mapping it would end the process."""
+    lib = library(source(), "f")
+    path = tmp_path / "whole.so"
+    path.write_bytes(cache().get(lib.key))
+    refused, tried = python(CUTS.format(path=str(path)))
+    assert refused == tried
+
+
+@needs_compiler
+def test_without_a_cache_there_is_compiling():
+    with config.using(cache_dir="none"):
+        assert call(library(source(), "f")) == 45
+        compiler._libraries.clear()
+        assert not library(source(), "f").cached
+
+
+@needs_compiler
+def test_an_entry_that_lacks_the_symbol_is_made_again():
+    lib = library(source().replace("ge2_run", "another"), "f", symbol="another")
+    content = cache().get(lib.key)
+    tools = toolchain.toolchain()
+    cache().put(library_key(tools, source()), content, {})
+    assert call(library(source(), "f")) == 45
+
+
+# ------------------------------------------------------------------------------------------------------- keys
+
+TOOLS = Toolchain(("/usr/bin/cc",), "/usr/bin/gcc-12", "gcc 12", "12345", "Linux x86_64 abcd", FLAGS)
+
+
+def test_everything_that_changes_the_library_changes_its_key(monkeypatch):
+    text = "float x; // of a line"
+    keys = [
+        library_key(TOOLS, text),
+        library_key(TOOLS, "double x; // of a line"),
+        library_key(TOOLS, text, ("-DA",)),
+        library_key(TOOLS, text, ("-D", "A")),
+        library_key(TOOLS, text, (), "numpy 2.4"),
+        library_key(replace(TOOLS, target="Linux x86_64 other"), text),
+        library_key(replace(TOOLS, identity="a newer file"), text),
+        library_key(replace(TOOLS, version="gcc 13"), text),
+        *(library_key(replace(TOOLS, flags=tuple(f for f in FLAGS if f != gone)), text) for gone in FLAGS),
+    ]
+    library_key.cache_clear()
+    monkeypatch.setattr(compiler, "VERSION", "0.0.1")
+    keys.append(library_key(TOOLS, text))
+    library_key.cache_clear()
+    monkeypatch.undo()
+    monkeypatch.setattr(compiler, "include_digest", lambda: "of another header")
+    keys.append(library_key(TOOLS, text))
+    library_key.cache_clear()
+    assert len(set(keys)) == len(keys)
+
+
+def test_the_environment_of_the_compiler_is_part_of_its_identity(tmp_path, monkeypatch):
+    path = script(tmp_path, "exit 1")
+
+    def identity():
+        toolchain._found.clear()
+        with config.using(cc=path):
+            return toolchain.toolchain().identity
+
+    first = identity()
+    assert identity() == first
+    assert calls(tmp_path) == 1  # it is remembered
+    monkeypatch.setenv("CPATH", "/opt/include")
+    second = identity()
+    monkeypatch.delenv("CPATH")
+    os.utime(path, (1, 1))
+    assert len({first, second, identity()}) == 3
+
+
+SAME = [
+    "int f(int a) {\n    return a + 1;\n}\n",
+    "int f(int a) { // x:f32[3] = tanh y\n  return a + 1;\n}",
+    "/* model.py:3\n * in f */\n\nint   f(int a) {\n\n\treturn a /* moved */ + 1;   \n}",
+    "int f(int a) {\r\n    return a + 1;\r\n}\r\n",
+    "int f(int a) { // a comment \\\n of two lines\n return a + 1; }".replace("; }", ";\n}"),
+]
+
+
+@pytest.mark.parametrize("text", SAME[1:])
+def test_comments_and_layout_change_no_key(text):
+    assert library_key(TOOLS, text) == library_key(TOOLS, SAME[0])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("a b", "ab"),
+        ("a/**/b", "ab"),
+        ('"a  b"', '"a b"'),
+        ('"/* a */"', '"/* b */"'),
+        ('"// a"', '"// b"'),
+        ("'\"' /* a */ '\"'", "'\"' b '\"'"),
+        ('"\\"/*" a "*/"', '"\\"/*" b "*/"'),
+        ("#define a\nb", "#define a b"),
+        ("a / b", "a // b"),
+        ("x = 1;", "x = 1.0;"),
+    ],
+)
+def test_what_means_something_changes_the_key(one, other):
+    assert significant(one) != significant(other)
+
+
+def test_headers_are_part_of_the_key(monkeypatch, tmp_path):
+    def digest(files):
+        root = tmp_path / f"include {len(list(tmp_path.iterdir()))}"
+        for name, text in files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        monkeypatch.setattr(compiler, "include_folder", lambda: str(root))
+        include_digest.cache_clear()
+        return include_digest()
+
+    files = {"ge2/a.h": "int a;", "ge2/deep/b.h": "int b;"}
+    others = [files | {"ge2/a.h": "int c;"}, files | {"ge2/c.h": ""}, {"ge2/a.h": "int a;"}]
+    first = digest(files)
+    assert digest(dict(reversed(files.items()))) == first
+    assert len({first, *map(digest, others)}) == 4
+    monkeypatch.undo()
+    include_digest.cache_clear()
+
+
+# ------------------------------------------------------------------------------------------------ no compiler
+
+
+def test_unwanted_it_is_silent():
+    with config.using(cc="none"):
+        assert toolchain.toolchain() is None
+        with pytest.raises(CompilerTrouble, match="no C compiler in use"):
+            library(source(), "f")
+
+
+@pytest.mark.parametrize("name", ["/nonexistent/cc", "no-such-compiler", "'unclosed", " "])
+def test_one_that_is_not_there_is_said_once(name):
+    with config.using(cc=name):
+        with pytest.warns(Ge2Warning, match="GE2_CC") as said:
+            assert toolchain.toolchain() is None
+        assert toolchain.toolchain() is None
+        with pytest.raises(CompilerTrouble):
+            library(source(), "f")
+    assert len(said) == 1
+
+
+def test_none_on_the_path(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.warns(Ge2Warning, match="there is no C compiler"):
+        assert toolchain.toolchain() is None
+
+
+def test_the_first_on_the_path_is_taken(monkeypatch, tmp_path):
+    for name in ("gcc", "clang"):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho {name} 1.0")
+        (tmp_path / name).chmod(0o700)
+    (tmp_path / "cc").write_text("not a program")
+    monkeypatch.setenv("PATH", f"/nonexistent:{tmp_path}")
+    assert toolchain.toolchain().version == "gcc 1.0"
+    with config.using(cc=f"{tmp_path}/clang --target=x"):
+        assert toolchain.toolchain().command == (f"{tmp_path}/clang", "--target=x")
+
+
+def test_without_a_known_processor_nothing_is_made_for_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(toolchain, "_cpu", lambda: "")
+    with config.using(cc=script(tmp_path, "exit 1")):
+        assert "-march=native" not in toolchain.toolchain().flags
+
+
+def test_the_target_names_the_processor():
+    assert toolchain._cpu()
+
+
+# ----------------------------------------------------------------------------------- compilers that misbehave
+
+FLOOD = "head -c 10000000 /dev/zero | tr '\\0' 'x'"
+OUTPUT = 'while [ "$1" != -o ]; do shift; done; '
+MISBEHAVIOUR = {
+    "hangs": "sleep 30",
+    "hangs in a child that holds its output": "(sleep 30) & sleep 30",
+    "closes its output and hangs": "exec >/dev/null 2>&1; sleep 30",
+    "kills itself": "kill -9 $$",
+    "leaves a child behind": "sleep 30 & exit 1",
+    "leaves a silent child behind": "sleep 30 >/dev/null 2>&1 & exit 1",
+    "prints 10 MB": f"{FLOOD}; exit 0",
+    "prints 10 MB and fails": f"{FLOOD}; exit 1",
+    "writes junk": f'{OUTPUT} echo junk > "$2"',
+    "writes half a library": f'{OUTPUT} head -c 3000 "$(command -v python3 || echo /bin/sh)" > "$2"',
+    "writes a folder": f'{OUTPUT} mkdir "$2"',
+    "writes nothing": "exit 0",
+    "writes an empty file": f'{OUTPUT} : > "$2"',
+    "says an error": "echo 'f.c:3: error: no' >&2; exit 1",
+}
+
+
+@pytest.fixture
+def hasty(monkeypatch):
+    """A time limit for those who cannot wait for a second. Returns it."""
+    for module in (toolchain, compiler):
+        monkeypatch.setattr(module, "time_limit", lambda: 0.4)
+    return 0.4
+
+
+def test_the_time_limit_is_that_of_the_setting(tmp_path):
+    with config.using(cc=script(tmp_path, "sleep 30"), compile_timeout=1):
+        began = time.monotonic()
+        with pytest.raises(CompilerTrouble, match="longer than 1 s"):
+            library(source(), "f")
+        assert 1 < time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize("body", MISBEHAVIOUR.values(), ids=MISBEHAVIOUR)
+def test_it_is_trouble_and_soon_over(body, tmp_path, hasty):
+    with config.using(cc=script(tmp_path, body)):
+        began = time.monotonic()
+        with pytest.raises(CompilerTrouble) as trouble:
+            library(source(), "f")
+        assert time.monotonic() - began < hasty + 1
+        assert isinstance(trouble.value, CompileError)
+        assert len(str(trouble.value)) < 5000
+        before = calls(tmp_path)
+        with pytest.raises(CompilerTrouble):  # at once, and without asking again
+            library(source(), "f")
+        assert calls(tmp_path) == before
+        assert toolchain.toolchain() is None  # it cannot even compile a trial
+    assert not zombies()
+    assert nothing_runs_in(tmp_path)
+
+
+@pytest.mark.parametrize("body", MISBEHAVIOUR.values(), ids=MISBEHAVIOUR)
+def test_so_it_is_where_it_does_not_even_say_its_version(body, tmp_path, hasty, monkeypatch):
+    if "$1" in body:
+        body = "exit 1"  # it writes files, and has none to write
+    if "head" in body:
+        monkeypatch.setattr(toolchain, "time_limit", lambda: 20)  # it is slow, and ends
+    with config.using(cc=script(tmp_path, body, version=body)):
+        began = time.monotonic()
+        if "head" in body and "exit 0" in body:
+            assert toolchain.toolchain().version == "x" * 200
+        else:
+            with pytest.warns(Ge2Warning, match="NumPy runs instead"):
+                assert toolchain.toolchain() is None
+            assert time.monotonic() - began < hasty + 1 or "head" in body
+    assert not zombies()
+    assert nothing_runs_in(tmp_path)
+
+
+def zombies():
+    try:
+        return os.waitpid(-1, os.WNOHANG)[0]
+    except ChildProcessError:
+        return 0
+
+
+def nothing_runs_in(folder):
+    """What was killed may need a moment to die."""
+    end = time.monotonic() + 1
+    while processes_of(folder) and time.monotonic() < end:
+        time.sleep(0.01)
+    return not processes_of(folder)
+
+
+def processes_of(folder):
+    """The processes that our scripts have left."""
+    if not os.path.isdir("/proc/self"):
+        return []
+    found = []
+    for each in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            if str(folder) in os.readlink(f"/proc/{each}/cwd"):
+                found.append(each)
+        except OSError:
+            continue
+    return found
+
+
+@needs_compiler
+def test_an_error_of_one_source_is_told_and_stops_no_other():
+    wrong = "int ge2_run(int n) { return unknown_name; }\n"
+    with pytest.raises(CompilerTrouble, match="unknown_name"):
+        library(wrong, "f of model.py")
+    assert call(library(source(), "f")) == 45
+
+
+@needs_compiler
+def test_a_source_without_the_function_is_refused():
+    with pytest.raises(CompilerTrouble, match="ge2_run"):
+        library("int other(void) { return 1; }", "f")
+
+
+@needs_compiler
+@pytest.mark.parametrize("missing", [("-fopenmp",), ("-march=native",), ("-fopenmp", "-march=native")])
+def test_options_that_it_does_not_know_are_left_out(tmp_path, missing):
+    tests = " || ".join(f'[ "$a" = {flag} ]' for flag in missing)
+    path = script(tmp_path, f'for a; do if {tests}; then exit 1; fi; done; exec {REAL} "$@"')
+    with config.using(cc=path):
+        assert call(library(source(), "f")) == 45
+        assert set(FLAGS) - set(toolchain.toolchain().flags) == set(missing)
+        assert toolchain.toolchain().openmp == ("-fopenmp" not in missing)
+        before = calls(tmp_path)
+        for known in (toolchain._found, compiler._libraries, compiler._refused):
+            known.clear()  # as in another process
+        assert library(source(), "f").cached
+        assert calls(tmp_path) == before
+
+
+def test_no_room_for_temporary_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with config.using(cc=script(tmp_path, "exit 0")), pytest.raises(CompilerTrouble, match="TMPDIR"):
+        library(source(), "f")
+
+
+def test_the_excuse_is_made_once():
+    with pytest.warns(Ge2Warning, match="NumPy runs instead: it hangs") as said:
+        [excuse(CompilerTrouble("it hangs")) for _ in range(3)]
+    assert len(said) == 1
+
+
+def test_a_program_is_heard_to_a_bound(tmp_path):
+    outcome = run(("/bin/sh", "-c", f"{FLOOD}; exit 3"), str(tmp_path), 20)
+    assert (outcome.status, outcome.output) == (3, "x" * KEPT)
+    with pytest.raises(TookTooLong):
+        run(("/bin/sh", "-c", "while :; do echo more; done"), str(tmp_path), 0.2)
+
+
+# ----------------------------------------------------------------------------------------------------- OpenMP
+
+
+def seen_by_c(name):
+    getenv = ctypes.CDLL(None).getenv
+    getenv.restype = ctypes.c_char_p
+    return getenv(name.encode())
+
+
+@pytest.mark.parametrize("theirs", [None, "GOMP_SPINCOUNT", "OMP_WAIT_POLICY"])
+def test_threads_of_openmp_do_not_spin_unless_the_user_wants_it(theirs, monkeypatch):
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    if theirs:
+        monkeypatch.setenv(theirs, "123")
+    with settings.brief_waits():
+        within = seen_by_c("GOMP_SPINCOUNT")
+        assert os.environ.get("GOMP_SPINCOUNT") == ("123" if theirs == "GOMP_SPINCOUNT" else None)
+    after = seen_by_c("GOMP_SPINCOUNT")
+    wanted = {None: (b"2000", None), "GOMP_SPINCOUNT": (b"123", b"123"), "OMP_WAIT_POLICY": (None, None)}
+    assert (within, after) == wanted[theirs]
+
+
+def test_a_child_can_load_what_its_parent_was_loading():
+    compiler._locks["taken"] = threading.Lock()
+    compiler._locks["taken"].acquire()
+    compiler._after_fork()
+    assert not compiler._locks
+    assert store.VERSION
