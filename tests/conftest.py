@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +17,9 @@ import pytest
 
 # Set before ge2 is imported, so that it holds in subprocesses of tests too.
 os.environ.setdefault("GE2_CHECK", "1")
+if "GE2_CACHE_DIR" not in os.environ:  # one for all processes of a run, and none of the user's
+    os.environ["GE2_CACHE_DIR"] = tempfile.mkdtemp(prefix="ge2-tests-")
+    atexit.register(shutil.rmtree, os.environ["GE2_CACHE_DIR"], True)
 
 COMMON: dict[str, Any] = {"deadline": None, "database": None, "print_blob": True}
 COMMON["suppress_health_check"] = [hypothesis.HealthCheck.too_slow]  # it measures the machine, not the test

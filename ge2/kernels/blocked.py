@@ -14,12 +14,11 @@ from ge2.ops.region import Region
 class Blocked(Family):
     """One template for the three kinds of region."""
 
+    target = "cpu"
     kind: ClassVar[str]
 
     def refuses(self, problem: Problem) -> str:
         op = problem.op
-        if problem.target != "cpu":
-            return f"it runs on a cpu, not on {problem.target}"
         if not isinstance(op, Region):
             return f"{op.name} is not a region"
         if op.kind != self.kind:

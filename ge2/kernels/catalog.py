@@ -34,6 +34,8 @@ def select(problem: Problem, catalog: tuple[Family, ...] = CATALOG) -> Choice:
     """The first family of the catalog that serves the problem."""
     refused: list[tuple[str, str]] = []
     for family in catalog:
+        if family.target not in ("", problem.target):
+            continue
         why = family.refuses(problem)
         if not why:
             return Choice(family, tuple(refused))

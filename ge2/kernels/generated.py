@@ -41,14 +41,7 @@ class Pieces:
 class Generated(Family):
     """Kernels in C."""
 
-    def refuses(self, problem: Problem) -> str:
-        if problem.target != "c":
-            return f"it runs compiled C, not {problem.target}"
-        return self.lacks(problem)
-
-    @abstractmethod
-    def lacks(self, problem: Problem) -> str:
-        """Why not, though the target is C."""
+    target = "c"
 
     @abstractmethod
     def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
@@ -62,7 +55,7 @@ class Generated(Family):
 class CRegion(Generated):
     name = "region in C"
 
-    def lacks(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem) -> str:
         op = problem.op
         if not isinstance(op, Region):
             return f"{op.name} is not a region"
@@ -114,7 +107,7 @@ class CCopy(Generated):
 
     name = "copy in C"
 
-    def lacks(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem) -> str:
         return "" if isinstance(problem.op, VIEWS) else f"{problem.op.name} is not a copy"
 
     def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
@@ -136,7 +129,7 @@ class CConstant(Generated):
 
     name = "iota in C"
 
-    def lacks(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem) -> str:
         return "" if isinstance(problem.op, Iota) else f"{problem.op.name} counts nothing"
 
     def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
@@ -152,7 +145,7 @@ class CConstant(Generated):
 class CConcatenate(Generated):
     name = "concatenate in C"
 
-    def lacks(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem) -> str:
         return "" if isinstance(problem.op, Concatenate) else f"{problem.op.name} joins nothing"
 
     def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
@@ -171,7 +164,7 @@ class CConcatenate(Generated):
 class CPad(Generated):
     name = "pad in C"
 
-    def lacks(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem) -> str:
         return "" if isinstance(problem.op, Pad) else f"{problem.op.name} pads nothing"
 
     def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
@@ -203,7 +196,7 @@ def inside(op: Pad, shape: Dims, out: Dims) -> tuple[Dims, Dims, Dims, Dims]:
 class CUpdateSlice(Generated):
     name = "update of a slice in C"
 
-    def lacks(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem) -> str:
         return "" if isinstance(problem.op, UpdateSlice) else f"{problem.op.name} updates no slice"
 
     def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
@@ -242,7 +235,7 @@ class CProduct(Generated):
 
     name = "product in C"
 
-    def lacks(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem) -> str:
         if not isinstance(problem.op, DotGeneral):
             return f"{problem.op.name} is not a matrix product"
         if any(t.weak for t in problem.inputs):

@@ -40,6 +40,7 @@ class Family(ABC):
     """Kernels that one template renders, or one library function is."""
 
     name: ClassVar[str]
+    target: ClassVar[str] = ""  # the one it serves; "" for any
 
     @abstractmethod
     def refuses(self, problem: Problem) -> str:

@@ -134,17 +134,16 @@ class Driver:
         graph = self.program.graph
         made = [v for v in graph.outputs if isinstance(v, Var) and self.buffer(v).storage == "output"]
         early = [step for step in self.program.steps if step.kind == "host"]
-        if not early and list(graph.outputs) == made and len(set(made)) == len(made):
+        given = linked.given(segment)
+        if given == list(graph.inputs) and list(graph.outputs) == made and len(set(made)) == len(made):
             self.direct, self.source = launcher, linked.source
             return self
         self.names["compiled"] = launcher
         for step in early:
             self.run_host(step)
         inputs = [self.name(v) for v in graph.inputs]
-        hosts = [self.name(v) for v in segment.hosts if v not in set(graph.inputs)]
-        once = list(dict.fromkeys(made))
-        outs = "".join(f"{self.name(v)}, " for v in once)
-        self.add(f"{outs}= compiled({', '.join([*inputs, *hosts])})" if outs else f"compiled({', '.join(inputs)})")
+        outs = "".join(f"{self.name(v)}, " for v in dict.fromkeys(made))
+        self.add(f"{outs}= compiled({', '.join(map(self.name, given))})")
         results = [self.result(a, i) for i, a in enumerate(graph.outputs)]
         text = Text("program", ", ".join(inputs), 0, (), tuple(self.bound), tuple(self.body), ", ".join(results))
         python = render(TEMPLATE, text)

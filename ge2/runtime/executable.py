@@ -16,6 +16,7 @@ from ge2.base.dtypes import python_type
 from ge2.base.errors import CompilerTrouble
 from ge2.base.record import record
 from ge2.ir import ArrayType, Evaluate, Graph, Var, read
+from ge2.ops.region import Region
 from ge2.passes.dump import dump
 from ge2.passes.host import compute, on_host
 from ge2.runtime.driver import Driver
@@ -175,12 +176,12 @@ class Executable:
     @property
     def regions(self) -> int:
         """How many fused regions it runs."""
-        return self.program.count("kernel")
+        return sum(step.kind == "kernel" and isinstance(step.eqn.op, Region) for step in self.program.steps)
 
     @property
     def op_by_op(self) -> int:
         """How many steps are a single operation of a library."""
-        return self.program.count("matmul", "library", "copy")
+        return self.program.count("kernel", "matmul", "library", "copy") - self.regions
 
     def as_text(self) -> str:
         return str(self.graph)

@@ -11,12 +11,11 @@ import numpy as np
 from ge2.backends.cpu.compiler import Library, library
 from ge2.backends.cpu.launcher import Array, Input, Number, Output, make_launcher
 from ge2.ir import ArrayType, Var
-from ge2.runtime.native import Native, Need, Segment, packed
+from ge2.runtime.native import IN_C, Native, Need, Segment, packed
 from ge2.runtime.program import Program, Step
 
 BYTES = np.dtype(np.uint8)
 HEAVY = 1 << 15  # elements from which on the interpreter's lock is worth giving up
-IN_C = ("kernel", "copy")
 
 
 @final
@@ -120,15 +119,19 @@ class Linked:
                 ),
                 *(number(v.type) for v in segment.hosts),
             ]
-        given = self.program.graph.inputs
-        computed = [v for v in segment.hosts if v not in set(given)]
-        return [number(v.type) if v.type.weak else array(v.type) for v in (*given, *computed)]
+        return [number(v.type) if v.type.weak else array(v.type) for v in self.given(segment)]
+
+    def given(self, segment: Segment) -> list[Var]:
+        """What a whole program is called with: its arguments that C reads, then what Python makes of the others."""
+        inputs = [v for v in self.program.graph.inputs if not v.type.weak or v in segment.hosts]
+        later = [v for v in segment.hosts if v not in set(inputs)]
+        return [*inputs, *self.native.computed(segment.steps), *later]
 
     def outputs(self, segment: Segment) -> list[Output]:
         if not segment.direct:
             return []
-        graph, buffers = self.program.graph, self.program.buffers
-        names = {buffers[v].name: i for i, v in enumerate(graph.inputs)}
+        buffers = self.program.buffers
+        names = {buffers[v].name: i for i, v in enumerate(self.given(segment))}
         found = []
         for v in outputs(self.program):
             donor = buffers[v].donor

@@ -23,6 +23,9 @@ from ge2.runtime.memory import Lifetime
 from ge2.runtime.program import Buffer, Program, Step
 
 
+IN_C = ("kernel", "copy")
+
+
 @final
 @record
 class KernelRecord:
@@ -90,10 +93,11 @@ class Native:
     def segment(self, steps: Sequence[Step], direct: bool) -> Segment:
         name = "ge2_run" if direct else f"ge2_run_{len(self.runs)}"
         segment = Segment(name, tuple(steps), direct)
-        segment.hosts = self.hosts(steps, direct)
+        segment.hosts = self.hosts(steps)
         if direct:
             graph = self.program.graph
             segment.arrays += [self.program.buffers[v] for v in graph.inputs if not v.type.weak]
+            segment.arrays += [self.program.buffers[v] for v in self.computed(steps)]
             made = [v for v in graph.outputs if isinstance(v, Var) and self.program.buffers[v].storage == "output"]
             segment.arrays += [self.program.buffers[v] for v in dict.fromkeys(made)]
         for step in steps:
@@ -101,12 +105,16 @@ class Native:
         self.runs.append(Run(name, tuple(segment.calls)))
         return segment
 
-    def hosts(self, steps: Sequence[Step], direct: bool) -> list[Var]:
-        """The Python numbers that C reads; those given to the whole program come first, read or not."""
-        given = [v for v in self.program.graph.inputs if v.type.weak] if direct else []
-        read = [a for step in steps if step.kind not in ("view", "host") for a in step.eqn.inputs if isinstance(a, Var)]
-        found = dict.fromkeys([*given, *(v for v in read if self.program.buffers[v].storage == "host")])
-        return list(found)
+    def hosts(self, steps: Sequence[Step]) -> list[Var]:
+        """The Python numbers that C reads."""
+        read = {a for step in steps if step.kind in IN_C for a in step.eqn.inputs if isinstance(a, Var)}
+        return [v for v in self.program.buffers if v in read and v.type.weak]
+
+    def computed(self, steps: Sequence[Step]) -> list[Var]:
+        """The scalars that Python makes and C reads as arrays."""
+        read = {a for step in steps if step.kind in IN_C for a in step.eqn.inputs if isinstance(a, Var)}
+        made = [v for step in steps if step.kind == "host" for v in step.eqn.outs]
+        return [v for v in made if v in read and not v.type.weak]
 
     def source(self) -> str:
         file = CFile(self.title, str(self.program.graph), tuple(self.texts), tuple(self.runs), self.products)
@@ -133,7 +141,7 @@ class Native:
         self.record(step, [self.named[same_code(k)] for k in pieces.kernels])
 
     def operand(self, role: str, i: int, a: Var | Literal) -> Operand:
-        if isinstance(a, Literal) or self.program.buffers[a].storage == "host":
+        if isinstance(a, Literal) or a.type.weak:
             return Operand(role, i, (), value=True)
         layout = self.layout(a)
         return Operand(role, i, layout.strides, layout.offset)

@@ -127,7 +127,7 @@ def test_a_pass_can_be_switched_off():
 
 def test_each_step_can_be_dumped(tmp_path):
     text = graph("{ lambda ; x:f32[3]. let a:f32[3] = mul x 1.0:f32[] b:f32[3] = tanh a in (b,) }")
-    with config.using(dump=str(tmp_path / "out")):
+    with config.using(dump=str(tmp_path / "out"), executor="blocked"):
         executable = compile_graph(text, name="g")
         executable(np.ones(3, np.float32))
     steps = [f"g-{n}-{name}.txt" for n, name in enumerate(("traced", *(p.__name__ for p in PIPELINE)))]

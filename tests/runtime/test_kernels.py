@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2.base.config import config
 from ge2.base.errors import NoRuleError
 from ge2.codegen.blocks import Tiling, tiling
 from ge2.ir import parse
@@ -18,6 +19,14 @@ from ge2.passes import TABLE, Region
 from ge2.runtime.compile import compile_graph
 
 F32 = np.dtype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def in_numpy():
+    """These are the kernels of blocked NumPy."""
+    with config.using(executor="blocked"):
+        yield
+
 
 SOFTMAX = """{ lambda ; x:f32[128,10]. let
     m:f32[128] = reduce_max[axes=(1,)] x

@@ -435,7 +435,7 @@ class Writer:
         if fixed and total <= STACK:
             declared.append(Text(f"{ctype} {name}[{total}];"))
             return
-        nbytes = -(-total * self.bytes_of(ctype) // 64) * 64
+        nbytes = max(-(-total * self.bytes_of(ctype) // 64), 1) * 64
         offset = self.size(f"{name}_at", self.scratch) if self.scratch else ""
         self.scratch += nbytes
         own = self.size("per_thread", 0)

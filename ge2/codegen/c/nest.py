@@ -104,37 +104,40 @@ class Home:
 def nest(works: Sequence[Work], specs: Sequence[Spec]) -> Loop:
     """The tree of loops."""
     root = Loop(None, None)
-    build(list(works), list(specs), root)
+    build(list(works), list(specs), root, list(works))
     return root
 
 
-def build(works: list[Work], specs: list[Spec], parent: Loop) -> None:
+def build(works: list[Work], specs: list[Spec], parent: Loop, everything: list[Work]) -> None:
+    """Puts works into loops below `parent`. `everything` are those of the whole kernel."""
     if not works:
         return
     if not specs:
-        parent.children += works
+        parent.children += sorted(works, key=lambda w: w.kind == "store")  # a result may lie where an input does
         for w in works:
             w.home = parent
         return
     spec, rest = specs[0], specs[1:]
     inside = {w for w in works if not w.axes.isdisjoint(spec.axes)}
     if not inside:
-        build(works, rest, parent)
+        build(works, rest, parent, everything)
         return
-    stages = Stages(works, inside, frozenset(spec.axes))
+    stages = Stages(works, inside, frozenset(spec.axes), everything)
     for within, outside in stages.run():
-        build(outside, rest, parent)
+        build(outside, rest, parent, everything)
         if within:
             loop = Loop(spec, parent)
             parent.children.append(loop)
-            build(within, rest, loop)
+            build(within, rest, loop, everything)
 
 
 class Stages:
     """The stages of works at one axis."""
 
-    def __init__(self, works: list[Work], inside: set[Work], axes: frozenset[int]) -> None:
-        self.works, self.inside, self.axes = works, inside, axes
+    def __init__(
+        self, works: list[Work], inside: set[Work], axes: frozenset[int], everything: list[Work]
+    ) -> None:
+        self.works, self.inside, self.axes, self.everything = works, inside, axes, everything
         self.maker = {w.y: w for w in works if w.y is not None}
         self.stage: dict[Work, int] = {}
         self.readers: dict[Held, list[Work]] = {}
@@ -189,12 +192,18 @@ class Stages:
                 if self.cost(w, t) <= AGAIN:
                     self.copy(w, t, made.setdefault(t, {}))
             self.read()
-        used = True
-        while used:
-            used = [w for w in self.works if w.kind == "compute" and w in self.inside and w.y not in self.readers]
-            for w in used:
+        self.drop()
+
+    def drop(self) -> None:
+        """Leaves out what nothing reads any more, here or in other loops."""
+        while True:
+            read = {x for w in self.everything for x in w.xs}
+            unread = [w for w in self.works if w.kind == "compute" and w.y not in read]
+            if not unread:
+                return
+            for w in unread:
                 self.works.remove(w)
-            self.read()
+                self.everything.remove(w)
 
     def free(self, x: Held, t: int) -> bool:
         """Whether stage `t` has a value at no price."""
@@ -223,6 +232,7 @@ class Stages:
         new = Work("compute", w.order, y, xs, w.step, w.axes)
         made[w.y] = y
         self.works.append(new)
+        self.everything.append(new)
         self.inside.add(new)
         self.maker[y], self.stage[new] = new, t
         return self.taken(w.y, y, t)

@@ -61,25 +61,23 @@ GE2_FN double ge2_degrees_f64(double x) { return x * (180.0 / 3.1415926535897932
 GE2_FN float ge2_radians_f32(float x) { return x * (3.14159265358979323846f / 180.0f); }
 GE2_FN double ge2_radians_f64(double x) { return x * (3.14159265358979323846 / 180.0); }
 
-/* x**n by squaring, the products in the order of `multiplied` in ge2/ops/elementwise.py; n is a constant. */
+/* x**n by squaring, the products in the order of `multiplied` in ge2/ops/elementwise.py. n is a
+ * constant; its bits are written out up to 255, for gcc does not vectorise around a loop. */
+#define GE2_POW_BIT if (left > 1) { x *= x, left >>= 1; y = left & 1 ? y * x : y; }
 
 GE2_FN float ge2_integer_pow_f32(float x, int64_t n) {
-    float y = 1.0f;
-#pragma GCC unroll 64
-    for (uint64_t left = n < 0 ? -(uint64_t)n : (uint64_t)n; left; left /= 2) {
-        y = left % 2 ? y * x : y;
-        x = x * x;
-    }
+    uint64_t left = n < 0 ? -(uint64_t)n : (uint64_t)n;
+    float y = left & 1 ? x : 1.0f;
+    GE2_POW_BIT GE2_POW_BIT GE2_POW_BIT GE2_POW_BIT GE2_POW_BIT GE2_POW_BIT GE2_POW_BIT
+    while (left > 1) GE2_POW_BIT
     return n < 0 ? 1.0f / y : y;
 }
 
 GE2_FN double ge2_integer_pow_f64(double x, int64_t n) {
-    double y = 1.0;
-#pragma GCC unroll 64
-    for (uint64_t left = n < 0 ? -(uint64_t)n : (uint64_t)n; left; left /= 2) {
-        y = left % 2 ? y * x : y;
-        x = x * x;
-    }
+    uint64_t left = n < 0 ? -(uint64_t)n : (uint64_t)n;
+    double y = left & 1 ? x : 1.0;
+    GE2_POW_BIT GE2_POW_BIT GE2_POW_BIT GE2_POW_BIT GE2_POW_BIT GE2_POW_BIT GE2_POW_BIT
+    while (left > 1) GE2_POW_BIT
     return n < 0 ? 1.0 / y : y;
 }
 

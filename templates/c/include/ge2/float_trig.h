@@ -241,8 +241,8 @@ GE2_FN double ge2_atan_f64(double x) {
 GE2_FN float ge2_atan2_f32(float y, float x) {
     float a = __builtin_fabsf(x), b = __builtin_fabsf(y);
     float small = b < a ? b : a, large = b < a ? a : b;
-    float z = large == 0 ? 0.0f : small / large;
-    float angle = ge2_atan_within_1_f32(small == large && large > 0 ? 1.0f : z);
+    float equal = large > 0 ? 1.0f : 0.0f;
+    float angle = ge2_atan_within_1_f32(small == large ? equal : small / large);
     angle = b > a ? 0x1.921fb6p+0f - (angle + 0x1.777a5cp-25f) : angle;
     angle = ge2_signbit_f32(x) ? 0x1.921fb6p+1f - (angle + 0x1.777a5cp-24f) : angle;
     return __builtin_copysignf(angle, y);
@@ -251,8 +251,8 @@ GE2_FN float ge2_atan2_f32(float y, float x) {
 GE2_FN double ge2_atan2_f64(double y, double x) {
     double a = __builtin_fabs(x), b = __builtin_fabs(y);
     double small = b < a ? b : a, large = b < a ? a : b;
-    double z = large == 0 ? 0.0 : small / large;
-    double angle = ge2_atan_within_1_f64(small == large && large > 0 ? 1.0 : z);
+    double equal = large > 0 ? 1.0 : 0.0;
+    double angle = ge2_atan_within_1_f64(small == large ? equal : small / large);
     angle = b > a ? 0x1.921fb54442d18p+0 - (angle - 0x1.1a62633145c07p-54) : angle;
     angle = ge2_signbit_f64(x) ? 0x1.921fb54442d18p+1 - (angle - 0x1.1a62633145c07p-53) : angle;
     return __builtin_copysign(angle, y);
