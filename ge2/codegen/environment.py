@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +13,11 @@ if TYPE_CHECKING:
 
 PACKAGED = Path(__file__).parents[1] / "templates"  # where a wheel puts them
 MARGIN = 66  # the column of comments
+WIDTH = 110  # of a line of C
+CALL = re.compile(
+    r"((?:static void )?\w+\()(.*)(\)(?:;| \{))"
+)  # a call as a statement, or how a function begins
+GLUE = "\0"
 CHECKOUT = Path(__file__).parents[2] / "templates"  # where a checkout keeps them
 
 
@@ -28,6 +35,7 @@ def environment() -> Environment:
     )
     found.globals["margin"] = margin
     found.globals["note"] = note
+    found.globals["wrap"] = wrap
     return found
 
 
@@ -41,9 +49,32 @@ def margin(code: str, comment: str, indent: int) -> str:
 
 
 def note(line: Any, indent: int) -> str:
-    """A line of C with its comment in the margin."""
-    code = " " * indent + str(line.code)
-    return f"{code:<{MARGIN}}  /* {line.comment} */" if line.comment else code
+    """A line of C with its comment in the margin, or above it where there is no room."""
+    code = wrap(line.code, indent)
+    if not line.comment:
+        return code
+    beside = f"{code:<{MARGIN}}  /* {line.comment} */"
+    return beside if len(beside) <= WIDTH else f"{' ' * indent}/* {line.comment} */\n{code}"
+
+
+def wrap(code: str, indent: int) -> str:
+    """A line of C as lines that are not too long: what stands in its parentheses comes between.
+
+    >>> print(wrap("f(" + ", ".join(40 * ["a"]) + ");", 0))
+    f(
+        a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a,
+        a, a, a, a, a
+    );
+    """
+    space = " " * indent
+    if indent + len(code) <= WIDTH or not CALL.fullmatch(code):
+        return space + code
+    head, arguments, tail = CALL.fullmatch(code).groups()  # type: ignore[union-attr]
+    glued = re.sub(r"(?<!,) ", GLUE, arguments)
+    lines = textwrap.wrap(glued, WIDTH - indent - 4, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(
+        [space + head, *(f"{space}    {each.replace(GLUE, ' ')}" for each in lines), space + tail]
+    )
 
 
 def render(template: str, view: object) -> str:

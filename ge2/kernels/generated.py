@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import final
 
 import numpy as np
@@ -13,8 +14,9 @@ import numpy as np
 from ge2.base.dtypes import COMPLEX, FLOATS, accumulator
 from ge2.base.record import record
 from ge2.codegen.c.axes import strides_of
+from ge2.codegen.c.kernel import c_kernel
 from ge2.codegen.c.layout import Layout, viewed
-from ge2.codegen.c.kernel import Argument, CKernel, Operand, Text, c_kernel, whole
+from ge2.codegen.c.text import Argument, CKernel, Operand, Text, whole
 from ge2.codegen.c.typed import HELD, STORED, SUFFIX
 from ge2.ir import ArrayType, Dims, Eqn, Graph, Literal, Var
 from ge2.kernels.kernel import Family, Launch, Problem
@@ -93,7 +95,7 @@ def copying(x: ArrayType, to: ArrayType, source: Operand, target: Operand, threa
 def filling(to: ArrayType, source: Operand | None, target: Operand, threads: int) -> CKernel:
     """One number, or zero, in every element of an array."""
     number = Var(ArrayType((), to.dtype))
-    a = number if source is not None else Literal.of(np.zeros((), to.dtype)[()])
+    a = number if source is not None else Literal.of(to.dtype.type(0))
     b, c, at = Var(to), Var(to), tuple(range(to.ndim))
     eqns = (Eqn(BroadcastInDim(to.shape, ()), (a,), (b,)), Eqn(ConvertElementType(to.dtype), (b,), (c,)))
     inputs, given = ((), {}) if source is None else ((number,), {number: source})
@@ -252,7 +254,7 @@ class Multiply:
     def __init__(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> None:
         assert isinstance(problem.op, DotGeneral)
         self.op, self.problem, self.ins, self.outs, self.threads = problem.op, problem, ins, outs, threads
-        a, b = problem.inputs
+        a = problem.inputs[0]
         self.dtype = np.result_type(accumulator(a.dtype), accumulator(problem.outs[0].dtype))
         self.kernels: list[CKernel] = []
         self.temps: list[int] = []
@@ -290,7 +292,11 @@ class Multiply:
         order = tuple(axis for axes in groups for axis in axes)
         shape = tuple(t.shape[axis] for axis in order)
         turned = Operand(
-            operand.role, operand.index, tuple(operand.strides[axis] for axis in order), operand.offset, operand.value
+            operand.role,
+            operand.index,
+            tuple(operand.strides[axis] for axis in order),
+            operand.offset,
+            operand.value,
         )
         copy = self.temp(ArrayType(shape, self.dtype))
         self.kernels.append(
@@ -300,7 +306,6 @@ class Multiply:
         return Matrix(copy, rows * columns, columns, 1)
 
     def product(self, a: Matrix, b: Matrix, out: Operand, sizes: tuple[int, int, int, int]) -> CKernel:
-        count, m, n, k = sizes
         suffix, ctype = SUFFIX[self.dtype], STORED[self.dtype]
         arguments = [
             Argument(f"const {ctype} *a", "array", (a.operand, self.dtype)),
@@ -334,7 +339,7 @@ def single(shape: Dims, strides: Dims, axes: Dims) -> int | None:
     real = [a for a in axes if shape[a] != 1]
     if not real or 0 in (shape[a] for a in real):
         return 1 if not real else 0
-    for outer, inner in zip(real, real[1:], strict=False):
+    for outer, inner in pairwise(real):
         if strides[outer] != strides[inner] * shape[inner]:
             return None
     return strides[real[-1]]
@@ -345,4 +350,3 @@ def leads(row: int, column: int, rows: int, columns: int) -> bool:
     if columns == 1 or column == 1:
         return rows == 1 or row >= max(columns, 1)
     return (rows == 1 or row == 1) and column >= rows
-

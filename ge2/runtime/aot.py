@@ -3,38 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, final
 
+from ge2.base.errors import InputError
 from ge2.base.record import record
+from ge2.base.source import here
 from ge2.ir import Graph
 from ge2.runtime.entry import Entry
 from ge2.runtime.signature import key_text
 
 if TYPE_CHECKING:
+    from ge2.runtime.analysis import Memory
     from ge2.runtime.executable import Executable
+    from ge2.runtime.records import Kernels
 
 
-@final
-@record
-class Compiled:
-    """A function of arguments of one signature, ready to run."""
-
-    entry: Entry
-    call: Callable[..., Any]
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """As the jitted function; InputError for arguments of another signature."""
-        return self.call(self.entry, args, kwargs)
-
-    def as_text(self) -> str:
-        return self.entry.ready().as_text()
-
-    @property
-    def kernels(self) -> Sequence[Any]:
-        return self.entry.ready().kernels
-
-    def memory_analysis(self) -> Any:
-        return self.entry.ready().memory_analysis()
+DIALECTS = ("jaxpr", "c", "python")
 
 
 @final
@@ -50,23 +35,79 @@ class Lowered:
         return self.entry.ready()
 
     @property
-    def kernels(self) -> Sequence[Any]:
-        """Each with its `name`, its `kind` of region and its `source`."""
+    def kernels(self) -> Kernels:
+        """What it runs, in order. `print(f.lower(x).kernels)` is a table, `print(f.lower(x).kernels[0])` code."""
         return self.executable.kernels
 
     @property
     def regions(self) -> int:
         return self.executable.regions
 
-    def as_text(self) -> str:
-        """The graph after all passes: regions, library calls, and what is between them."""
-        return self.executable.as_text()
+    def as_text(self, dialect: str = "jaxpr") -> str:
+        """The program as text: "jaxpr" is the graph after all passes; "c" the file that was compiled; "python"
+        what runs without it or around it. InputError for a dialect that it is not written in."""
+        return as_text(self.executable, dialect)
+
+    def memory_analysis(self) -> Memory:
+        """The bytes that a call needs."""
+        return self.executable.memory_analysis()
+
+    def cost_analysis(self) -> dict[str, float]:
+        """The operations and bytes of a call: "flops", "transcendentals", "bytes accessed"."""
+        return self.executable.cost_analysis()
 
     def compile(self) -> Compiled:
         self.entry.ready()
         return Compiled(self.entry, self.call)
 
-    __str__ = as_text
+    def __str__(self) -> str:
+        return self.as_text()
+
+
+@final
+@record
+class Compiled:
+    """A function of arguments of one signature, ready to run."""
+
+    entry: Entry
+    call: Callable[..., Any]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As the jitted function; InputError for arguments of another signature."""
+        return self.call(self.entry, args, kwargs)
+
+    @property
+    def lowered(self) -> Lowered:
+        return Lowered(self.entry, self.call)
+
+    @property
+    def kernels(self) -> Kernels:
+        return self.lowered.kernels
+
+    def as_text(self, dialect: str = "jaxpr") -> str:
+        return self.lowered.as_text(dialect)
+
+    def memory_analysis(self) -> Memory:
+        return self.lowered.memory_analysis()
+
+    def cost_analysis(self) -> dict[str, float]:
+        return self.lowered.cost_analysis()
+
+    def __str__(self) -> str:
+        return self.as_text()
+
+
+def as_text(executable: Executable, dialect: str) -> str:
+    if dialect not in DIALECTS:
+        near = get_close_matches(dialect.lower(), DIALECTS, 1, 0.0)[0]
+        raise InputError(f"a program has no text in {dialect!r}", where=here(), fix=f"dialect={near!r}")
+    if dialect == "jaxpr":
+        return executable.as_text()
+    found = executable.text(dialect)
+    if not found:
+        other = next((d for d in ("c", "python") if executable.text(d)), "jaxpr")
+        raise InputError(f"{executable.name} runs no {dialect}", where=here(), fix=f"dialect={other!r}")
+    return found
 
 
 @final
@@ -95,15 +136,36 @@ class Report:
 
     title: str
     traced: bool  # for this call: the signature was new
-    compiled: bool
+    compiled: bool  # its code was new to this process: compiled, written, or found in the cache on disk
+    how: str
     regions: int
     kernels: tuple[str, ...]
     op_by_op: int  # steps that are one operation of a library
 
     def __str__(self) -> str:
-        how = "traced and compiled" if self.compiled else "traced" if self.traced else "found in the cache"
-        text = f"{self.title}: {how}; {self.regions} regions, {self.op_by_op} steps op by op"
+        regions, steps = plural(self.regions, "region"), plural(self.op_by_op, "step")
+        text = f"{self.title}: {self.how}; {regions}, {steps} op by op"
         return "\n".join([text, *(f"  {name}" for name in self.kernels)])
+
+
+def report(title: str, entry: Entry) -> Report:
+    """What the last call, which was of this signature, did."""
+    executable, traced = entry.ready(), entry.hits == 1
+    how = how_made(entry, executable) if traced else "nothing traced, nothing compiled"
+    compiled = traced and "nothing compiled" not in how
+    names = tuple(kernel.name for kernel in executable.kernels)
+    return Report(title, traced, compiled, how, executable.regions, names, executable.op_by_op)
+
+
+def how_made(entry: Entry, executable: Executable) -> str:
+    """What the first call of a signature made."""
+    if not entry.fresh:
+        return "traced, nothing compiled: an equal graph was compiled before"
+    return f"traced, {executable.how}"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 @final

@@ -27,9 +27,10 @@ from ge2.ops.shape import Barrier, BroadcastInDim, Reshape, Rev, Slice, StopGrad
 from ge2.passes.host import compute
 from ge2.runtime.linked import Linked
 from ge2.runtime.memory import Lifetime, Plan, plan
-from ge2.runtime.native import KernelRecord, Need, Segment, lifetimes
+from ge2.runtime.native import Need, Segment, lifetimes
 from ge2.runtime.outputs import Kept, worth_keeping
 from ge2.runtime.program import Buffer, Program, Step
+from ge2.runtime.records import Made
 
 TEMPLATE = "numpy/program.py.jinja"
 EVALUATE = Evaluate()
@@ -63,15 +64,19 @@ class Driver:
     bind: list[Line] = field(default_factory=list)
     bound: dict[str, None] = field(default_factory=dict)  # names that `bind` hands to `run`
     body: list[Line] = field(default_factory=list)
-    records: list[KernelRecord] = field(default_factory=list)
+    made: list[Made] = field(default_factory=list)  # the kernels, for people
     needs: list[tuple[str, tuple[int, ...], np.dtype, int, int]] = field(default_factory=list)
     views: list[Line] = field(default_factory=list)  # lines of `bind` that follow the arrays of the arena
     early: set[str] = field(default_factory=set)  # names known once the arena is
     plan: Plan | None = None
-    source: str = ""
+    texts: dict[str, str] = field(default_factory=dict)  # by language: what each call runs
     direct: Callable[..., list[Any]] | None = None  # the whole program as one C function
     compiling: str = ""  # how the C of the program was had
     shared: Linked | None = None
+
+    @property
+    def source(self) -> str:
+        return "\n".join(self.texts.values())
 
     @collector_paused
     def build(self) -> Driver:
@@ -113,8 +118,10 @@ class Driver:
             tuple(self.body),
             ", ".join(results),
         )
-        self.source = render(TEMPLATE, text)
-        execute(self.source, self.names)
+        if self.shared is not None and self.shared.segments:
+            self.texts["c"] = self.shared.source
+        self.texts["python"] = render(TEMPLATE, text)
+        execute(self.texts["python"], self.names)
         if self.shared is not None:
             self.link(self.shared)
         return self
@@ -129,14 +136,14 @@ class Driver:
         self.plan = plan(lifetimes(needs))
         offsets = dict(zip(map(id, needs), self.plan.offsets, strict=True))
         launcher = linked.launcher(segment, self.plan.nbytes, offsets)
-        self.records = linked.native.records
+        self.made, self.texts["c"] = linked.native.made, linked.source
         self.compiling = linked.how
         graph = self.program.graph
         made = [v for v in graph.outputs if isinstance(v, Var) and self.buffer(v).storage == "output"]
         early = [step for step in self.program.steps if step.kind == "host"]
         given = linked.given(segment)
         if given == list(graph.inputs) and list(graph.outputs) == made and len(set(made)) == len(made):
-            self.direct, self.source = launcher, linked.source
+            self.direct = launcher
             return self
         self.names["compiled"] = launcher
         for step in early:
@@ -149,7 +156,7 @@ class Driver:
         python = render(TEMPLATE, text)
         execute(python, self.names)
         run = self.names["run"]
-        self.direct, self.source = (lambda *arrays: run((), *arrays)), f"{linked.source}\n# {python}"
+        self.direct, self.texts["python"] = (lambda *arrays: run((), *arrays)), python
         return self
 
     def run_segment(self, segment: Segment) -> None:
@@ -174,10 +181,8 @@ class Driver:
         """Compiles the segments, now that all are known."""
         for segment in linked.segments:
             self.names[segment.name] = linked.launcher(segment, 0, {})
-        self.records += linked.native.records
+        self.made += linked.native.made
         self.compiling = linked.how
-        if linked.segments:
-            self.source = f"{linked.source}\n{self.source}"
 
     # -- names
 
@@ -285,7 +290,7 @@ class Driver:
         chosen = choose(Problem(eqn.op, *types, shared=step.shared))
         view = chosen.view
         assert view is not None
-        name = f"{view.kind}_{len(self.records)}"
+        name = f"{view.kind}_{len(self.made)}"
         module = load(chosen.source)
         self.names[name] = module[view.name]
         inner: Graph = chosen.op.graph  # type: ignore[attr-defined]
@@ -300,7 +305,7 @@ class Driver:
         if view.after:
             self.names[f"{name}_finish"] = module["finish"]
             self.add(f"{name}_finish({', '.join([*arrays[len(view.inputs) :], *partials])})")
-        self.records.append(recorded(eqn, name, chosen.source))
+        self.made.append(Made(eqn, view.kind, name, name, lambda: chosen.source, language="python"))
 
     def call(self, step: Step, name: str, view: KernelView, arrays: Sequence[str]) -> None:
         if not view.looped:
@@ -463,10 +468,3 @@ def volume(type_: ArrayType, axes: Dims) -> int:
 def turn(shape: Dims, order: Dims, wanted: Dims) -> Turn:
     turned = tuple(shape[i] for i in order)
     return None if order == tuple(range(len(order))) else order, None if turned == wanted else wanted
-
-
-def recorded(eqn: Eqn, name: str, source: str) -> KernelRecord:
-    op: Any = eqn.op
-    sources = tuple(dict.fromkeys(e.source for e in op.graph.eqns if e.source is not None))
-    nbytes = sum(t.nbytes for t in (*(a.type for a in eqn.inputs), *(v.type for v in eqn.outs)))
-    return KernelRecord(name, op.kind, source, len(op.graph.eqns), sources, nbytes)

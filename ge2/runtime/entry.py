@@ -69,7 +69,7 @@ class Entry:
     """One signature of one function."""
 
     __slots__ = (
-        "captured", "donated", "executable", "graph", "hits", "key", "looked",
+        "captured", "donated", "executable", "fresh", "graph", "hits", "key", "looked",
         "names", "positions", "settings", "single", "structure", "title",
     )  # fmt: skip
 
@@ -81,6 +81,7 @@ class Entry:
         self.single = structure is LEAF
         self.hits = 0
         self.executable: Executable | None = None
+        self.fresh = False  # whether it was made for this signature, and for no equal graph before
         self.looked: list[np.ndarray | None] = []  # contents of the hidden inputs that the trace looked at
         self.donated: tuple[bool, ...] = ()
         self.settings = config.key
@@ -91,6 +92,7 @@ class Entry:
     def ready(self) -> Executable:
         """Its executable, compiled when it is first called outside any trace."""
         if self.executable is None:
+            self.fresh = (self.graph, self.donated, config.key) not in _compiled
             self.executable = compiled(self.graph, self.donated, self.title)
         return self.executable
 

@@ -12,30 +12,23 @@ import numpy as np
 
 from ge2.backends.cpu.quiet import hush, restore
 from ge2.backends.cpu.toolchain import excuse
+from ge2.base.config import config
 from ge2.base.dtypes import python_type
 from ge2.base.errors import CompilerTrouble
-from ge2.base.record import record
 from ge2.ir import ArrayType, Evaluate, Graph, Var, read
 from ge2.ops.region import Region
 from ge2.passes.dump import dump
 from ge2.passes.host import compute, on_host
+from ge2.runtime import analysis
+from ge2.runtime.analysis import Memory
 from ge2.runtime.driver import Driver
-from ge2.runtime.native import KernelRecord
 from ge2.runtime.program import Program
+from ge2.runtime.records import Kernels, kernels
 from ge2.runtime.schedule import schedule
 
 EVALUATE = Evaluate()
 ALIGNMENT = 64
-
-
-@final
-@record
-class Memory:
-    """Bytes that a call needs, besides those of library functions."""
-
-    arena: int
-    arguments: int
-    outputs: int
+SUFFIX = {"c": "c", "python": "py"}
 
 
 class Runner(Protocol):
@@ -147,11 +140,15 @@ class Executable:
         with self._lock:
             if self._driver is None:
                 self._driver = self.driven()
-                suffix = "c" if self._driver.direct is not None else "py"
-                dump(f"{self.name}-program.{suffix}", self._driver.source)
-                for kernel in self._driver.records:
-                    dump(f"{self.name}-{kernel.name}.{'c' if self.program.target == 'c' else 'py'}", kernel.source)
+                if config.dump:
+                    self.dump(self._driver)
             return self._driver
+
+    def dump(self, driver: Driver) -> None:
+        for language, text in driver.texts.items():
+            dump(f"{self.name}-program.{SUFFIX[language]}", text)
+        for kernel in kernels(driver.made):
+            dump(f"{self.name}-{kernel.name}.{SUFFIX[kernel.language]}", str(kernel))
 
     def driven(self) -> Driver:
         """The text of the program; without a compiler that works, that of blocked NumPy."""
@@ -170,8 +167,9 @@ class Executable:
         return self.program.graph
 
     @property
-    def kernels(self) -> list[KernelRecord]:
-        return self.driver.records
+    def kernels(self) -> Kernels:
+        """Those that it runs, in order; none where it runs op by op."""
+        return Kernels() if self.executor == "reference" else kernels(self.driver.made)
 
     @property
     def regions(self) -> int:
@@ -187,14 +185,30 @@ class Executable:
         return str(self.graph)
 
     def source(self) -> str:
-        """The text of the program that each call runs."""
+        """The text of the program that each call runs: C, then what Python does around it."""
         return self.driver.source
 
+    def text(self, language: str) -> str:
+        """That part of the source which is in "c" or in "python"; empty if there is none."""
+        return self.driver.texts.get(language, "")
+
     def memory_analysis(self) -> Memory:
+        if self.executor == "reference":
+            return analysis.memory(self.program, 0)
         plan = self.driver.plan
         assert plan is not None
-        arguments = sum(v.type.nbytes for v in self.graph.inputs)
-        return Memory(plan.nbytes, arguments, sum(a.type.nbytes for a in self.graph.outputs))
+        branches = [branch.memory_analysis() for found in self.branches.values() for branch in found]
+        return analysis.memory(self.program, plan.nbytes, branches)
+
+    def cost_analysis(self) -> dict[str, float]:
+        return analysis.cost_analysis(self.program)
+
+    @property
+    def how(self) -> str:
+        """How it was made ready to run."""
+        if self.executor == "reference":
+            return "nothing compiled: it runs op by op"
+        return self.driver.compiling or "written as blocked NumPy"
 
     def report(self) -> str:
         """A line for each step: number, kind, name."""

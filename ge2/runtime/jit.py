@@ -344,16 +344,14 @@ class Jitted:
 
     def report(self) -> Report:
         """What the last call did: whether it traced and compiled, and what it ran."""
-        from ge2.runtime.aot import Report
+        from ge2.runtime.aot import report
 
         entry = self._last
         if entry is None:
             raise InputError(
                 f"{title(self._function)} has not been called yet", where=here(), fix="report() after a call"
             )
-        executable, fresh = entry.ready(), entry.hits == 1
-        kernels = tuple(k.name for k in executable.kernels)
-        return Report(title(self._function), fresh, fresh, executable.regions, kernels, executable.op_by_op)
+        return report(title(self._function), entry)
 
     def cache_report(self) -> CacheReport:
         """The signatures it has met, how often, and in what each differs from the nearest before it."""

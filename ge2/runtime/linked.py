@@ -16,6 +16,8 @@ from ge2.runtime.program import Program, Step
 
 BYTES = np.dtype(np.uint8)
 HEAVY = 1 << 15  # elements from which on the interpreter's lock is worth giving up
+LOADED = "nothing compiled: the same code is loaded for other sizes"
+_loaded: set[str] = set()  # keys of libraries that serve a program of this process
 
 
 @final
@@ -26,6 +28,7 @@ class Linked:
         self.program, self.threads = program, threads
         self.native = Native(program, threads, title)
         self.title = title
+        self.known = False  # whether its library was loaded already
         self.parts: list[Segment | Step] = []
         self.unseen = unseen(program)
         self.whole: Segment | None = None
@@ -45,7 +48,9 @@ class Linked:
         if not any(step.kind in IN_C for step in program.steps):
             return False
         given = set(program.graph.inputs)
-        storage = [program.buffers[v].storage for v in program.graph.outputs if isinstance(v, Var) and v not in given]
+        storage = [
+            program.buffers[v].storage for v in program.graph.outputs if isinstance(v, Var) and v not in given
+        ]
         return set(storage) <= {"output", "host"}
 
     def cut(self) -> None:
@@ -92,14 +97,19 @@ class Linked:
 
     @cached_property
     def library(self) -> Library:
-        return library(self.source, self.title, symbol=self.native.runs[0].name)
+        found = library(self.source, self.title, symbol=self.native.runs[0].name)
+        self.known = found.key in _loaded
+        _loaded.add(found.key)
+        return found
 
     @property
     def how(self) -> str:
         if not self.native.runs:
-            return "nothing to compile"
+            return "nothing compiled: it has no kernels"
         found = self.library
-        return "found in the cache" if found.cached else f"compiled in {found.seconds:.3f} s"
+        if self.known:
+            return LOADED
+        return "found in the cache" if found.cached else f"compiled in {found.seconds:.2f} s"
 
     def launcher(self, segment: Segment, arena: int, offsets: Mapping[int, int]) -> Any:
         """The segment as a function of arrays."""
@@ -107,14 +117,16 @@ class Linked:
         return make_launcher(
             self.library.address(segment.name), self.inputs(segment), self.outputs(segment), sizes=sizes,
             numbers=packed(segment.constants), arena=arena, threads=self.threads, heavy=segment.work >= HEAVY,
-            owner=self.library,
+            lines=[step.eqn.source for step in self.program.steps], owner=self.library,
         )  # fmt: skip
 
     def inputs(self, segment: Segment) -> list[Input]:
         if not segment.direct:
             return [
                 *(
-                    Array(BYTES, (a.nbytes,), True) if isinstance(a, Need) else array(a.type, i in segment.written)
+                    Array(BYTES, (a.nbytes,), True)
+                    if isinstance(a, Need)
+                    else array(a.type, i in segment.written)
                     for i, a in enumerate(segment.arrays)
                 ),
                 *(number(v.type) for v in segment.hosts),
@@ -122,7 +134,7 @@ class Linked:
         return [number(v.type) if v.type.weak else array(v.type) for v in self.given(segment)]
 
     def given(self, segment: Segment) -> list[Var]:
-        """What a whole program is called with: its arguments that C reads, then what Python makes of the others."""
+        """What a whole program is called with: arguments that C reads, then what Python makes of the others."""
         inputs = [v for v in self.program.graph.inputs if not v.type.weak or v in segment.hosts]
         later = [v for v in segment.hosts if v not in set(inputs)]
         return [*inputs, *self.native.computed(segment.steps), *later]
@@ -162,4 +174,3 @@ def array(t: ArrayType, written: bool = False) -> Array:
 
 def number(t: ArrayType) -> Number:
     return Number({"b": "b", "i": "i", "u": "i", "f": "f", "c": "c"}.get(t.dtype.kind, "f"))
-

@@ -4,49 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, final
 
 import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX
 from ge2.base.record import record
-from ge2.base.source import Source
 from ge2.codegen.c.file import CFile, Named, Run, same_code
-from ge2.codegen.c.kernel import Argument, CKernel, Operand, Text
+from ge2.codegen.c.text import Argument, CKernel, Operand, Text
 from ge2.codegen.c.typed import STORED, argument, number
 from ge2.ir import Eqn, Literal, Var
 from ge2.kernels.catalog import select
 from ge2.kernels.generated import Generated
 from ge2.kernels.kernel import Problem
+from ge2.ops.region import Region
 from ge2.codegen.c.layout import Layout, plain
+from ge2.runtime.cost import bytes_behind
 from ge2.runtime.memory import Lifetime
 from ge2.runtime.program import Buffer, Program, Step
+from ge2.runtime.records import Made
 
 
 IN_C = ("kernel", "copy")
-
-
-@final
-@record
-class KernelRecord:
-    """What a kernel is, for people; `nbytes` is what it reads and writes, `operations` those on elements."""
-
-    name: str
-    kind: str
-    source: str
-    equations: int
-    sources: tuple[Source, ...]
-    nbytes: int
-    operations: int = 0
-    region: str = ""
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """The user's lines that it computes."""
-        return tuple(dict.fromkeys(map(str, self.sources)))
-
-    def __str__(self) -> str:
-        return self.source
 
 
 @final
@@ -86,7 +66,7 @@ class Native:
         self.texts: list[str] = []
         self.runs: list[Run] = []
         self.products: frozenset[tuple[str, str]] = frozenset()
-        self.records: list[KernelRecord] = []
+        self.made: list[Made] = []
         self.needs: list[Need] = []
         self.arena: dict[int, Need] = {}  # of buffers, by identity
 
@@ -138,7 +118,8 @@ class Native:
             handed = ", ".join(self.handed(segment, step, a, temps) for a in kernel.arguments)
             segment.calls.append(Text(f"{name}({handed});"))
             segment.work += max(v.type.size for v in (*step.eqn.outs, *step.eqn.inputs))
-        self.record(step, [self.named[same_code(k)] for k in pieces.kernels])
+        if pieces.kernels:
+            self.made.append(self.made_of(step, pieces.kernels))
 
     def operand(self, role: str, i: int, a: Var | Literal) -> Operand:
         if isinstance(a, Literal) or a.type.weak:
@@ -171,6 +152,8 @@ class Native:
             return "lib"
         if a.kind == "size":
             return self.size(segment, a.value)
+        if a.kind == "equation":
+            return self.size(segment, step.number)
         if a.kind == "constant":
             return self.constant(segment, *a.value)
         if a.kind in ("partial", "scratch"):
@@ -205,9 +188,9 @@ class Native:
     def scratch(self, segment: Segment, need: Need) -> str:
         if segment.direct:
             return f"arena + {self.size(segment, need)}"
-        segment.arrays.append(need)
-        segment.written.add(len(segment.arrays) - 1)
-        return f"p[{len(segment.arrays) - 1}]"
+        at = self.place(segment, need)
+        segment.written.add(at)
+        return f"p[{at}]"
 
     def pointer(self, segment: Segment, buffer: Buffer, written: bool) -> str:
         base = buffer.base or buffer
@@ -217,27 +200,32 @@ class Native:
                 found = self.arena[id(base)] = Need(base.type.nbytes, base.first, base.last)
                 self.needs.append(found)
             return f"arena + {self.size(segment, found)}"
-        at = next((i for i, b in enumerate(segment.arrays) if b is base), None)
-        if at is None:
-            segment.arrays.append(base)
-            at = len(segment.arrays) - 1
+        at = self.place(segment, base)
         if written:
             segment.written.add(at)
         return f"p[{at}]"
 
+    def place(self, segment: Segment, array: Buffer | Need) -> int:
+        """The number of an array among those that the function is given."""
+        at = next((i for i, each in enumerate(segment.arrays) if each is array), None)
+        if at is None:
+            segment.arrays.append(array)
+        return len(segment.arrays) - 1 if at is None else at
+
     # -- for people
 
-    def record(self, step: Step, kernels: Sequence[Named]) -> None:
-        eqn: Any = step.eqn
-        inner = eqn.op.graph.eqns if hasattr(eqn.op, "graph") else (eqn,)
-        sources = tuple(dict.fromkeys(e.source for e in inner if e.source is not None))
-        nbytes = sum(a.type.nbytes for a in (*eqn.inputs, *eqn.outs))
-        operations = sum(max((v.type.size for v in (*e.outs, *e.inputs)), default=0) for e in inner)
-        region = str(eqn.op.graph) if hasattr(eqn.op, "graph") else str(eqn.op)
-        text = "\n".join(k.text() for k in dict.fromkeys(kernels))
-        name = kernels[-1].name if kernels else eqn.op.name
-        kind = kernels[-1].kernel.kind if kernels else eqn.op.name
-        self.records.append(KernelRecord(name, kind, text, len(inner), sources, nbytes, operations, region))
+    def made_of(self, step: Step, kernels: Sequence[CKernel]) -> Made:
+        """Its own graph stands above a function that several steps share."""
+        named = [Named(self.named[same_code(k)].name, k) for k in kernels]
+        region = isinstance(step.eqn.op, Region)
+        main = next((n for n in named if n.kernel.kind == "product"), named[-1])
+        kind = main.kernel.kind if region or main.kernel.kind == "product" else step.eqn.op.name
+        name = f"{kind}_{main.name.rpartition('_')[2]}"
+        return Made(step.eqn, kind, name, main.name, partial(texts, named), partial(bytes_behind, self.program.layouts))
+
+
+def texts(named: Sequence[Named]) -> str:
+    return "\n".join(dict.fromkeys(n.text() for n in named))
 
 
 def problem_of(eqn: Eqn, shared: frozenset[tuple[int, int]] = frozenset()) -> Problem:

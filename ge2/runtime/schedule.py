@@ -7,7 +7,7 @@ from ge2.codegen.c.layout import Layout, viewed
 from ge2.codegen.c.layout import plain as layout_of
 from ge2.codegen.region import tile
 from ge2.codegen.values import safe
-from ge2.ir import Eqn, Graph, Literal, Names, Var
+from ge2.ir import Atom, Eqn, Graph, Literal, Names, Var
 from ge2.kernels.catalog import select
 from ge2.kernels.kernel import Family, Problem
 from ge2.kernels.library import Library, Product
@@ -18,6 +18,7 @@ from ge2.passes.host import on_host
 from ge2.runtime.program import Buffer, Program, Step
 
 VIEWS = (BroadcastInDim, Transpose, Reshape, Slice, Rev, StopGradient, Barrier)
+WRITES = (UpdateSlice, Scatter, ScatterAdd)
 END = 1 << 60
 # Library operations whose results share no memory with their inputs; of others that is assumed.
 # fmt: off
@@ -59,6 +60,8 @@ class Scheduler:
             for i, var in enumerate(eqn.outs):
                 self.place(n, kind, eqn, i, var)
         self.lifetimes()
+        if self.target == "c" and "library" not in self.kinds:
+            self.lend()
         steps = tuple(
             self.step(n, kind, eqn)
             for n, (kind, eqn) in enumerate(zip(self.kinds, self.graph.eqns, strict=True))
@@ -134,6 +137,26 @@ class Scheduler:
             if each is not None:
                 each.last = max(each.last, n)
 
+    def lend(self) -> None:
+        """What an update writes over is made where the result is to lie, if nobody reads it later."""
+        for n, eqn in enumerate(self.graph.eqns):
+            x = eqn.inputs[0] if self.kinds[n] == "kernel" and isinstance(eqn.op, WRITES) else None
+            old = self.buffers[x] if isinstance(x, Var) else None
+            if x is None or old is None or old.storage != "arena" or old.last != n or not self.alone(eqn, x):
+                continue
+            new = self.buffers[eqn.outs[0]]
+            new.first = old.first
+            for buffer in self.buffers.values():
+                if buffer.base is old:
+                    buffer.base = new
+            old.base, old.storage = new, "view"
+
+    def alone(self, eqn: Eqn, x: Atom) -> bool:
+        """Whether an equation reads an array once, and no other view of it."""
+        home = self.buffers[x]  # type: ignore[index]
+        others = [self.buffers[a] for a in eqn.inputs if isinstance(a, Var) and a is not x]
+        return eqn.inputs.count(x) == 1 and not any(b is home or b.base is home for b in others)
+
     def step(self, n: int, kind: str, eqn: Eqn) -> Step:
         shared = frozenset(self.reuse(n, eqn)) if kind in ("kernel", "copy", "matmul") else frozenset()
         name = eqn.op.kind if isinstance(eqn.op, Region) else eqn.op.name
@@ -150,7 +173,7 @@ class Scheduler:
                 if (
                     x.type == out.type
                     and self.buffers[x].last <= n
-                    and (self.buffers[x].last < n or in_place(eqn, i, x, self.target))
+                    and (self.buffers[x].last < buffer.first or self.in_place(eqn, i, x, n))
                 ):
                     buffer.donor = self.buffers[x].name
                     self.donated.remove(x)
@@ -158,6 +181,10 @@ class Scheduler:
                         found.append((i, eqn.inputs.index(x)))
                     break
         return found
+
+    def in_place(self, eqn: Eqn, i: int, x: Var, n: int) -> bool:
+        """Whether a result that is first written here may be written over a donated input."""
+        return self.buffers[eqn.outs[i]].first == n and self.alone(eqn, x) and in_place(eqn, i, x, self.target)
 
 
 def kind_of(eqn: Eqn, target: str) -> str:
@@ -188,7 +215,7 @@ def served(eqn: Eqn, target: str) -> Family | None:
 def in_place(eqn: Eqn, i: int, x: Var, target: str) -> bool:
     """Whether result `i` of a step may be written over input `x` element by element."""
     op = eqn.op
-    if isinstance(op, UpdateSlice | ScatterAdd | Scatter):
+    if isinstance(op, WRITES):
         return target == "c" and x is eqn.inputs[0] and eqn.inputs.count(x) == 1
     if not isinstance(op, Region):
         return False

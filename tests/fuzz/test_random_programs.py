@@ -20,7 +20,8 @@ from tests.fuzz.programs import program
 
 PROGRAMS, SHARE = 240, 20
 SETTINGS: dict[str, dict[str, Any]] = {
-    "blocked": {},
+    "c": {},
+    "blocked": {"executor": "blocked"},
     "two threads": {"threads": 2},
     "no passes": {"passes_off": ("inline", "simplify", "fold", "match", "fuse")},
     "fuse alone": {"passes_off": ("simplify", "fold", "match")},

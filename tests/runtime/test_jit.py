@@ -589,7 +589,7 @@ def test_the_report_of_the_last_call():
     assert (first.compiled, second.compiled) == (True, False)
     assert first.regions == len(first.kernels) == 1
     assert first.op_by_op == 0
-    assert "found in the cache; 1 regions" in str(second)
+    assert "nothing traced, nothing compiled; 1 region," in str(second)
 
 
 def test_the_cache_report_says_what_differs():

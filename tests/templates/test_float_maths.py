@@ -70,7 +70,7 @@ CLOSE: dict[str, tuple[np.ufunc, float]] = {
     "expm1": (np.expm1, 4),
     "sinh": (np.sinh, 4),
     "cosh": (np.cosh, 4),
-    "tanh": (np.tanh, 5),
+    "tanh": (np.tanh, 4),
     "log": (np.log, 4),
     "log2": (np.log2, 4),
     "log10": (np.log10, 4),

@@ -90,7 +90,7 @@ def make_launcher(
     arena: int = 0,
     threads: int = 1,
     heavy: bool = False,
-    lines: Sequence[str | None] = (),
+    lines: Sequence[object] = (),
     owner: object = None,
     plain: bool = False,
 ) -> Launcher:
@@ -145,7 +145,7 @@ class Checks:
     """What of a call is not worth C: arguments that have to be converted or refused, and errors."""
 
     inputs: tuple[Input, ...]
-    lines: tuple[str | None, ...]
+    lines: tuple[object, ...]  # None where a line is not known
 
     def prepare(self, i: int, x: Any) -> Any:
         """Argument `i` as the program takes it."""
@@ -161,7 +161,8 @@ class Checks:
         raise IndexError(f"{text}\n  at   {where}" if where else text)
 
     def line(self, equation: int) -> str | None:
-        return self.lines[equation] if 0 <= equation < len(self.lines) else None
+        line = self.lines[equation] if 0 <= equation < len(self.lines) else None
+        return None if line is None else str(line)
 
 
 def array(i: int, x: Any, wanted: Array) -> Any:

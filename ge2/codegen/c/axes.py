@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
-from ge2.codegen.c.nest import Spec, Work
+from ge2.codegen.c.nest import Spec, Work, is_state
 from ge2.codegen.values import Held, Param, Step
 
 Strides = Mapping[int, int]  # of an array along each axis of the space, in elements
@@ -84,7 +84,8 @@ class Axes:
             head = [Spec((a,)) for a in outer] + [Spec((self.lane,), "block")]
             self.specs = [*head, *tail]
         else:
-            ordered = [*self.by_stride(outer, outs), *inner] if self.lane in whole else [*self.by_stride(rest, outs)]
+            by_stride = self.by_stride(outer if self.lane in whole else rest, outs)
+            ordered = [*by_stride, *inner] if self.lane in whole else by_stride
             self.specs = [Spec((a,)) for a in [*ordered, self.lane]]
         if self.specs[0].axes[0] not in whole:
             self.tasks(works, folded)
@@ -102,7 +103,7 @@ class Axes:
         read = {id(x) for w in works if w.kind != "store" for x in w.xs}
         found: set[int] = set()
         for w in works:
-            if w.kind == "fold" and (id(w.y) in read or w.step is not None and w.step.eqn is not None and w.step.eqn.op.name.startswith("arg")):
+            if w.kind == "fold" and (id(w.y) in read or is_state(w.step)):
                 found |= w.over
         return frozenset(found)
 

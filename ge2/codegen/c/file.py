@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import final
 
 from ge2.base.record import record
-from ge2.codegen.c.kernel import CKernel, Text
+from ge2.codegen.c.text import CKernel, Text
 from ge2.codegen.c.typed import headers
 from ge2.codegen.environment import render
 

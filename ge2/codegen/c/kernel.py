@@ -9,98 +9,43 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.dtypes import BOOL, COMPLEX, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, HALF
+from ge2.base.dtypes import BOOL, COMPLEX, HALF
 from ge2.base.record import record
 from ge2.codegen.blocks import Tiling
-from ge2.codegen.c.axes import Axes, strides_of
+from ge2.codegen.c.axes import Axes
+from ge2.codegen.c.folds import (
+    apart,
+    clause,
+    gathers_index,
+    in_runs,
+    larger,
+    merged,
+    start,
+    state_dtype,
+    state_type,
+    taken_in,
+    vectorises,
+    word,
+)
 from ge2.codegen.c.nest import Home, Loop, Work, homes, nest
-from ge2.codegen.c.typed import HELD, STORED, SUFFIX, baked, expression, number
-from ge2.codegen.values import Held, Param, Step, Values
-from ge2.ir import Dims, Eqn, Literal, Names, Var, write
+from ge2.codegen.c.places import Places, label
+from ge2.codegen.c.text import Argument, CKernel, Operand, Text
+from ge2.codegen.c.typed import HELD, SUFFIX, expression, number
+from ge2.codegen.values import Held, Param, Values
+from ge2.ir import Eqn, Literal, Names, Var, write
 from ge2.ir.text import atom_text, op_text
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.region import Region
 from ge2.ops.shape import Iota
 
-LETTERS = "ijklmuvw"
-RESERVED = frozenset(
-    """auto break case char const continue default do double else enum extern float for goto if inline int long
-    register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
-    asm typeof main chunk task tasks team threads from to at end part scratch n k p lib arena error I linux unix
-    abs exp log sin cos tan pow sqrt floor ceil""".split()
-)
 GRAIN = 1 << 18  # simple operations that are worth waking other threads for
 LEAST = 1 << 15  # simple operations that a task has at least
 TASKS = 64  # the most tasks of a sum that has partial results
 RUN = 1024  # the elements whose float32 sum is taken before it is added to a float64
 STACK = 4096  # the most elements of an array on the stack
-
-
-@final
-@record
-class Text:
-    """A line of C."""
-
-    code: str
-    comment: str = ""
-    body: tuple[Text, ...] = ()  # of a loop
-    pragma: str = ""
-
-
-@final
-@record
-class Argument:
-    """A parameter of the kernel: an array of the graph, a size or a number."""
-
-    declaration: str
-    kind: str  # array, result, value, constant, size, partial, scratch, threads, services
-    value: Any = None  # (Operand, dtype), (number, dtype), a size, bytes
-
-
-@final
-@record
-class CKernel:
-    """A C function, and what is handed to it."""
-
-    kind: str
-    graph: str
-    arguments: tuple[Argument, ...]
-    body: tuple[Text, ...]
-    equations: int = 0
-
-    @property
-    def title(self) -> str:
-        article = "An" if self.kind[0] in "aeiou" else "A"
-        return f"{article} {self.kind} region." if self.kind in ("pointwise", "rowwise", "reduce") else f"{article} {self.kind}."
-
-    @property
-    def parameters(self) -> str:
-        return ", ".join(a.declaration for a in self.arguments)
-
-
-@final
-@record
-class Operand:
-    """An array that a step reads (`in`), makes (`out`), or has for itself (`temp`), or a part of one.
-
-    Strides and offset count elements. `value`: it is a number that is handed over as such.
-    """
-
-    role: str
-    index: int
-    strides: Dims
-    offset: int = 0
-    value: bool = False
-
-    def part(self, start: Dims, step: Dims) -> Operand:
-        """The elements `start, start + step, ...` of each axis."""
-        offset = self.offset + sum(a * s for a, s in zip(start, self.strides, strict=True))
-        return replace(self, offset=offset, strides=tuple(a * s for a, s in zip(step, self.strides, strict=True)))
-
-
-def whole(role: str, index: int, shape: Sequence[int]) -> Operand:
-    """All of an array in C order."""
-    return Operand(role, index, strides_of(shape))
+FEW = 8  # the rounds of a loop that are not worth a vector
+ORDER = ("array", "result", "value", "constant", "size", "partial", "scratch", "threads")
+PARALLEL = "#pragma omp parallel for num_threads(team) if (team > 1) schedule(dynamic)"
 
 
 def c_kernel(region: Region, operands: Mapping[Var, Operand], threads: int) -> CKernel:
@@ -108,13 +53,14 @@ def c_kernel(region: Region, operands: Mapping[Var, Operand], threads: int) -> C
     return Writer(region, operands, threads).run()
 
 
-def partial_of(work: Work) -> np.dtype:
-    """The type in which a reduction is gathered: sums and products of floats in float64."""
-    assert work.y is not None
-    dtype = work.xs[0].dtype
-    if work.step is not None and work.step.eqn is not None and work.step.eqn.op.name in ("reduce_sum", "reduce_prod"):
-        return {FLOAT32: FLOAT64, COMPLEX64: COMPLEX128}.get(dtype, dtype)
-    return dtype
+@final
+@record
+class Partial:
+    """Reductions over the axis that tasks share: what a task does first and last, and what follows all."""
+
+    first: tuple[Text, ...]
+    last: tuple[Text, ...]
+    after: tuple[Text, ...]
 
 
 class Writer:
@@ -123,20 +69,18 @@ class Writer:
         self.names = Names()
         self.text = write(region.graph, names=self.names)
         self.values = Values(region, Tiling(region.space), self.names).run()
-        self.outs: dict[Param, Held] = {}
-        self.works = self.listed()
-        self.axes = self.spaced()
-        self.root = nest(self.works, self.axes.specs)
+        self.outs: list[Param] = []
+        works = self.listed()
+        self.axes = self.spaced(works)
+        self.places = Places(self.axes, operands)
+        self.root = nest(works, self.axes.specs)
         self.homes: dict[Held, Home] = homes(self.root)
         self.makers = {w.y: w for w in self.root.everything() if w.y is not None}
-        self.letters = self.lettered()
-        self.arguments: dict[str, Argument] = {}
-        self.constants: dict[object, str] = {}
         self.scratch = 0  # bytes a thread
-        self.partials: dict[Held, int] = {}  # elements of one task
-        self.declared: dict[Loop, list[Text]] = {}
+        self.declared: dict[Loop, list[Text]] = {}  # arrays, where their loop begins
         self.kept: set[Held] = set()
-        self.local: dict[Work, str] = {}  # of reductions in an innermost loop
+        self.local: dict[Work, str] = {}  # states that an innermost loop has for itself
+        self.nans: dict[Work, str] = {}
 
     # -- what is to be done
 
@@ -145,216 +89,69 @@ class Writer:
         for step in self.values.steps:
             y = step.y
             folds = step.eqn is not None and isinstance(step.eqn.op, Reduce | ArgReduce) and bool(step.over)
-            axes = frozenset({*y.axes, *step.over} if folds else y.axes)
-            works.append(
-                Work("fold" if folds else "compute", len(works), y, list(step.xs), step, axes, frozenset(step.over))
-            )
+            axes, over = frozenset({*y.axes, *step.over} if folds else y.axes), frozenset(step.over)
+            works.append(Work("fold" if folds else "compute", len(works), y, list(step.xs), step, axes, over))
             if y.var is not None and y.var in self.region.graph.outputs:
                 at = self.values.where[y.var]
-                param = Param(self.label(self.names[y.var]) + "_out", y.var, at, None, None)
-                self.outs[param] = y
+                param = Param(f"{label(self.names[y.var])}_out", y.var, at, None, None)
+                self.outs.append(param)
                 axes = frozenset(a for a in at if a >= 0)  # all of its own, where the value only repeats
                 works.append(Work("store", len(works), None, [y], None, axes, param=param))
         return works
 
-    def spaced(self) -> Axes:
-        strides: dict[Param, dict[int, int]] = {}
-        for (var, at), p in self.values.params.items():
-            strides[p] = {a: s for a, s in zip(at, self.operands[var].strides, strict=True) if a >= 0}
-        for p in self.outs:
-            strides[p] = {a: s for a, s in zip(p.axes, self.operands[p.var].strides, strict=True) if a >= 0}
+    def spaced(self, works: Sequence[Work]) -> Axes:
+        """The axes, joined where they can be, in the order of the loops."""
+        lying = [(p, var, at) for (var, at), p in self.values.params.items()]
+        lying += [(p, p.var, p.axes) for p in self.outs]
+        strides = {
+            p: {a: s for a, s in zip(at, self.operands[var].strides, strict=True) if a >= 0}
+            for p, var, at in lying
+        }
         steps = self.values.steps
         helds = list({id(x): x for s in steps for x in (s.y, *s.xs)}.values())
-        used = {a for x in helds for a in x.axes} | {a for s in steps for a in s.over} | {a for s in strides.values() for a in s}
+        used = {a for x in helds for a in x.axes} | {a for s in steps for a in s.over}
+        used.update(*strides.values())
         sizes = {a: n for a, n in enumerate(self.region.space) if a in used}
         axes = Axes(sizes, steps, helds, strides)
         axes.merge()
-        for w in self.works:  # whose axes may have been joined
+        for w in works:  # their axes may have been joined
             w.axes, w.over = w.axes & sizes.keys(), w.over & sizes.keys()
-        axes.order(self.works, list(self.outs))
+        axes.order(works, self.outs)
         return axes
 
-    def lettered(self) -> dict[int, str]:
-        found: dict[int, str] = {}
-        for spec in self.axes.specs:
-            for a in spec.axes:
-                found.setdefault(a, LETTERS[len(found)])
-        return found
-
-    # -- names
-
-    def label(self, name: str) -> str:
-        taken = name in RESERVED or name in LETTERS
-        return f"{name}_" if taken else name
-
-    def argue(self, name: str, declaration: str, kind: str, value: Any = None) -> str:
-        self.arguments.setdefault(name, Argument(declaration, kind, value))
-        return name
-
-    def extent(self, a: int) -> str:
-        n = self.axes.sizes[a]
-        if a in self.axes.constant:
-            return str(n)
-        name = f"n_{self.letters[a]}"
-        return self.argue(name, f"int64_t {name}", "size", n)
-
-    def size(self, name: str, value: int) -> str:
-        return self.argue(name, f"int64_t {name}", "size", value)
-
-    def index(self, a: int) -> str:
-        letter = self.letters[a]
-        return f"({letter}0 + {letter})" if self.axes.block and a == self.axes.lane else letter
-
-    def place(self, p: Param) -> str:
-        """The index of an element of an array."""
-        strides = self.axes.strides[p]
-        terms = []
-        ordered = sorted(strides, key=lambda a: [x for s in self.axes.specs for x in s.axes].index(a))
-        for a in ordered:
-            step = self.step(p, a)
-            terms.append(self.index(a) if step == "1" else f"{self.index(a)} * {step}")
-        return " + ".join(terms) or "0"
-
-    def step(self, p: Param, a: int) -> str:
-        """A stride as it can be said best: 1, the sizes of the axes within, or a number of its own."""
-        strides = self.axes.strides[p]
-        within = sorted((b for b in strides if strides[b] < strides[a]), key=lambda b: -strides[b])
-        if strides[a] == 1:
-            return "1"
-        if strides[a] == 0:
-            return "0"
-        tight = all(
-            strides[b] == math.prod(self.axes.sizes[c] for c in within[i + 1 :]) for i, b in enumerate(within)
-        )
-        if tight and within and strides[a] == math.prod(self.axes.sizes[b] for b in within):
-            extents = [self.extent(b) for b in within]
-            return extents[0] if len(extents) == 1 else f"({' * '.join(extents)})"
-        return self.size(f"{p.name}_{self.letters[a]}", strides[a])
-
-    # -- values
-
-    def operand(self, x: Held) -> str:
-        leaf = x.leaf
-        if isinstance(leaf, Param):
-            return self.load(x, leaf)
-        if isinstance(leaf, Literal):
-            return self.constant(leaf.value, x.dtype)
-        if isinstance(leaf, Iota):
-            return self.count(leaf, x)
-        home, maker = self.homes[x], self.makers[x]
-        if maker.kind == "fold":
-            return self.folded(x, home, maker)
-        return self.label(x.name) + self.at(home) if home.dims else self.label(x.name)
-
-    def load(self, x: Held, p: Param) -> str:
-        name = self.label(p.name)
-        operand, dtype = self.operands[p.var], p.var.type.dtype
-        if operand.value:
-            return self.argue(name, f"{HELD[dtype]} {name}", "value", (operand, dtype))
-        self.argue(name, f"const {STORED[dtype]} *{name}", "array", (operand, dtype))
-        return f"{name}[{self.place(p)}]"
-
-    def constant(self, value: Any, dtype: np.dtype) -> str:
-        if baked(value, dtype, self.sizes):
-            return number(value, dtype)
-        key = (number(value, dtype), dtype)
-        if key not in self.constants:
-            name = self.constants[key] = f"k{len(self.constants)}"
-            self.argue(name, f"{HELD[dtype]} {name}", "constant", (value, dtype))
-        return self.constants[key]
-
-    @property
-    def sizes(self) -> frozenset[int]:
-        return frozenset(n for a, n in self.axes.sizes.items() if a not in self.axes.constant)
-
-    def count(self, op: Iota, x: Held) -> str:
-        index = self.index(x.axes[0]) if x.axes else "0"
-        if op.dtype in HALF:
-            short = SUFFIX[op.dtype]
-            return f"ge2_cast_{short}_f32(ge2_cast_f32_{short}((float){index}))"
-        return f"({HELD[op.dtype]}){index}"
-
-    def folded(self, x: Held, home: Home, maker: Work) -> str:
-        """The result of a reduction, from the state that gathered it."""
-        name = self.state(x)
-        text = name + self.at(home) if home.dims else name
-        assert maker.step is not None and maker.step.eqn is not None
-        if isinstance(maker.step.eqn.op, ArgReduce):
-            return f"{text}.index"
-        wide, dtype = partial_of(maker), x.dtype
-        return text if wide == dtype else f"({HELD[dtype]}){text}"
-
-    def state(self, x: Held) -> str:
-        return f"{self.label(x.name)}_{self.short(x)}"
-
-    def short(self, x: Held) -> str:
-        """What a reduction gathers, in a word."""
-        maker = self.makers[x]
-        assert maker.step is not None and maker.step.eqn is not None
-        return maker.step.eqn.op.name.removeprefix("reduce_")
-
-    def at(self, home: Home) -> str:
-        """The index of a value in the array that keeps it."""
-        text = ""
-        for loop in home.dims:
-            assert loop.spec is not None
-            for a in loop.spec.axes:
-                if loop.spec.role == "block":
-                    continue
-                text = f"({text}) * {self.extent(a)}" if text and " " in text else f"{text} * {self.extent(a)}" if text else ""
-                text = f"{text} + {self.letters[a]}" if text else self.letters[a]
-        return f"[{text}]"
-
-    def span(self, home: Home) -> tuple[int, bool, str]:
-        """The elements of such an array; whether they are always so many; and that in C."""
-        total, fixed, texts = 1, True, []
-        for loop in home.dims:
-            assert loop.spec is not None
-            for a in loop.spec.axes:
-                if loop.spec.role == "block":
-                    continue
-                inner = loop.spec.role == "inner"
-                total *= self.axes.block if inner else self.axes.sizes[a]
-                fixed = fixed and (inner or a in self.axes.constant)
-                texts.append(str(self.axes.block) if inner else self.extent(a))
-        return total, fixed, " * ".join(texts) or "1"
-
-    # -- the text
-
     def run(self) -> CKernel:
-        body = self.loops(self.root)
-        head = self.declared.get(self.root, [])
-        arguments = list(self.arguments.values())
+        body = self.inside(self.root)
+        arguments = list(self.places.arguments.values())
         if self.scratch:
-            arguments = [replace(a, value=self.scratch) if "per_thread" in a.declaration else a for a in arguments]
+            arguments = [
+                replace(a, value=self.scratch) if a.declaration == "int64_t per_thread" else a
+                for a in arguments
+            ]
             arguments.append(Argument("char *scratch", "scratch", self.scratch * self.threads))
-        if any(a.kind == "team" for a in arguments):
-            arguments = [a for a in arguments if a.kind != "team"] + [Argument("int threads", "threads")]
-        order = ("array", "result", "value", "constant", "size", "partial", "scratch", "threads")
-        arguments.sort(key=lambda a: order.index(a.kind))
+        arguments.sort(key=lambda a: ORDER.index(a.kind))
         return CKernel(
-            self.region.kind, self.text, tuple(arguments), tuple([*head, *body]), len(self.region.graph.eqns)
+            self.region.kind, self.text, tuple(arguments), tuple(body), len(self.region.graph.eqns)
         )
 
-    def loops(self, loop: Loop) -> list[Text]:
-        """What a loop does, loops within it included."""
+    # -- loops
+
+    def inside(self, loop: Loop) -> list[Text]:
+        """What a loop does in each round, the arrays that it needs first."""
         lines: list[Text] = []
         for child in loop.children:
-            if isinstance(child, Work):
-                lines += self.line(child)
-            else:
-                lines += self.looped(child)
-        return lines
+            lines += [self.line(child)] if isinstance(child, Work) else self.looped(child)
+        return [*self.declared.pop(loop, []), *lines]
 
     def looped(self, loop: Loop) -> list[Text]:
         spec = loop.spec
         assert spec is not None
-        folds = [w for w in loop.everything() if w.kind == "fold" and w.y is not None and self.homes[w.y].first is loop]
+        folds = [w for w in loop.everything() if w.y is not None and self.homes[w.y].first is loop]
         if spec.role in ("task", "block"):
             return self.tasks(loop, folds)
         before = [line for w in folds for line in self.begin(w, loop)]
-        end = "width" if spec.role == "inner" else self.extent(spec.axes[0])
-        return [*before, *self.walk(loop, self.letters[spec.axes[0]], "0", end)]
+        letter = self.places.letters[spec.axes[0]]
+        end = "width" if spec.role == "inner" else self.places.extent(spec.axes[0])
+        return [*before, *self.walk(loop, letter, "0", end)]
 
     def walk(self, loop: Loop, letter: str, begin: str, end: str) -> list[Text]:
         """A loop from `begin` to `end`."""
@@ -365,69 +162,100 @@ class Writer:
         local = [w for w in loop.works if w.kind == "fold" and not w.over.isdisjoint(spec.axes)]
         if not loop.innermost:
             simd = a == self.axes.lane and not local and self.unrolled(loop)
-            return [Text(head, body=tuple(self.scope(loop)), pragma=self.simd(loop, "") if simd else "")]
+            return [Text(head, body=tuple(self.inside(loop)), pragma="#pragma omp simd" if simd else "")]
         few = a in self.axes.constant and spec.role == "whole"
-        runs = [] if few else [w for w in local if self.in_runs(w)]
-        if runs:
-            return self.in_blocks(loop, local, runs, letter, begin, end)
-        before, clause, after = self.gathered(local, frozenset())
-        pragma = "" if few and self.axes.sizes[a] < 8 else self.simd(loop, clause)
-        return [*before, Text(head, body=tuple(self.scope(loop)), pragma=pragma), *after]
+        runs = frozenset() if few else frozenset(w for w in local if in_runs(w))
+        simd = vectorises(loop.works) and not (few and self.axes.sizes[a] < FEW)
+        flags, checks = self.nan_flags(local) if simd else ([], [])
+        before, pragma, after = self.gathered(local, runs, simd)
+        if not runs:
+            return [
+                *flags,
+                *before,
+                Text(head, body=tuple(self.inside(loop)), pragma=pragma),
+                *after,
+                *checks,
+            ]
+        head = f"for (int64_t {letter} = at; {letter} < end; {letter}++)"
+        first = Text(f"const int64_t end = ge2_least(at + {RUN}, {end});")
+        lines = (first, *before, Text(head, body=tuple(self.inside(loop)), pragma=pragma), *after)
+        return [*flags, Text(f"for (int64_t at = {begin}; at < {end}; at += {RUN})", body=lines), *checks]
 
     def unrolled(self, loop: Loop) -> bool:
         """Whether all loops within have so few rounds that the compiler writes them out."""
         inner = [child for child in loop.children if isinstance(child, Loop)]
-        return all(c.spec is not None and c.spec.axes[0] in self.axes.constant and self.unrolled(c) for c in inner)
-
-    def scope(self, loop: Loop) -> list[Text]:
-        body = self.loops(loop)
-        return [*self.declared.pop(loop, []), *body]
-
-    def simd(self, loop: Loop, clause: str) -> str:
-        if any(w.kind == "fold" and isinstance(w.step.eqn.op, ArgReduce) for w in loop.works if w.step and w.step.eqn):
-            return ""
-        if any(x.dtype in COMPLEX for w in loop.works for x in w.xs):
-            return ""
-        return f"#pragma omp simd{clause}"
+        return all(
+            c.spec is not None and c.spec.axes[0] in self.axes.constant and self.unrolled(c) for c in inner
+        )
 
     # -- reductions
-
-    def in_runs(self, w: Work) -> bool:
-        """Whether it is a float32 sum or product, gathered in float64 from short runs."""
-        return w.xs[0].dtype in (FLOAT32, FLOAT64) and self.op(w).name in ("reduce_sum", "reduce_prod")
-
-    def op(self, w: Work) -> Any:
-        assert w.step is not None and w.step.eqn is not None
-        return w.step.eqn.op
 
     def begin(self, w: Work, loop: Loop) -> list[Text]:
         """The state of a reduction, before the first loop that it folds."""
         assert w.y is not None
-        home, name = self.homes[w.y], self.state(w.y)
-        start = self.start(w)
-        ctype = self.state_type(w)
+        home, name = self.homes[w.y], self.state(w)
         if not home.dims:
-            return [Text(f"{ctype} {name} = {start};")]
-        self.keep(w.y, home, ctype, name)
-        return self.over_dims(home, f"{name}{self.at(home)} = {start};", crossing=loop)
+            return [Text(f"{state_type(w)} {name} = {start(w)};")]
+        self.keep(w.y, home, state_type(w), name)
+        return self.each(home, f"{name}{self.places.at(home)} = {start(w)};", loop)
 
-    def over_dims(self, home: Home, code: str, crossing: Loop | None, comment: str = "") -> list[Text]:
-        """A statement for each element of a state; dims outside `crossing` are those of loops already open."""
-        open_ = set() if crossing is None or crossing.parent is None else set(crossing.parent.path)
-        line = Text(code, comment)
+    def each(self, home: Home, code: str, within: Loop) -> list[Text]:
+        """A statement for each element of a state, but for the loops that are open around `within`."""
+        around = [] if within.parent is None else within.parent.path
+        line = Text(code)
         for loop in reversed(home.dims):
-            if loop in open_:
-                continue
-            assert loop.spec is not None
-            a = loop.spec.axes[0]
-            letter = self.letters[a]
-            end = "width" if loop.spec.role == "inner" else self.extent(a)
-            line = Text(f"for (int64_t {letter} = 0; {letter} < {end}; {letter}++)", body=(line,))
+            if loop not in around:
+                line = self.places.over(loop, (line,))
         return [line]
+
+    def gathered(
+        self, local: Sequence[Work], runs: frozenset[Work], simd: bool
+    ) -> tuple[list[Text], str, list[Text]]:
+        """States of an innermost loop: their declarations, its pragma, and what is done with them after."""
+        before: list[Text] = []
+        after: list[Text] = []
+        clauses: dict[str, list[str]] = {}
+        for w in local:
+            name = self.local[w] = self.one_gathered(w, w in runs, before, after)
+            if w in self.nans:
+                clauses.setdefault("|", []).append(self.nans[w])
+            clauses.setdefault(clause(w), []).append(name)
+        text = "".join(f" reduction({c}:{', '.join(names)})" for c, names in clauses.items() if c)
+        return before, f"#pragma omp simd{text}" if simd else "", after
+
+    def nan_flags(self, local: Sequence[Work]) -> tuple[list[Text], list[Text]]:
+        """Extremes of floats that are taken as if there were no NaN, which is looked for beside them."""
+        before: list[Text] = []
+        after: list[Text] = []
+        for w in filter(apart, local):
+            assert w.y is not None
+            home = self.homes[w.y]
+            name = self.nans[w] = f"{label(w.y.name)}_nan"
+            state = self.state(w) + (self.places.at(home) if home.dims else "")
+            before.append(Text(f"int {name} = 0;"))
+            after.append(Text(f"if ({name}) {state} = {number(math.nan, w.xs[0].dtype)};"))
+        return before, after
+
+    def one_gathered(self, w: Work, run: bool, before: list[Text], after: list[Text]) -> str:
+        """The name of the state within the loop: its own, or one that is merged into its own after."""
+        assert w.y is not None
+        home, name = self.homes[w.y], self.state(w)
+        if not home.dims and not run:
+            return name
+        part = f"{label(w.y.name)}_part"
+        dtype = w.xs[0].dtype if run else state_dtype(w)
+        ctype = HELD[dtype] if run else state_type(w)
+        before.append(Text(f"{ctype} {part} = {start(w, dtype)};"))
+        after.append(Text(merged(w, name + (self.places.at(home) if home.dims else ""), part)))
+        return part
+
+    def state(self, w: Work) -> str:
+        assert w.y is not None
+        return f"{label(w.y.name)}_{word(w)}"
 
     def keep(self, x: Held, home: Home, ctype: str, name: str) -> None:
         """Declares the array of a value: on the stack if it is small, else in the scratch of the thread."""
-        total, fixed, text = self.span(home)
+        total, fixed, _ = self.places.span(home)
         if x in self.kept:
             return
         self.kept.add(x)
@@ -435,264 +263,192 @@ class Writer:
         if fixed and total <= STACK:
             declared.append(Text(f"{ctype} {name}[{total}];"))
             return
-        nbytes = max(-(-total * self.bytes_of(ctype) // 64), 1) * 64
-        offset = self.size(f"{name}_at", self.scratch) if self.scratch else ""
-        self.scratch += nbytes
-        own = self.size("per_thread", 0)
-        place = f"scratch + GE2_THREAD * {own}" + (f" + {offset}" if offset else "")
-        declared.append(Text(f"{ctype} *{name} = ({ctype} *)({place});"))
-
-    def bytes_of(self, ctype: str) -> int:
-        sizes = {"double": 8, "float": 4, "_Bool": 1, "float _Complex": 8, "double _Complex": 16}
-        return sizes.get(ctype) or (16 if ctype.startswith("ge2_") else int("".join(c for c in ctype if c.isdigit())) // 8)
-
-    def start(self, w: Work) -> str:
-        lowering = self.op(w).lowering
-        dtype = partial_of(w)
-        text = lowering.start
-        if "(" in text:
-            return expression(text, [], w.xs[0].dtype, dtype)
-        return {"false": "0", "true": "1"}.get(text) or number(int(text), dtype)
-
-    def state_type(self, w: Work) -> str:
-        if isinstance(self.op(w), ArgReduce):
-            return f"ge2_indexed_{SUFFIX[w.xs[0].dtype]}"
-        return HELD[partial_of(w)]
-
-    def merged(self, w: Work, state: str, value: str) -> str:
-        """The state with a value taken in."""
-        op, dtype = self.op(w), w.xs[0].dtype
-        if isinstance(op, ArgReduce):
-            (axis,) = w.over
-            value = expression(op.lowering.lift, [value, self.index(axis)], dtype, dtype)
-        elif op.name in ("reduce_sum", "reduce_prod") and dtype != BOOL and dtype not in COMPLEX:
-            return f"{state} {'+' if op.name == 'reduce_sum' else '*'}= {value};"
-        return f"{state} = {expression(op.lowering.merge, [state, value], dtype if isinstance(op, ArgReduce) else partial_of(w), dtype)};"
-
-    def combined(self, w: Work, state: str, other: str) -> str:
-        """Two states as one."""
-        op = self.op(w)
-        if isinstance(op, ArgReduce):
-            return f"{state} = {expression(op.lowering.merge, [state, other], w.xs[0].dtype, w.xs[0].dtype)};"
-        return self.merged(w, state, other)
-
-    def gathered(self, local: Sequence[Work], runs: frozenset[Work]) -> tuple[list[Text], str, list[Text]]:
-        """Local states of the innermost loop: their declarations, the clause, and how they are merged."""
-        before: list[Text] = []
-        after: list[Text] = []
-        clauses: dict[str, list[str]] = {}
-        for w in local:
-            assert w.y is not None
-            home = self.homes[w.y]
-            name = self.state(w.y)
-            if home.dims or w in runs:
-                part = f"{self.label(w.y.name)}_part"
-                dtype = w.xs[0].dtype if w in runs else partial_of(w)
-                ctype = self.state_type(w) if isinstance(self.op(w), ArgReduce) else HELD[dtype]
-                before.append(Text(f"{ctype} {part} = {self.start_of(w, dtype)};"))
-                target = name + (self.at(home) if home.dims else "")
-                after.append(Text(self.combined(w, target, part)))
-                self.local[w] = part
-            else:
-                self.local[w] = name
-            clause = self.clause(w, runs)
-            if clause:
-                clauses.setdefault(clause, []).append(self.local[w])
-        text = "".join(f" reduction({c}:{', '.join(names)})" for c, names in clauses.items())
-        return before, text, after
-
-    def start_of(self, w: Work, dtype: np.dtype) -> str:
-        text = self.op(w).lowering.start
-        return self.start(w) if "(" in text or dtype == BOOL else number(int(text), dtype)
-
-    def clause(self, w: Work, runs: frozenset[Work]) -> str:
-        op = self.op(w)
-        dtype = w.xs[0].dtype
-        if isinstance(op, ArgReduce) or dtype in COMPLEX:
-            return ""
-        if op.name in ("reduce_max", "reduce_min"):
-            if dtype == BOOL:
-                return "|" if op.name == "reduce_max" else "&"
-            return f"ge2_{op.name[7:]}_{SUFFIX[dtype]}"
-        if dtype == BOOL:
-            return {"reduce_sum": "|", "reduce_or": "|"}.get(op.name, "&")
-        return {"reduce_sum": "+", "reduce_prod": "*"}[op.name]
-
-    def in_blocks(
-        self, loop: Loop, local: Sequence[Work], runs: Sequence[Work], letter: str, begin: str, end: str
-    ) -> list[Text]:
-        """The innermost loop in runs, whose float32 sums are added up in float64."""
-        before, clause, after = self.gathered(local, frozenset(runs))
-        head = f"for (int64_t {letter} = at; {letter} < end; {letter}++)"
-        lines = [*before, Text(head, body=tuple(self.scope(loop)), pragma=self.simd(loop, clause)), *after]
-        first = f"const int64_t end = ge2_least(at + {RUN}, {end});"
-        return [Text(f"for (int64_t at = {begin}; at < {end}; at += {RUN})", body=(Text(first), *lines))]
+        offset = f" + {self.places.size(f'{name}_at', self.scratch)}" if self.scratch else ""
+        self.scratch += max(-(-total * bytes_of(ctype) // 64), 1) * 64
+        own = self.places.size("per_thread", 0)  # known when all is written
+        declared.append(Text(f"{ctype} *{name} = ({ctype} *)(scratch + GE2_THREAD * {own}{offset});"))
 
     # -- tasks
 
     def tasks(self, loop: Loop, folds: Sequence[Work]) -> list[Text]:
         """The loop that threads share, in tasks that the sizes alone decide."""
-        spec = loop.spec
+        spec, places = loop.spec, self.places
         assert spec is not None
-        sizes, axes = self.axes.sizes, spec.axes
-        blocked = spec.role == "block"
-        count = -(-sizes[axes[0]] // self.axes.block) if blocked else math.prod(sizes[a] for a in axes)
+        block = self.axes.block if spec.role == "block" else 0
+        sizes = [self.axes.sizes[a] for a in spec.axes]
+        count = -(-sizes[0] // block) if block else math.prod(sizes)
         each = sum(w.cost * self.volume(w) for w in loop.everything()) // max(count, 1) + 1
         chunk = max(LEAST // each, 1)
         if folds:
             chunk = max(chunk, -(-count // TASKS))
-        step = self.size("chunk", chunk)
-        before, lines, after = self.partial(folds, loop, -(-count // chunk))
-        letter = self.letters[axes[0]]
-        extent = " * ".join(self.extent(a) for a in axes)
-        total = f"(({extent} + {self.axes.block - 1}) / {self.axes.block})" if blocked else extent
-        var = f"{letter}s" if blocked or len(axes) > 1 else letter
-        head: list[Text] = []
-        if blocked:
-            head = [
-                Text(f"const int64_t {letter}0 = {var} * {self.axes.block};"),
-                Text(f"const int64_t width = ge2_least({self.axes.block}, {extent} - {letter}0);"),
-            ]
-        elif len(axes) > 1:
-            other, inner = self.letters[axes[1]], self.extent(axes[1])
-            head = [Text(f"const int64_t {letter} = {var} / {inner}, {other} = {var} % {inner};")]
-        if head:
-            text = f"for (int64_t {var} = from; {var} < to; {var}++)"
-            walk = [Text(text, body=(*head, *self.scope(loop)))]
-        else:
-            walk = self.walk(loop, letter, "from", "to")
-        self.argue("threads", "", "team")
-        grain = max(GRAIN // each, 1)
-        count_text = f"({total} + {step} - 1) / {step}"
+        step, grain = places.size("chunk", chunk), places.size("grain", max(GRAIN // each, 1))
+        extent = " * ".join(places.extent(a) for a in spec.axes)
+        total = f"({extent} + {block - 1}) / {block}" if block else extent
+        rounds = f"({wrapped(total)} + {step} - 1) / {step}"
         if folds:  # one at least, to say what nothing folds to
-            count_text = f"{total} > 0 ? {count_text} : 1"
+            rounds = f"{wrapped(total)} > 0 ? {rounds} : 1"
+        partial = self.partial(folds, loop, max(-(-count // chunk), 1))
+        places.argue("threads", "int threads", "threads")
+        body = (
+            Text(f"const int64_t from = task * {step}, to = ge2_least(from + {step}, {total});"),
+            *partial.first,
+            *self.share(loop, block),
+            *partial.last,
+        )
         return [
-            *before,
-            Text(f"const int64_t tasks = {count_text};"),
-            Text(f"const int team = {total} > {self.size('grain', grain)} ? threads : 1;"),
-            Text(
-                "for (int64_t task = 0; task < tasks; task++)",
-                pragma="#pragma omp parallel for num_threads(team) if (team > 1) schedule(dynamic)",
-                body=(
-                    Text(f"const int64_t from = task * {step}, to = ge2_least(from + {step}, {total});"),
-                    *lines[0],
-                    *walk,
-                    *lines[1],
-                ),
-            ),
-            *after,
+            Text(f"const int64_t tasks = {rounds};"),
+            Text(f"const int team = {wrapped(total)} > {grain} ? threads : 1;"),
+            Text("for (int64_t task = 0; task < tasks; task++)", pragma=PARALLEL, body=body),
+            *partial.after,
         ]
+
+    def share(self, loop: Loop, block: int) -> list[Text]:
+        """What one task does: its part of an axis, of blocks of it, or of two axes taken as one."""
+        assert loop.spec is not None
+        first, *rest = loop.spec.axes
+        letter = self.places.letters[first]
+        head: tuple[Text, ...]
+        if block:
+            width = f"ge2_least({block}, {self.places.extent(first)} - {letter}0)"
+            head = (
+                Text(f"const int64_t {letter}0 = {letter}s * {block};"),
+                Text(f"const int64_t width = {width};"),
+            )
+        elif rest:
+            other, inner = self.places.letters[rest[0]], self.places.extent(rest[0])
+            head = (Text(f"const int64_t {letter} = {letter}s / {inner}, {other} = {letter}s % {inner};"),)
+        else:
+            return self.walk(loop, letter, "from", "to")
+        text = f"for (int64_t {letter}s = from; {letter}s < to; {letter}s++)"
+        return [Text(text, body=(*head, *self.inside(loop)))]
 
     def volume(self, w: Work) -> int:
         return math.prod(self.axes.sizes[a] for a in w.axes)
 
-    def partial(
-        self, folds: Sequence[Work], loop: Loop, tasks: int
-    ) -> tuple[list[Text], tuple[list[Text], list[Text]], list[Text]]:
-        """Reductions over the axis of the tasks: each task has states of its own, merged in their order."""
-        before: list[Text] = []
+    def partial(self, folds: Sequence[Work], loop: Loop, tasks: int) -> Partial:
+        """Each task has states of its own, which are merged in the order of the tasks."""
         first: list[Text] = []
         last: list[Text] = []
         after: list[Text] = []
         for w in folds:
             assert w.y is not None
-            home, name, ctype = self.homes[w.y], self.state(w.y), self.state_type(w)
-            total, _, text = self.span(home)
-            parts = f"{name}s"
-            self.argue(parts, f"{ctype} *{parts}", "partial", total * tasks * self.bytes_of(ctype))
-            if not home.dims:
-                first.append(Text(f"{ctype} {name} = {self.start(w)};"))
+            home, name, ctype = self.homes[w.y], self.state(w), state_type(w)
+            total, _, size = self.places.span(home)
+            parts, place = f"{name}s", self.places.at(home)
+            self.places.argue(parts, f"{ctype} *{parts}", "partial", total * tasks * bytes_of(ctype))
+            if home.dims:
+                first.append(Text(f"{ctype} *{name} = {parts} + task * {wrapped(size)};"))
+                first += self.each(home, f"{name}{place} = {start(w)};", loop)
+                after.append(Text(f"{ctype} *{name} = {parts};"))
+                other = f"{parts}[task * {wrapped(size)} + {place[1:-1]}]"
+                merging = self.each(home, merged(w, f"{name}{place}", other), loop)
+            else:
+                first.append(Text(f"{ctype} {name} = {start(w)};"))
                 last.append(Text(f"{parts}[task] = {name};"))
                 after.append(Text(f"{ctype} {name} = {parts}[0];"))
-                after.append(
-                    Text(
-                        "for (int64_t task = 1; task < tasks; task++)",
-                        body=(Text(self.combined(w, name, f"{parts}[task]")),),
-                    )
-                )
-                continue
-            first.append(Text(f"{ctype} *{name} = {parts} + task * {self.wrapped(text)};"))
-            first += self.over_dims(home, f"{name}{self.at(home)} = {self.start(w)};", crossing=loop)
-            after.append(Text(f"{ctype} *{name} = {parts};"))
-            place = self.at(home)
-            other = f"{parts}[task * {self.wrapped(text)} + {place[1:-1]}]"
-            after.append(
-                Text(
-                    "for (int64_t task = 1; task < tasks; task++)",
-                    body=tuple(self.over_dims(home, self.combined(w, f"{name}{place}", other), crossing=loop)),
-                )
-            )
-        return before, (first, last), after
-
-    def wrapped(self, text: str) -> str:
-        return f"({text})" if " " in text else text
+                merging = [Text(merged(w, name, f"{parts}[task]"))]
+            after.append(Text("for (int64_t task = 1; task < tasks; task++)", body=tuple(merging)))
+        return Partial(tuple(first), tuple(last), tuple(after))
 
     # -- statements
 
-    def line(self, w: Work) -> list[Text]:
+    def line(self, w: Work) -> Text:
         if w.kind == "store":
-            return [self.stored(w)]
+            return self.stored(w)
+        assert w.step is not None and w.y is not None
+        comment = self.note(w.step.eqn)
         if w.kind == "fold":
-            return self.fold_line(w)
-        assert w.y is not None and w.step is not None
-        y, home = w.y, self.homes[w.y]
-        code = self.computed(w)
-        comment = self.note(w.step.eqn)
-        name = self.label(y.name)
-        if home.dims:
-            self.keep(y, home, HELD[y.dtype] if y.dtype != BOOL else "uint8_t", name)
-            return [Text(f"{name}{self.at(home)} = {code};", comment)]
-        return [Text(f"const {HELD[y.dtype]} {name} = {code};", comment)]
+            return self.fold_line(w, comment)
+        home, code, name = self.homes[w.y], self.computed(w), label(w.y.name)
+        if not home.dims:
+            return Text(f"const {HELD[w.y.dtype]} {name} = {code};", comment)
+        self.keep(w.y, home, HELD[w.y.dtype], name)
+        return Text(f"{name}{self.places.at(home)} = {code};", comment)
 
-    def computed(self, w: Work) -> str:
-        assert w.y is not None and w.step is not None
-        eqn, operands = w.step.eqn, [self.operand(x) for x in w.xs]
-        if eqn is None:
-            assert w.step.xs[0].leaf is not None
-            return f"ge2_cast_{SUFFIX[w.step.xs[0].leaf.var.type.dtype]}_f32({operands[0]})"
-        op = eqn.op
-        if isinstance(op, ArgReduce):
-            return "0"
-        if isinstance(op, Reduce):
-            return f"ge2_add_{SUFFIX[w.xs[0].dtype]}({operands[0]}, 0)" if op.name == "reduce_sum" else operands[0]
-        out = eqn.outs[0].type.dtype
-        if op.name == "convert_element_type":
-            return self.cast(operands[0], w.xs[0].dtype, out)
-        lowering: Any = op.lowering
-        return expression(lowering.expression, operands, w.xs[0].dtype, w.y.dtype)
-
-    def cast(self, text: str, dtype: np.dtype, out: np.dtype) -> str:
-        if out in HALF:  # through the half type and back
-            short = SUFFIX[out]
-            return f"ge2_cast_{short}_f32(ge2_cast_{SUFFIX[dtype]}_{short}({text}))"
-        if dtype == BOOL and out not in COMPLEX:
-            return f"{text} ? {number(1, out)} : {number(0, out)}"
-        return text if dtype == out else f"ge2_cast_{SUFFIX[dtype]}_{SUFFIX[out]}({text})"
-
-    def fold_line(self, w: Work) -> list[Text]:
-        assert w.y is not None and w.home is not None and w.step is not None
-        home = self.homes[w.y]
-        spec = w.home.spec
-        comment = self.note(w.step.eqn)
+    def fold_line(self, w: Work, comment: str) -> Text:
+        assert w.y is not None
         value = self.operand(w.xs[0])
-        if spec is not None and not w.over.isdisjoint(spec.axes) and w in self.local:
-            return [Text(self.merged(w, self.local[w], value), comment)]
-        name = self.state(w.y)
-        return [Text(self.merged(w, name + (self.at(home) if home.dims else ""), value), comment)]
+        name = self.local.get(w)
+        if w in self.nans:
+            assert name is not None
+            nan = f"{self.nans[w]} |= {value} != {value};"
+            return Text(f"{nan} {larger(w, name, value)}", comment)
+        if name is None:
+            home = self.homes[w.y]
+            name = self.state(w) + (self.places.at(home) if home.dims else "")
+        index = self.places.index(next(iter(w.over))) if gathers_index(w) else ""
+        return Text(taken_in(w, name, value, index), comment)
 
     def stored(self, w: Work) -> Text:
-        p = w.param
-        assert p is not None
-        dtype = p.var.type.dtype
-        name = p.name
-        self.argue(name, f"{STORED[dtype]} *{name}", "result", (self.operands[p.var], dtype))
+        assert w.param is not None
+        dtype = w.param.var.type.dtype
         value = self.operand(w.xs[0])
         if dtype in HALF:
             value = f"ge2_cast_f32_{SUFFIX[dtype]}({value})"
-        return Text(f"{name}[{self.place(p)}] = {value};")
+        return Text(f"{self.places.result(w.param)} = {value};")
+
+    def computed(self, w: Work) -> str:
+        assert w.y is not None and w.step is not None
+        eqn, operands, dtype = w.step.eqn, [self.operand(x) for x in w.xs], w.xs[0].dtype if w.xs else None
+        if eqn is None:  # a half type is widened
+            return f"ge2_cast_{SUFFIX[w.step.xs[0].dtype]}_f32({operands[0]})"
+        op: Any = eqn.op
+        assert dtype is not None
+        if isinstance(op, ArgReduce):
+            return "0"
+        if isinstance(op, Reduce):
+            return (
+                expression("ge2_add({0}, 0)", operands, dtype, dtype)
+                if op.name == "reduce_sum"
+                else operands[0]
+            )
+        if op.name == "convert_element_type":
+            return cast(operands[0], dtype, eqn.outs[0].type.dtype)
+        return expression(op.lowering.expression, operands, dtype, w.y.dtype)
+
+    def operand(self, x: Held) -> str:
+        """A value, wherever it is."""
+        leaf = x.leaf
+        if isinstance(leaf, Param):
+            return self.places.load(leaf)
+        if isinstance(leaf, Literal):
+            return self.places.constant(leaf.value, x.dtype)
+        if isinstance(leaf, Iota):
+            return self.places.count(leaf, x)
+        home, w = self.homes[x], self.makers[x]
+        place = self.places.at(home) if home.dims else ""
+        if w.kind != "fold":
+            return label(x.name) + place
+        text = self.state(w) + place
+        if gathers_index(w):
+            return f"{text}.index"
+        return text if state_dtype(w) == x.dtype else f"({HELD[x.dtype]}){text}"
 
     def note(self, eqn: Eqn | None) -> str:
+        """The equation, as the graph above the kernel has it."""
         if eqn is None:
             return ""
         inputs = "".join(" " + atom_text(a, self.names) for a in eqn.inputs)
         return f"{self.names[eqn.outs[0]]} = {op_text(eqn.op)}{inputs}"
+
+
+def cast(text: str, dtype: np.dtype, out: np.dtype) -> str:
+    """A value as one of another dtype; a half type is held as float32, rounded."""
+    if out in HALF:
+        short = SUFFIX[out]
+        return f"ge2_cast_{short}_f32(ge2_cast_{SUFFIX[dtype]}_{short}({text}))"
+    if dtype == BOOL and out not in COMPLEX:
+        return f"{text} ? {number(1, out)} : {number(0, out)}"
+    return text if dtype == out else f"ge2_cast_{SUFFIX[dtype]}_{SUFFIX[out]}({text})"
+
+
+def wrapped(text: str) -> str:
+    return f"({text})" if " " in text else text
+
+
+def bytes_of(ctype: str) -> int:
+    """The size of a C type."""
+    known = {"double": 8, "float": 4, "_Bool": 1, "float _Complex": 8, "double _Complex": 16}
+    if ctype.startswith("ge2_indexed"):
+        return 16
+    return known.get(ctype) or int("".join(filter(str.isdigit, ctype))) // 8

@@ -1,8 +1,8 @@
 """Which loops a region becomes: every equation finds its loop, and every value the loops it must outlive.
 
-The axes are nested in one order. At each axis the equations that run along it fall into stages: what reads the
-result of a reduction over the axis comes in a later loop than the reduction. A value that is made in one loop
-and read in another is kept in an array, unless it is cheaper to make it again.
+The axes are nested in one order. At each axis the equations that run along it fall into stages: what reads
+the result of a reduction over the axis comes in a later loop than the reduction. A value that is made in one
+loop and read in another is kept in an array, unless it is cheaper to make it again.
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ def build(works: list[Work], specs: list[Spec], parent: Loop, everything: list[W
     if not works:
         return
     if not specs:
-        parent.children += sorted(works, key=lambda w: w.kind == "store")  # a result may lie where an input does
+        stores = [w for w in works if w.kind == "store"]  # last, since a result may lie where an input does
+        parent.children += [*(w for w in works if w.kind != "store"), *stores]
         for w in works:
             w.home = parent
         return
@@ -138,9 +139,10 @@ class Stages:
         self, works: list[Work], inside: set[Work], axes: frozenset[int], everything: list[Work]
     ) -> None:
         self.works, self.inside, self.axes, self.everything = works, inside, axes, everything
-        self.maker = {w.y: w for w in works if w.y is not None}
+        self.maker: dict[Held, Work] = {w.y: w for w in works if w.y is not None}
         self.stage: dict[Work, int] = {}
         self.readers: dict[Held, list[Work]] = {}
+        self.origin: dict[Held, Held] = {}  # of values that are made again
 
     def run(self) -> list[tuple[list[Work], list[Work]]]:
         for w in self.works:
@@ -225,12 +227,13 @@ class Stages:
     def copy(self, w: Work, t: int, made: dict[Held, Held]) -> Held:
         """The work once more in stage `t`; the readers there take the new value."""
         assert w.y is not None
-        if w.y in made:
-            return self.taken(w.y, made[w.y], t)
+        origin = self.origin.get(w.y, w.y)
+        if origin in made:
+            return self.taken(w.y, made[origin], t)
         xs = [x if self.free(x, t) else self.copy(self.maker[x], t, made) for x in w.xs]
         y = Held(w.y.name, w.y.axes, w.y.dtype, var=w.y.var)
         new = Work("compute", w.order, y, xs, w.step, w.axes)
-        made[w.y] = y
+        made[origin], self.origin[y] = y, origin
         self.works.append(new)
         self.everything.append(new)
         self.inside.add(new)

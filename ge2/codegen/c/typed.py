@@ -9,18 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import BOOL, COMPLEX, FLOAT32, HALF, SHORT
-from ge2.base.errors import NoRuleError
+from ge2.base.dtypes import BOOL, COMPLEX, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, HALF, INTEGERS, SHORT
 
 SUFFIX = SHORT
+INTEGER = {d: f"{'u' if d.kind == 'u' else ''}int{8 * d.itemsize}_t" for d in INTEGERS}
+BITS = {d: f"uint{8 * d.itemsize}_t" for d in HALF}
 STORED: dict[np.dtype, str] = {  # the type of an element of an array
-    dtype: {"bool": "uint8_t", "f32": "float", "f64": "double", "c64": "float _Complex", "c128": "double _Complex"}.get(
-        short, "uint16_t" if dtype in HALF and dtype.itemsize == 2 else "uint8_t"
-    )
-    if dtype in HALF or short in ("bool", "f32", "f64", "c64", "c128")
-    else f"{'u' if short[0] == 'u' else ''}int{short[1:]}_t"
-    for dtype, short in SHORT.items()
-}
+    BOOL: "uint8_t", FLOAT32: "float", FLOAT64: "double",
+    COMPLEX64: "float _Complex", COMPLEX128: "double _Complex", **INTEGER, **BITS,
+}  # fmt: skip
 HELD = {**STORED, **dict.fromkeys(HALF, "float"), BOOL: "_Bool"}  # of a value between equations
 MEMBER = {"b": "i", "i": "i", "u": "i", "f": "f", "c": "c"}  # of ge2_number
 BAKED = frozenset((0.0, 0.5, 1.0, 2.0, 3.0))  # numbers that stand in the text, whatever their sign
@@ -35,7 +32,7 @@ def expression(text: str, operands: list[str], dtype: np.dtype, to: np.dtype) ->
     """
     more = ""
     found = CALL.search(text)
-    if found is not None and found[2] and found[2] != "T":
+    if found is not None and found[2] not in (None, "T"):
         more = f", {found[2]}"
 
     def typed(match: re.Match[str]) -> str:
@@ -110,14 +107,17 @@ def argument(index: str, dtype: np.dtype) -> str:
 
 
 # Which header defines a function: by the kind of the type it is named after, then by the function.
+EXPONENTIALS = ("exp", "exp2", "expm1", "sinh", "cosh", "tanh", "logaddexp", "logaddexp2")
+LOGARITHMS = ("log", "log2", "log10", "log1p", "asinh", "acosh", "atanh")
+ANGLES = ("sin", "cos", "tan", "asin", "acos", "atan", "atan2")
+POWERS = ("pow", "cbrt", "hypot", "erf", "erfc")
 FLOAT_HEADERS = {
-    **dict.fromkeys(("exp", "exp2", "expm1", "sinh", "cosh", "tanh", "logistic", "logaddexp", "logaddexp2"), "float_exp"),
-    **dict.fromkeys(("log", "log2", "log10", "log1p", "asinh", "acosh", "atanh"), "float_log"),
-    **dict.fromkeys(("sin", "cos", "tan", "asin", "acos", "atan", "atan2"), "float_trig"),
-    **dict.fromkeys(("pow", "cbrt", "hypot", "erf", "erfc"), "float_power"),
+    **dict.fromkeys(EXPONENTIALS, "float_exp"), **dict.fromkeys(LOGARITHMS, "float_log"),
+    **dict.fromkeys(ANGLES, "float_trig"), **dict.fromkeys(POWERS, "float_power"),
 }  # fmt: skip
 FOLDS = frozenset(("indexed", "first", "at", "argmax", "argmin"))
-NAMED = re.compile(r"\bge2_([a-z0-9]+(?:_[a-z]+[a-z0-9]*)*?)_(" + "|".join(sorted(map(re.escape, SHORT.values()), key=len, reverse=True)) + r")\b")
+LONGEST = sorted(map(re.escape, SHORT.values()), key=len, reverse=True)
+NAMED = re.compile(rf"\bge2_([a-z0-9]+(?:_[a-z]+[a-z0-9]*)*?)_({'|'.join(LONGEST)})\b")
 
 
 def headers(text: str) -> tuple[str, ...]:
@@ -126,7 +126,8 @@ def headers(text: str) -> tuple[str, ...]:
     >>> headers("ge2_add_f32(ge2_tanh_f32(x), ge2_cast_i32_f32(i))")
     ('cast', 'float_basic', 'float_exp')
     """
-    return tuple(sorted({header(name, suffix) for name, suffix in NAMED.findall(text)}))
+    found = {header(name, suffix) for name, suffix in NAMED.findall(text)}
+    return tuple(sorted({*found, "random"} if "ge2_random_" in text else found))
 
 
 @cache
@@ -137,12 +138,10 @@ def header(name: str, suffix: str) -> str:
         return "fold"
     if name.startswith("random"):
         return "random"
+    if name.split("_")[0] in ("index", "search", "sort"):
+        return "sort" if name[0] == "s" else "index"
     if suffix in ("f32", "f64"):
         return "complex" if name == "complex" else FLOAT_HEADERS.get(name, "float_basic")
     if suffix in ("c64", "c128"):
         return "complex"
     return "bool" if suffix == "bool" else "integer"
-
-
-def without_rule(name: str) -> NoRuleError:
-    return NoRuleError(f"{name} has no expression in C")

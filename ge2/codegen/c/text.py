@@ -1,0 +1,80 @@
+"""What a kernel in C is made of: lines, parameters, and where the arrays are that it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, final
+
+from ge2.base.record import record
+from ge2.codegen.c.axes import strides_of
+from ge2.ir import Dims
+from ge2.ops.region import KINDS
+
+
+@final
+@record
+class Text:
+    """A line of C."""
+
+    code: str
+    comment: str = ""
+    body: tuple[Text, ...] = ()  # of a loop
+    pragma: str = ""
+
+
+@final
+@record
+class Argument:
+    """A parameter of the kernel: an array of the graph, a size or a number."""
+
+    declaration: str
+    kind: str  # array, result, value, constant, size, partial, scratch, threads, services, equation
+    value: Any = None  # (Operand, dtype), (number, dtype), a size, bytes
+
+
+@final
+@record
+class CKernel:
+    """A C function, and what is handed to it."""
+
+    kind: str
+    graph: str
+    arguments: tuple[Argument, ...]
+    body: tuple[Text, ...]
+    equations: int = 0
+
+    @property
+    def title(self) -> str:
+        article = "An" if self.kind[0] in "aeiou" else "A"
+        return f"{article} {self.kind}{' region' if self.kind in KINDS else ''}."
+
+    @property
+    def parameters(self) -> str:
+        return ", ".join(a.declaration for a in self.arguments)
+
+
+@final
+@record
+class Operand:
+    """An array that a step reads (`in`), makes (`out`), or has for itself (`temp`), or a part of one.
+
+    Strides and offset count elements. `value`: it is a number that is handed over as such.
+    """
+
+    role: str
+    index: int
+    strides: Dims
+    offset: int = 0
+    value: bool = False
+
+    def part(self, start: Dims, step: Dims) -> Operand:
+        """The elements `start, start + step, ...` of each axis."""
+        offset = self.offset + sum(a * s for a, s in zip(start, self.strides, strict=True))
+        strides = tuple(a * s for a, s in zip(step, self.strides, strict=True))
+        return replace(self, offset=offset, strides=strides)
+
+
+def whole(role: str, index: int, shape: Sequence[int]) -> Operand:
+    """All of an array in C order."""
+    return Operand(role, index, strides_of(shape))

@@ -1,0 +1,106 @@
+"""Loops over arrays of any strides as lines of C, and the parameters that their sizes and strides become."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+
+from ge2.codegen.c.text import Argument, CKernel, Operand, Text
+from ge2.codegen.c.typed import HELD, STORED
+from ge2.ir import Dims
+from ge2.kernels.kernel import Problem
+
+GRAIN = 1 << 16  # elements that are worth waking other threads for
+ORDER = ("services", "equation", "array", "result", "value", "size", "partial", "scratch", "threads")
+
+
+def merged(shape: Dims, *strides: Dims) -> tuple[Dims, tuple[Dims, ...]]:
+    """Sizes and strides with the axes joined that all arrays treat as one; those of one element are left out.
+
+    >>> merged((2, 3, 4), (12, 4, 1), (0, 0, 1))
+    ((2, 3, 4), ((12, 4, 1), (0, 0, 1)))
+    >>> merged((2, 3, 1), (3, 1, 1), (6, 2, 9))
+    ((6,), ((1,), (2,)))
+    """
+    axes: list[tuple[int, ...]] = []
+    for n, *steps in zip(shape, *strides, strict=True):
+        if n == 1:
+            continue
+        if axes and all(outer == inner * n for outer, inner in zip(axes[-1][1:], steps, strict=True)):
+            axes[-1] = (axes[-1][0] * n, *steps)
+        else:
+            axes.append((n, *steps))
+    sizes, *joined = zip(*axes, strict=True) if axes else [()] * (1 + len(strides))
+    return sizes, tuple(joined)
+
+
+@final
+class Head:
+    """The parameters of a kernel, each declared when it is first named."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self.arguments: dict[str, Argument] = {}
+
+    def add(self, name: str, declaration: str, kind: str, value: Any = None) -> str:
+        self.arguments.setdefault(name, Argument(f"{declaration}{name}", kind, value))
+        return name
+
+    def array(self, name: str, operand: Operand, dtype: np.dtype, written: bool = False) -> str:
+        """An array, or the number that stands in its place."""
+        if operand.value:
+            return self.add(name, f"{HELD[dtype]} ", "value", (operand, dtype))
+        const = "" if written else "const "
+        return self.add(name, f"{const}{STORED[dtype]} *", "result" if written else "array", (operand, dtype))
+
+    def size(self, name: str, value: int) -> str:
+        return self.add(name, "int64_t ", "size", value)
+
+    def sizes(self, letters: str, values: Sequence[int]) -> list[str]:
+        return [self.size(f"n_{letter}", n) for letter, n in zip(letters, values, strict=True)]
+
+    def place(self, name: str, letters: Sequence[str], strides: Sequence[int]) -> str:
+        """The index of an element of an array: `i * x_i + j`."""
+        terms = [
+            letter if step == 1 else f"{letter} * {self.size(f'{name}_{letter}', step)}"
+            for letter, step in zip(letters, strides, strict=True)
+            if step
+        ]
+        return " + ".join(terms) or "0"
+
+    def team(self, work: int) -> str:
+        """The clauses of a loop that threads share if there are so many elements."""
+        self.add("threads", "int ", "threads")
+        return f"num_threads(threads) if ({self.size('work', work)} > {GRAIN})"
+
+    def services(self) -> str:
+        self.add("lib", "const ge2_services *", "services")
+        self.add("equation", "int64_t ", "equation")
+        return "equation, " + self.add("threads", "int ", "threads") + ", lib"
+
+    def kernel(self, kind: str, problem: Problem, body: Sequence[Text]) -> CKernel:
+        arguments = sorted(self.arguments.values(), key=lambda a: ORDER.index(a.kind))
+        return CKernel(kind, described(problem), tuple(arguments), tuple(body), 1)
+
+
+def described(problem: Problem) -> str:
+    """What a kernel computes, for the comment above it."""
+    given, made = (", ".join(map(str, types)) for types in (problem.inputs, problem.outs))
+    return f"{made} = {problem.op} of {given}"
+
+
+def loops(letters: Sequence[str], ends: Sequence[str], body: Sequence[Text], pragma: str = "") -> list[Text]:
+    """Nested loops from 0, outermost first; the pragma is that of all of them."""
+    lines = list(body)
+    for n, (letter, end) in reversed(list(enumerate(zip(letters, ends, strict=True)))):
+        head = f"for (int64_t {letter} = 0; {letter} < {end}; {letter}++)"
+        lines = [Text(head, body=tuple(lines), pragma="" if n else pragma)]
+    return lines
+
+
+def shared(head: Head, depth: int, work: int, simd: bool = False) -> str:
+    """The pragma of loops that threads share."""
+    collapse = f"collapse({depth}) " if depth > 1 else ""
+    return f"#pragma omp parallel for {'simd ' if simd else ''}{collapse}schedule(static) {head.team(work)}"

@@ -1,0 +1,204 @@
+"""Running sums, products and extremes in C.
+
+A line whose elements lie next to one another in the result is cut into chunks whose totals are found first, so that
+threads can share it; the chunks are those of its length alone. Lines that lie side by side are run through together.
+Sums and products of float32 are carried in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import final
+
+import numpy as np
+
+from ge2.base.dtypes import BOOL, COMPLEX, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, HALF, INEXACT, accumulator
+from ge2.codegen.c.text import Operand, Text
+from ge2.codegen.c.typed import HELD, SUFFIX, expression, number
+from ge2.ir import Dims
+from ge2.kernels.generated import Generated, Operands, Pieces
+from ge2.kernels.kernel import Problem
+from ge2.kernels.loops import Head, loops, merged, shared
+from ge2.ops.scan import CumMax, CumMin, CumProd, CumSum, Running
+
+CHUNK = 1 << 15  # elements of a line that one thread takes at a time
+LINES = 32  # lines from which on threads share lines alone
+COLUMNS = 256  # lines side by side that are run through together
+LETTERS = "ijklmopq"
+
+
+@final
+class CScan(Generated):
+    name = "scan in C"
+
+    def refuses(self, problem: Problem) -> str:
+        return "" if isinstance(problem.op, Running) else f"{problem.op.name} runs along no axis"
+
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        op, (t,) = problem.op, problem.inputs
+        assert isinstance(op, Running)
+        x, y = (directed(o, t.shape[op.axis], op) for o in (ins[0], outs[0]))
+        scan = Scan(op, t.dtype, Head(threads))
+        scan.head.array("x", x, t.dtype)
+        scan.head.array("y", y, t.dtype, written=True)
+        inner = math.prod(t.shape[op.axis + 1 :])
+        body = scan.columns(t.shape, x, y) if inner != 1 else scan.line(t.shape, x, y)
+        return Pieces((scan.head.kernel(op.name, problem, body),))
+
+
+def directed(operand: Operand, n: int, op: Running) -> Operand:
+    """An array whose element 0 along the axis is the first that the scan meets."""
+    if not op.reverse or not n:
+        return operand
+    step = operand.strides[op.axis]
+    strides = (*operand.strides[: op.axis], -step, *operand.strides[op.axis + 1 :])
+    return Operand(operand.role, operand.index, strides, operand.offset + (n - 1) * step, operand.value)
+
+
+@final
+class Scan:
+    """How a state begins, takes in an element, and becomes a result."""
+
+    def __init__(self, op: Running, dtype: np.dtype, head: Head) -> None:
+        self.op, self.dtype, self.head = op, dtype, head
+        self.held = state_of(op, dtype)
+        self.simd = dtype not in COMPLEX
+        self.exact = isinstance(op, CumMax | CumMin) or dtype not in INEXACT
+
+    @property
+    def start(self) -> str:
+        text = self.op.lowering.start
+        return expression(text, [], self.held, self.held) if "(" in text else number(int(text), self.held)
+
+    def loaded(self, place: str) -> str:
+        value = f"x[{place}]"
+        if self.dtype in HALF:
+            value = f"ge2_cast_{SUFFIX[self.dtype]}_f32({value})"
+        return value if self.held == accumulator(self.dtype) else f"({HELD[self.held]}){value}"
+
+    def taken(self, state: str, place: str) -> Text:
+        value = self.loaded(place)
+        if self.held in (FLOAT32, FLOAT64) and isinstance(self.op, CumSum):
+            return Text(f"{state} += {value};")
+        return Text(f"{state} = {expression(self.op.lowering.merge, [state, value], self.held, self.held)};")
+
+    def stored(self, place: str, state: str) -> Text:
+        if self.dtype in HALF:
+            state = f"ge2_cast_{SUFFIX[self.held]}_{SUFFIX[self.dtype]}({state})"
+        elif self.held != self.dtype:
+            state = f"({HELD[self.dtype]}){state}"
+        return Text(f"y[{place}] = {state};")
+
+    # -- one line after the other
+
+    def line(self, shape: Dims, x: Operand, y: Operand) -> list[Text]:
+        head, axis = self.head, self.op.axis
+        n = shape[axis]
+        over, (x_over, y_over) = merged(shape[:axis], x.strides[:axis], y.strides[:axis])
+        letters = LETTERS[: len(over)]
+        ends = head.sizes(letters, over)
+        lines = math.prod(over)
+        chunks = -(-n // CHUNK) if self.chunked and lines < LINES else 1
+        step, count = -(-n // max(chunks, 1)), max(chunks, 1)
+        places = [f"{head.place(a, letters, s)}" for a, s in (("x", x_over), ("y", y_over))]
+        ctype = HELD[self.held]
+        steps = x.strides[axis], y.strides[axis]
+        reads, writes = (f"{p} + {q}" if p != "0" else q for p, q in zip(places, self.along(*steps), strict=True))
+        if not self.chunked:
+            each = [Text(f"{ctype} state = {self.start};"), *self.run(reads, writes, "0", head.size("n", n))]
+            return loops(letters, ends, each, shared(head, len(ends), lines * n) if ends else "")
+        head.add("totals", f"{ctype} *", "partial", max(lines * count, 1) * self.held.itemsize)
+        number_of = " + ".join(
+            [f"{a} * {head.size(f'row_{a}', math.prod(over[i + 1 :]))}" for i, a in enumerate(letters)]
+        )
+        head.size("chunks", count)
+        row = Text(f"{ctype} *row = totals{f' + ({number_of}) * chunks' if letters else ''};")
+        size = head.size("n", n)
+        bounds = Text(f"const int64_t from = c * {head.size('step', step)}, to = ge2_least(from + step, {size});")
+        first = [row, bounds, Text(f"{ctype} state = {self.start};"), *self.run(reads, "", "from", "to"), Text("row[c] = state;")]
+        running = [
+            row, Text(f"{ctype} state = {self.start};"),
+            Text("for (int64_t c = 0; c < chunks; c++)", body=(
+                Text(f"const {ctype} total = row[c];"), Text("row[c] = state;"),
+                Text(f"state = {expression(self.op.lowering.merge, ['state', 'total'], self.held, self.held)};"),
+            )),
+        ]  # fmt: skip
+        second = [row, bounds, Text(f"{ctype} state = chunks > 1 ? row[c] : {self.start};"), *self.run(reads, writes, "from", "to")]
+        pragma = shared(head, len(ends) + 1, lines * n)
+        nest = (*letters, "c"), (*ends, "chunks")
+        return [
+            Text("if (chunks > 1)", body=(*loops(*nest, first, pragma), *loops(letters, ends, running))),
+            *loops(*nest, second, pragma),
+        ]
+
+    @property
+    def chunked(self) -> bool:
+        """Whether the total of a chunk can be found without what comes before: a product may overflow where 0
+        goes before it."""
+        return self.exact or isinstance(self.op, CumSum)
+
+    def along(self, x_step: int, y_step: int) -> tuple[str, str]:
+        return tuple(
+            "t" if s == 1 else "-t" if s == -1 else f"t * {self.head.size(f'{name}_step', s)}"
+            for name, s in (("x", x_step), ("y", y_step))
+        )  # type: ignore[return-value]
+
+    def run(self, reads: str, writes: str, begin: str, end: str) -> list[Text]:
+        """A state through a part of a line; without a place to write, for its last value alone."""
+        reads, writes = reads.replace("+ -", "- "), writes.replace("+ -", "- ")
+        body = [self.taken("state", reads)]
+        scanned = self.vectorised
+        if writes:
+            line = self.stored(writes, "state")
+            body.append(Text(line.code, pragma="#pragma omp scan inclusive(state)") if scanned else line)
+        pragma = ""
+        if scanned:
+            how = "inscan, " if writes else ""
+            pragma = f"#pragma omp simd reduction({how}{self.clause} : state)"
+        return [Text(f"for (int64_t t = {begin}; t < {end}; t++)", body=tuple(body), pragma=pragma)]
+
+    @property
+    def vectorised(self) -> bool:
+        return self.simd and self.chunked
+
+    @property
+    def clause(self) -> str:
+        if isinstance(self.op, CumSum):
+            return "+"
+        if self.dtype == BOOL:
+            return "|" if isinstance(self.op, CumMax) else "&"
+        return "*" if isinstance(self.op, CumProd) else f"ge2_{self.op.name[3:]}_{SUFFIX[self.held]}"
+
+    # -- lines side by side
+
+    def columns(self, shape: Dims, x: Operand, y: Operand) -> list[Text]:
+        head, axis = self.head, self.op.axis
+        over, (x_over, y_over) = merged(shape[:axis], x.strides[:axis], y.strides[:axis])
+        along, (x_along, y_along) = merged(shape[axis + 1 :], x.strides[axis + 1 :], y.strides[axis + 1 :])
+        outer = (*over, *along[:-1])
+        letters = LETTERS[: len(outer)]
+        ends = head.sizes(letters, outer)
+        n, width = head.size("n", shape[axis]), head.size("width", along[-1])
+        place = [
+            head.place(name, (*letters, "t", "j0", "j"), (*o, *a[:-1], s.strides[axis], a[-1], a[-1]))
+            for name, o, a, s in (("x", x_over, x_along, x), ("y", y_over, y_along, y))
+        ]
+        ctype, simd = HELD[self.held], "#pragma omp simd" if self.simd else ""
+        columns = "for (int64_t j = 0; j < size; j++)"
+        body = (self.taken("state[j]", place[0]), self.stored(place[1], "state[j]"))
+        each = [
+            Text(f"const int64_t j0 = block * {COLUMNS}, size = ge2_least({COLUMNS}, {width} - j0);"),
+            Text(f"{ctype} state[{COLUMNS}];"),
+            Text(columns, body=(Text(f"state[j] = {self.start};"),)),
+            Text(f"for (int64_t t = 0; t < {n}; t++)", body=(Text(columns, body=body, pragma=simd),)),
+        ]
+        blocks = f"({width} + {COLUMNS - 1}) / {COLUMNS}"
+        pragma = shared(head, len(ends) + 1, math.prod(shape))
+        return loops((*letters, "block"), (*ends, blocks), each, pragma)
+
+
+def state_of(op: Running, dtype: np.dtype) -> np.dtype:
+    """The type in which a scan is carried."""
+    if isinstance(op, CumMax | CumMin):
+        return accumulator(dtype)
+    return FLOAT64 if dtype in HALF or dtype == FLOAT32 else COMPLEX128 if dtype == COMPLEX64 else dtype

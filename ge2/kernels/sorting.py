@@ -1,0 +1,106 @@
+"""Sorting lines and searching in them, in C: threads share lines, and values that are sought."""
+
+from __future__ import annotations
+
+import math
+from typing import final
+
+from ge2.base.dtypes import COMPLEX
+from ge2.codegen.c.axes import strides_of
+from ge2.codegen.c.kernel import Argument, Text
+from ge2.codegen.c.typed import STORED, SUFFIX
+from ge2.kernels.generated import Generated, Operands, Pieces
+from ge2.kernels.kernel import Problem
+from ge2.kernels.loops import Head, loops, merged, shared
+from ge2.ops.reduce import kept
+from ge2.ops.sort import ArgSort, SearchSorted, Sort
+
+LETTERS = "ijklmopq"
+COST = 16  # moves of an element that sorting or seeking one is worth
+LONGEST = 1 << 32  # the elements of a line whose indices are sorted
+SEARCHES = 16  # values that are sought at a time
+
+
+@final
+class CSort(Generated):
+    """Each thread copies a line, sorts it, and writes it, or the indices of its elements."""
+
+    name = "sort in C"
+
+    def refuses(self, problem: Problem) -> str:
+        op = problem.op
+        if not isinstance(op, Sort | ArgSort):
+            return f"{op.name} sorts nothing"
+        (t,) = problem.inputs
+        if t.dtype in COMPLEX:
+            return "complex numbers are sorted by NumPy"
+        return "" if t.shape[op.axis] < LONGEST else "the line is too long for its indices"
+
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        op, (t,) = problem.op, problem.inputs
+        assert isinstance(op, Sort | ArgSort)
+        (x,), (y,), head, suffix = ins, outs, Head(threads), SUFFIX[t.dtype]
+        others, n = kept((op.axis,), t.ndim), t.shape[op.axis]
+        over, (x_over, y_over) = merged(*(tuple(s[a] for a in others) for s in (t.shape, x.strides, y.strides)))
+        letters = LETTERS[: len(over)]
+        head.array("x", x, t.dtype)
+        head.array("y", y, problem.outs[0].dtype, written=True)
+        ends, count = head.sizes(letters, over), head.size("n", n)
+        indirect = isinstance(op, ArgSort)
+        element = f"ge2_pair_{suffix}" if indirect else STORED[t.dtype]
+        wide = 2 * max(t.dtype.itemsize, 4) if indirect else t.dtype.itemsize
+        own = -(-2 * n * wide // 64) * 64
+        read = f"x[{head.place('x', (*letters, 't'), (*x_over, x.strides[op.axis]))}]"
+        write = f"y[{head.place('y', (*letters, 't'), (*y_over, y.strides[op.axis]))}]"
+        pair = f"({element}){{ge2_sort_key_{suffix}({read}), (uint32_t)t}}"
+        line = f"for (int64_t t = 0; t < {count}; t++)"
+        each = [
+            Text(f"{element} *line = ({element} *)(scratch + GE2_THREAD * {head.size('per_thread', own)});"),
+            Text(line, body=(Text(f"line[t] = {pair if indirect else read};"),)),
+            Text(f"ge2_sort_{'pairs_' if indirect else ''}{suffix}(line, line + {count}, {count});"),
+            Text(line, body=(Text(f"{write} = line[t]{'.index' if indirect else ''};"),)),
+        ]
+        pragma = shared(head, len(ends), COST * t.size) if ends else ""
+        head.arguments["scratch"] = Argument("char *scratch", "scratch", max(own, 64) * threads)
+        return Pieces((head.kernel(op.name, problem, loops(letters, ends, each, pragma)),))
+
+
+@final
+class CSearch(Generated):
+    name = "search in C"
+
+    def refuses(self, problem: Problem) -> str:
+        if not isinstance(problem.op, SearchSorted):
+            return f"{problem.op.name} seeks nothing"
+        return "complex numbers are compared by NumPy" if problem.inputs[0].dtype in COMPLEX else ""
+
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        op, (line, values) = problem.op, problem.inputs
+        assert isinstance(op, SearchSorted)
+        head, suffix, beside = Head(threads), SUFFIX[line.dtype], op.beside
+        sought = (0,) * values.ndim if ins[1].value else ins[1].strides
+        own = (*ins[0].strides[:-1], *(0,) * (values.ndim - beside))
+        over, (l_over, v_over, y_over) = merged(values.shape, own, sought, strides_of(values.shape))
+        letters = LETTERS[: len(over)]
+        head.array("line", ins[0], line.dtype)
+        head.array("values", ins[1], values.dtype)
+        head.array("y", outs[0], problem.outs[0].dtype, written=True)
+        ends = head.sizes(letters, over)
+        step = "1" if ins[0].strides[-1] == 1 else head.size("line_step", ins[0].strides[-1])
+        alone = not over or l_over[-1] != 0  # each value has a line of its own
+        stride = "1" if alone or v_over[-1] == 1 else head.size("values_step", v_over[-1])
+        places = letters if alone else (*letters[:-1], f"block * {SEARCHES}")
+        a, v, y = (
+            head.place(name, places, s) for name, s in (("line", l_over), ("values", v_over), ("y", y_over))
+        )
+        if not alone:
+            a = head.place("line", letters[:-1], l_over[:-1])
+        count = "1" if alone else f"ge2_least({SEARCHES}, {ends[-1]} - block * {SEARCHES})"
+        given = "&values" if ins[1].value else f"values + {v}"
+        where = f"line + {a}, {head.size('n', line.shape[-1])}, {step}"
+        call = f"ge2_search_{suffix}({where}, {given}, {stride}, {count}, {int(op.side == 'right')}, y + {y});"
+        nest = (letters, ends)
+        if not alone:
+            nest = (*letters[:-1], "block"), [*ends[:-1], f"({ends[-1]} + {SEARCHES - 1}) / {SEARCHES}"]
+        pragma = shared(head, len(ends), COST * math.prod(values.shape)) if ends else ""
+        return Pieces((head.kernel(op.name, problem, loops(*nest, [Text(call)], pragma)),))

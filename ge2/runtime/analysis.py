@@ -1,0 +1,77 @@
+"""What a call of a program needs: bytes by what they are for, and work as JAX counts it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import final
+
+from ge2.base.record import record
+from ge2.base.words import size_words
+from ge2.ir import Var
+from ge2.runtime.cost import Cost, bytes_behind, cost
+from ge2.runtime.outputs import COUNT, worth_keeping
+from ge2.runtime.program import Program
+
+
+@final
+@record
+class Memory:
+    """Bytes of a call, besides those of library functions: a call allocates its outputs and nothing else.
+
+    `arena` is scratch, allocated once for each call that runs at the same time; `arguments` and `outputs` count
+    arrays and Python numbers; `donated` is that part of `outputs` that lies in the memory of donated arguments;
+    `kept` is the most that stays in past results that nobody holds any more, for results of later calls.
+    """
+
+    arena: int
+    arguments: int
+    outputs: int
+    donated: int = 0
+    kept: int = 0
+
+    @property
+    def temp_size_in_bytes(self) -> int:
+        """`arena`; this and the next three are JAX's names."""
+        return self.arena
+
+    @property
+    def argument_size_in_bytes(self) -> int:
+        return self.arguments
+
+    @property
+    def output_size_in_bytes(self) -> int:
+        return self.outputs
+
+    @property
+    def alias_size_in_bytes(self) -> int:
+        return self.donated
+
+    def __str__(self) -> str:
+        parts = ("arguments", "outputs", "donated", "arena", "kept")
+        return ", ".join(f"{name} {size_words(getattr(self, name))}" for name in parts)
+
+
+def memory(program: Program, arena: int, branches: Iterable[Memory] = ()) -> Memory:
+    """The memory of a program whose own arena has so many bytes. One branch of its conds runs at a time."""
+    graph, buffers, inner = program.graph, program.buffers, list(branches)
+    made = [buffers[v] for v in dict.fromkeys(graph.outputs) if isinstance(v, Var)]
+    fresh = [b for b in made if b.storage == "output" and not b.donor]
+    return Memory(
+        arena=arena + max((m.arena for m in inner), default=0),
+        arguments=sum(v.type.nbytes for v in graph.inputs),
+        outputs=sum(a.type.nbytes for a in graph.outputs),
+        donated=sum(b.type.nbytes for b in made if b.donor),
+        kept=sum(b.type.nbytes * COUNT for b in fresh if worth_keeping(b.type)) + sum(m.kept for m in inner),
+    )
+
+
+def cost_analysis(program: Program) -> dict[str, float]:
+    """The operations and bytes of a call, under the names that JAX gives them."""
+    read = partial(bytes_behind, program.layouts)
+    found = sum((cost(step.eqn, read) for step in program.steps if step.kind not in ("view", "host")), Cost())
+    return {
+        "flops": float(found.flops),
+        "transcendentals": float(found.transcendentals),
+        "bytes accessed": float(found.read + found.written),
+    }

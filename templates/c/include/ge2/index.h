@@ -1,0 +1,47 @@
+/* Indices as NumPy takes them: -1 is the last element, and what lies outside is the error of the call. */
+#ifndef GE2_INDEX_H
+#define GE2_INDEX_H
+
+#include "core.h"
+
+/* The first error of a call stands. */
+GE2_FN void ge2_fail(const ge2_services *lib, int64_t index, int64_t axis, int64_t size, int64_t equation) {
+    if (lib->error->code == GE2_OK) *lib->error = (ge2_error){GE2_INDEX, index, axis, size, equation};
+}
+
+/* ge2_index_i64: an index that is known to be inside, counted from the start. ge2_index_outside_i64: whether one of n,
+ * `step` apart, is outside an axis of that size; the first of them becomes the error. ge2_index_clamped_i64: an index
+ * for those who look later whether it was `outside`. */
+#define GE2_INDICES(t, T) \
+    GE2_FN int64_t ge2_index_##t(T i, int64_t size) { return (int64_t)i < 0 ? (int64_t)i + size : (int64_t)i; } \
+    GE2_FN int ge2_index_is_outside_##t(T i, int64_t size) { \
+        return (uint64_t)(int64_t)i + (uint64_t)size >= 2 * (uint64_t)size; \
+    } \
+    static __attribute__((unused, noinline)) int ge2_index_outside_##t( \
+        const T *x, int64_t n, int64_t step, int64_t size, int64_t axis, int64_t equation, int threads, \
+        const ge2_services *lib) { \
+        int outside = 0; \
+        if (step == 1) { \
+            _Pragma("omp parallel for simd reduction(| : outside) num_threads(threads) if (n > 1 << 17)") \
+            for (int64_t i = 0; i < n; i++) outside |= ge2_index_is_outside_##t(x[i], size); \
+        } else { \
+            for (int64_t i = 0; i < n; i++) outside |= ge2_index_is_outside_##t(x[i * step], size); \
+        } \
+        (void)threads; \
+        if (!outside) return 0; \
+        int64_t first = 0; \
+        while (!ge2_index_is_outside_##t(x[first * step], size)) first++; \
+        ge2_fail(lib, (int64_t)x[first * step], axis, size, equation); \
+        return 1; \
+    }
+
+GE2_INDICES(i8, int8_t)
+GE2_INDICES(i16, int16_t)
+GE2_INDICES(i32, int32_t)
+GE2_INDICES(i64, int64_t)
+GE2_INDICES(u8, uint8_t)
+GE2_INDICES(u16, uint16_t)
+GE2_INDICES(u32, uint32_t)
+GE2_INDICES(u64, uint64_t)
+
+#endif
