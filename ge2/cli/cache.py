@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from ge2.base.cache import Cache, Entry, cache
 from ge2.base.config import config
-from ge2.base.errors import ArgumentError, CacheTrouble, Ge2Error
+from ge2.base.errors import ArgumentError, CacheTrouble
 from ge2.base.record import record
-from ge2.cli.screen import columns
+from ge2.base.words import size_words, table
+from ge2.cli.screen import columns, deliver
 
 SHORT = 12  # characters of a key: enough to tell entries apart
 ENDLESS = 1 << 62
@@ -52,14 +53,7 @@ def megabytes(text: str) -> int:
 def run(options: argparse.Namespace) -> int:
     answer = ACTIONS[options.action](cache(), options)
     text = json.dumps(answer.data, indent=1) if options.json else answer.text
-    if not options.output:
-        print(text)
-        return answer.code
-    try:
-        with open(options.output, "w", encoding="utf-8") as file:
-            file.write(f"{text}\n")
-    except OSError as error:
-        raise Ge2Error(f"{options.output} cannot be written: {error.strerror}") from error
+    deliver(text, options.output)
     return answer.code
 
 
@@ -181,29 +175,5 @@ def listed(entry: Entry) -> tuple[str, ...]:
     return (entry.key[:SHORT], size_words(entry.size), when(entry.used), seconds, name, source)
 
 
-def table(rows: Sequence[tuple[str, ...]]) -> str:
-    """
-    >>> print(table([("a", "bcd"), ("ef", "g")]))
-    a   bcd
-    ef  g
-    """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-    return "\n".join(lines)
-
-
 def when(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
-
-
-def size_words(count: int) -> str:
-    """
-    >>> size_words(17), size_words(20_000), size_words(1 << 30)
-    ('17 B', '19.5 KB', '1.0 GB')
-    """
-    if count < 1024:
-        return f"{count} B"
-    value, unit = count / 1024, 0
-    while value >= 1000 and unit < 3:
-        value, unit = value / 1024, unit + 1
-    return f"{value:.1f} {('KB', 'MB', 'GB', 'TB')[unit]}"

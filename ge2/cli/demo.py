@@ -109,7 +109,8 @@ def regions(step: Any, state: State, data: Digits) -> Counter[str]:
         fix = "unset GE2_DISABLE_JIT, GE2_EXECUTOR and GE2_PASSES_OFF"
         raise Ge2Error("the training step runs op by op, not as fused regions", fix=fix)
     steps = {kind: low.executable.program.count(kind) for kind in LIBRARY}
-    return Counter(kernel.kind for kernel in low.kernels) + Counter(steps)
+    kinds = ("matmul" if kernel.kind == "product" else kernel.kind for kernel in low.kernels)
+    return Counter(kinds) + Counter(steps)
 
 
 def few_regions(executable: Any) -> bool:

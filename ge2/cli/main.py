@@ -24,6 +24,7 @@ class Command:
 COMMANDS = {
     "cache": Command("ge2.cli.cache", "list, verify and empty the cache of compiled kernels"),
     "demo": Command("ge2.cli.demo", "train a network on handwritten digits, beside the same step by hand"),
+    "show": Command("ge2.cli.show", "print what a function becomes: graph, passes, regions, kernels"),
 }
 
 MISSPELT, FAILED, INTERRUPTED = 2, 1, 130

@@ -8,6 +8,8 @@ import sys
 from dataclasses import dataclass
 from typing import TextIO, final
 
+from ge2.base.errors import Ge2Error
+
 WIDTH = 30
 
 
@@ -69,3 +71,15 @@ def columns(rows: list[tuple[str, str]], indent: str = "  ") -> str:
     """
     width = max(len(left) for left, _ in rows)
     return "\n".join(f"{indent}{left:{width}}  {right}" for left, right in rows)
+
+
+def deliver(text: str, output: str | None) -> None:
+    """Prints a text, or writes it to a file. Ge2Error if the file cannot be written."""
+    if not output:
+        print(text)
+        return
+    try:
+        with open(output, "w", encoding="utf-8") as file:
+            file.write(f"{text}\n")
+    except OSError as error:
+        raise Ge2Error(f"{output} cannot be written: {error.strerror}") from error

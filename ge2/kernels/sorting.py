@@ -8,7 +8,7 @@ from typing import final
 from ge2.base.dtypes import COMPLEX
 from ge2.codegen.c.axes import strides_of
 from ge2.codegen.c.kernel import Argument, Text
-from ge2.codegen.c.typed import STORED, SUFFIX
+from ge2.codegen.c.typed import SUFFIX
 from ge2.kernels.generated import Generated, Operands, Pieces
 from ge2.kernels.kernel import Problem
 from ge2.kernels.loops import Head, loops, merged, shared
@@ -23,7 +23,7 @@ SEARCHES = 16  # values that are sought at a time
 
 @final
 class CSort(Generated):
-    """Each thread copies a line, sorts it, and writes it, or the indices of its elements."""
+    """Each thread sorts the keys of a line with their indices, and writes these or the elements."""
 
     name = "sort in C"
 
@@ -46,19 +46,19 @@ class CSort(Generated):
         head.array("x", x, t.dtype)
         head.array("y", y, problem.outs[0].dtype, written=True)
         ends, count = head.sizes(letters, over), head.size("n", n)
-        indirect = isinstance(op, ArgSort)
-        element = f"ge2_pair_{suffix}" if indirect else STORED[t.dtype]
-        wide = 2 * max(t.dtype.itemsize, 4) if indirect else t.dtype.itemsize
-        own = -(-2 * n * wide // 64) * 64
-        read = f"x[{head.place('x', (*letters, 't'), (*x_over, x.strides[op.axis]))}]"
+        pair = f"ge2_pair_{suffix}"
+        own = -(-2 * n * 2 * max(t.dtype.itemsize, 4) // 64) * 64
+        place, step = head.place("x", letters, x_over), x.strides[op.axis]
+        along = "" if step == 1 else f" * {head.size('x_t', step)}"
         write = f"y[{head.place('y', (*letters, 't'), (*y_over, y.strides[op.axis]))}]"
-        pair = f"({element}){{ge2_sort_key_{suffix}({read}), (uint32_t)t}}"
+        found = "line[t].index" if isinstance(op, ArgSort) else f"x[{place} + (int64_t)line[t].index{along}]"
         line = f"for (int64_t t = 0; t < {count}; t++)"
+        fill = f"line[t] = ({pair}){{ge2_sort_key_{suffix}(x[{place} + t{along}]), (uint32_t)t}};"
         each = [
-            Text(f"{element} *line = ({element} *)(scratch + GE2_THREAD * {head.size('per_thread', own)});"),
-            Text(line, body=(Text(f"line[t] = {pair if indirect else read};"),)),
-            Text(f"ge2_sort_{'pairs_' if indirect else ''}{suffix}(line, line + {count}, {count});"),
-            Text(line, body=(Text(f"{write} = line[t]{'.index' if indirect else ''};"),)),
+            Text(f"{pair} *line = ({pair} *)(scratch + GE2_THREAD * {head.size('per_thread', own)});"),
+            Text(line, body=(Text(fill),)),
+            Text(f"ge2_sort_{suffix}(line, line + {count}, {count});"),
+            Text(line, body=(Text(f"{write} = {found};"),)),
         ]
         pragma = shared(head, len(ends), COST * t.size) if ends else ""
         head.arguments["scratch"] = Argument("char *scratch", "scratch", max(own, 64) * threads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
@@ -18,8 +19,9 @@ from ge2.runtime.cost import Cost, array_bytes, cost
 MOVES: Final = frozenset((
     "broadcast_in_dim", "convert_element_type", "reshape", "transpose", "slice", "rev", "stop_gradient", "barrier",
 ))  # fmt: skip
+WIDTH = 104  # of a comment
 OPS, PLACES = 40, 36  # the widest that columns of the table may be
-COMMENTS: Final = {"c": "/* {} */", "python": "# {}"}
+COMMENTS: Final = {"c": ("/* ", "   ", " */"), "python": ("# ", "# ", "")}
 
 
 @final
@@ -78,19 +80,17 @@ class KernelRecord:
     def operations(self) -> int:
         return self.cost.operations
 
-    def summary(self) -> str:
-        """What it computes, and how much, in a line."""
-        count = len(self.equations)
-        words = [f"{count} equation{'s' if count > 1 else ''}{from_(self.sources)}", moved(self.cost)]
-        if self.calls > 1:
-            words.append(f"{self.calls} steps call {self.function}")
-        return f"{self.name}: {'; '.join(words)}"
-
     def __str__(self) -> str:
-        return f"{COMMENTS[self.language].format(self.summary())}\n{self.source}"
+        head, more, end = COMMENTS[self.language]
+        read, written, operations = amounts(self.cost)
+        count = f"{len(self.equations)} equation{'s' if len(self.equations) > 1 else ''}"
+        shared = f"; {self.function} serves {self.calls} steps" if self.calls > 1 else ""
+        lines = [f"{self.name}: {count}{from_(self.sources)};", f"reads {read}, writes {written}, {operations} operations"]
+        text = f"\n{more}".join(line for one in lines for line in textwrap.wrap(one, WIDTH))
+        return f"{head}{text}{shared}.{end}\n{self.source}"
 
     def __repr__(self) -> str:
-        return f"<kernel {self.summary()}>"
+        return f"<kernel {self.name}: {cut(self.ops, OPS)}>"
 
 
 @final
@@ -127,11 +127,6 @@ def row(kernel: KernelRecord) -> tuple[str, ...]:
 
 def amounts(c: Cost) -> tuple[str, str, str]:
     return size_words(c.read), size_words(c.written), count_words(c.operations)
-
-
-def moved(c: Cost) -> str:
-    read, written, operations = amounts(c)
-    return f"reads {read}, writes {written}, {operations} operations"
 
 
 def cut(words: Sequence[str], width: int, between: str = " ") -> str:

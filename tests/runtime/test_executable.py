@@ -272,7 +272,7 @@ def test_it_tells_what_it_runs(executor):
     kinds = [kernel.kind for kernel in f.kernels if kernel.kind in ("pointwise", "rowwise", "reduce")]
     assert kinds == ["pointwise", "pointwise"]
     assert f.kernels[0].source.strip().startswith(("/* A", '"""A')[executor == "blocked"] + " pointwise region.")
-    assert f.kernels[0].equations == 1
+    assert len(f.kernels[0].equations) == 1
     assert f.kernels[0].nbytes == 512
     if executor == "blocked":
         assert f.report().splitlines()[-1] == "1 host, 2 kernel, 1 library, 1 matmul"

@@ -7,13 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
-from ge2.codegen.c.nest import Spec, Work, is_state
+from ge2.codegen.c.nest import AGAIN, COSTLY, Spec, Work, is_state
 from ge2.codegen.values import Held, Param, Step
 
 Strides = Mapping[int, int]  # of an array along each axis of the space, in elements
 LANES = 32  # the columns that are worked on together where rows are folded
 PANEL = 512  # the same where nothing else must stay in cache
+CACHE = 1 << 18  # bytes of a panel that stay close to a core
+ALWAYS = 1 << 30
 WIDE = 4096  # from so many columns on, sums over rows are shared out by columns
+TILE = 32  # the sides of a block where arrays lie across each other
+FEW = 8  # elements that are not worth a tile
 SHORT = 16  # the size up to which an inner axis is a constant of the text
 
 
@@ -27,8 +31,9 @@ class Axes:
     helds: Sequence[Held]
     strides: dict[Param, dict[int, int]]
     lane: int = -1
-    block: int = 0  # of the lane, where it is cut into panels
+    blocks: dict[int, int] = field(default_factory=dict)  # of axes that are cut
     constant: frozenset[int] = frozenset()
+    again: int = AGAIN  # the most operations that are done again rather than kept
     specs: list[Spec] = field(default_factory=list)
 
     # -- axes that are one
@@ -75,20 +80,39 @@ class Axes:
         few = whole and math.prod(self.sizes[a] for a in whole) <= SHORT and whole <= self.constant
         if self.lane in free and few:  # the rows are written out within the innermost loop
             self.specs = [Spec((a,)) for a in (*self.by_stride(outer, outs), self.lane, *inner)]
+        elif self.lane in free and whole and not outer and self.streams(whole, works):
+            self.again = ALWAYS
+            self.specs = [*(Spec((a,)) for a in inner), Spec((self.lane,))]
+            self.specs[0] = Spec(self.specs[0].axes, "task")
+            return
         elif self.lane in free and self.panels(whole, folded, works):
-            self.block = LANES if whole else PANEL
+            self.blocks[self.lane] = LANES if whole else PANEL
             tail = [Spec((a,)) for a in inner] + [Spec((self.lane,), "inner")]
             if not whole:  # a long sum over rows: columns first
                 tail = [Spec((a,)) for a in outer] + [Spec((self.lane,), "inner")]
                 outer = []
             head = [Spec((a,)) for a in outer] + [Spec((self.lane,), "block")]
             self.specs = [*head, *tail]
+        elif not whole | folded and (across := self.across()) is not None:
+            self.blocks = {across: TILE, self.lane: TILE}
+            others = self.by_stride([a for a in rest if a != across], outs)
+            tiles = [Spec((a,), role) for role in ("block", "inner") for a in (across, self.lane)]
+            self.specs = [*(Spec((a,)) for a in others), *tiles]
         else:
             by_stride = self.by_stride(outer if self.lane in whole else rest, outs)
             ordered = [*by_stride, *inner] if self.lane in whole else by_stride
             self.specs = [Spec((a,)) for a in [*ordered, self.lane]]
         if self.specs[0].axes[0] not in whole:
             self.tasks(works, folded)
+
+    def streams(self, whole: frozenset[int], works: Sequence[Work]) -> bool:
+        """Whether to go through all rows once for each stage: a panel of them would not stay in cache.
+
+        Nothing is kept between the stages, so what is costly to make again speaks against it.
+        """
+        panel = math.prod(self.sizes[a] for a in whole) * LANES * 4
+        costly = any(w.cost >= COSTLY and not w.axes.isdisjoint(whole) for w in works)
+        return panel > CACHE and self.sizes[self.lane] < WIDE and not costly
 
     def panels(self, whole: frozenset[int], folded: frozenset[int], works: Sequence[Work]) -> bool:
         """Whether the innermost axis is cut into panels, each of which goes through all rows."""
@@ -116,6 +140,17 @@ class Axes:
                 total += size if strides[a] == 1 else -size
         return total
 
+    def across(self) -> int | None:
+        """The axis along which elements lie side by side in arrays in which they do not along the lane."""
+        found = [
+            a
+            for s in self.strides.values()
+            if self.lane in s and abs(s[self.lane]) > 1
+            for a, step in s.items()
+            if step == 1 and self.sizes[a] >= FEW
+        ]
+        return found[0] if found and self.sizes[self.lane] >= FEW else None
+
     def by_stride(self, axes: Sequence[int], outs: Sequence[Param]) -> list[int]:
         """In the order in which the largest result lies in memory."""
         if not outs:
@@ -129,6 +164,7 @@ class Axes:
             return
         first, *rest = self.specs
         if first.role == "block":
+            self.specs = [Spec(first.axes, "panel"), *rest]
             return
         if rest and rest[0].role == "whole" and rest[0].axes[0] != self.lane:
             a, b = first.axes[0], rest[0].axes[0]

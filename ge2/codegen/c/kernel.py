@@ -45,7 +45,7 @@ RUN = 1024  # the elements whose float32 sum is taken before it is added to a fl
 STACK = 4096  # the most elements of an array on the stack
 FEW = 8  # the rounds of a loop that are not worth a vector
 ORDER = ("array", "result", "value", "constant", "size", "partial", "scratch", "threads")
-PARALLEL = "#pragma omp parallel for num_threads(team) if (team > 1) schedule(dynamic)"
+PARALLEL = "#pragma omp parallel for num_threads({0}) if ({0} > 1) schedule(dynamic)"
 
 
 def c_kernel(region: Region, operands: Mapping[Var, Operand], threads: int) -> CKernel:
@@ -73,10 +73,11 @@ class Writer:
         works = self.listed()
         self.axes = self.spaced(works)
         self.places = Places(self.axes, operands)
-        self.root = nest(works, self.axes.specs)
+        self.root = nest(works, self.axes.specs, self.axes.again)
         self.homes: dict[Held, Home] = homes(self.root)
         self.makers = {w.y: w for w in self.root.everything() if w.y is not None}
         self.scratch = 0  # bytes a thread
+        self.shared = 0  # loops that threads share
         self.declared: dict[Loop, list[Text]] = {}  # arrays, where their loop begins
         self.kept: set[Held] = set()
         self.local: dict[Work, str] = {}  # states that an innermost loop has for itself
@@ -146,12 +147,23 @@ class Writer:
         spec = loop.spec
         assert spec is not None
         folds = [w for w in loop.everything() if w.y is not None and self.homes[w.y].first is loop]
-        if spec.role in ("task", "block"):
+        if spec.role in ("task", "panel"):
             return self.tasks(loop, folds)
         before = [line for w in folds for line in self.begin(w, loop)]
-        letter = self.places.letters[spec.axes[0]]
-        end = "width" if spec.role == "inner" else self.places.extent(spec.axes[0])
-        return [*before, *self.walk(loop, letter, "0", end)]
+        a = spec.axes[0]
+        letter, extent = self.places.letters[a], self.places.extent(a)
+        if spec.role == "block":
+            head = f"for (int64_t {letter}0 = 0; {letter}0 < {extent}; {letter}0 += {self.axes.blocks[a]})"
+            return [*before, Text(head, body=(self.width(a), *self.inside(loop)))]
+        return [
+            *before,
+            *self.walk(loop, letter, "0", self.places.width(a) if spec.role == "inner" else extent),
+        ]
+
+    def width(self, a: int) -> Text:
+        """How many elements there are in a block."""
+        rest = f"{self.places.extent(a)} - {self.places.letters[a]}0"
+        return Text(f"const int64_t {self.places.width(a)} = ge2_least({self.axes.blocks[a]}, {rest});")
 
     def walk(self, loop: Loop, letter: str, begin: str, end: str) -> list[Text]:
         """A loop from `begin` to `end`."""
@@ -274,20 +286,23 @@ class Writer:
         """The loop that threads share, in tasks that the sizes alone decide."""
         spec, places = loop.spec, self.places
         assert spec is not None
-        block = self.axes.block if spec.role == "block" else 0
+        block = self.axes.blocks[spec.axes[0]] if spec.role == "panel" else 0
         sizes = [self.axes.sizes[a] for a in spec.axes]
         count = -(-sizes[0] // block) if block else math.prod(sizes)
         each = sum(w.cost * self.volume(w) for w in loop.everything()) // max(count, 1) + 1
         chunk = max(LEAST // each, 1)
         if folds:
             chunk = max(chunk, -(-count // TASKS))
-        step, grain = places.size("chunk", chunk), places.size("grain", max(GRAIN // each, 1))
+        self.shared += 1
+        own = "" if self.shared == 1 else str(self.shared)  # a name for each of several such loops
+        tasks, team = f"tasks{own}", f"team{own}"
+        step, grain = places.size(f"chunk{own}", chunk), places.size(f"grain{own}", max(GRAIN // each, 1))
         extent = " * ".join(places.extent(a) for a in spec.axes)
         total = f"({extent} + {block - 1}) / {block}" if block else extent
         rounds = f"({wrapped(total)} + {step} - 1) / {step}"
         if folds:  # one at least, to say what nothing folds to
             rounds = f"{wrapped(total)} > 0 ? {rounds} : 1"
-        partial = self.partial(folds, loop, max(-(-count // chunk), 1))
+        partial = self.partial(folds, loop, max(-(-count // chunk), 1), tasks)
         places.argue("threads", "int threads", "threads")
         body = (
             Text(f"const int64_t from = task * {step}, to = ge2_least(from + {step}, {total});"),
@@ -296,9 +311,9 @@ class Writer:
             *partial.last,
         )
         return [
-            Text(f"const int64_t tasks = {rounds};"),
-            Text(f"const int team = {wrapped(total)} > {grain} ? threads : 1;"),
-            Text("for (int64_t task = 0; task < tasks; task++)", pragma=PARALLEL, body=body),
+            Text(f"const int64_t {tasks} = {rounds};"),
+            Text(f"const int {team} = {wrapped(total)} > {grain} ? threads : 1;"),
+            Text(f"for (int64_t task = 0; task < {tasks}; task++)", pragma=PARALLEL.format(team), body=body),
             *partial.after,
         ]
 
@@ -309,11 +324,7 @@ class Writer:
         letter = self.places.letters[first]
         head: tuple[Text, ...]
         if block:
-            width = f"ge2_least({block}, {self.places.extent(first)} - {letter}0)"
-            head = (
-                Text(f"const int64_t {letter}0 = {letter}s * {block};"),
-                Text(f"const int64_t width = {width};"),
-            )
+            head = (Text(f"const int64_t {letter}0 = {letter}s * {block};"), self.width(first))
         elif rest:
             other, inner = self.places.letters[rest[0]], self.places.extent(rest[0])
             head = (Text(f"const int64_t {letter} = {letter}s / {inner}, {other} = {letter}s % {inner};"),)
@@ -325,8 +336,8 @@ class Writer:
     def volume(self, w: Work) -> int:
         return math.prod(self.axes.sizes[a] for a in w.axes)
 
-    def partial(self, folds: Sequence[Work], loop: Loop, tasks: int) -> Partial:
-        """Each task has states of its own, which are merged in the order of the tasks."""
+    def partial(self, folds: Sequence[Work], loop: Loop, tasks: int, count: str) -> Partial:
+        """Each of `tasks` tasks (`count` in C) has states of its own, which are merged in their order."""
         first: list[Text] = []
         last: list[Text] = []
         after: list[Text] = []
@@ -347,7 +358,7 @@ class Writer:
                 last.append(Text(f"{parts}[task] = {name};"))
                 after.append(Text(f"{ctype} {name} = {parts}[0];"))
                 merging = [Text(merged(w, name, f"{parts}[task]"))]
-            after.append(Text("for (int64_t task = 1; task < tasks; task++)", body=tuple(merging)))
+            after.append(Text(f"for (int64_t task = 1; task < {count}; task++)", body=tuple(merging)))
         return Partial(tuple(first), tuple(last), tuple(after))
 
     # -- statements
@@ -412,7 +423,7 @@ class Writer:
         if isinstance(leaf, Param):
             return self.places.load(leaf)
         if isinstance(leaf, Literal):
-            return self.places.constant(leaf.value, x.dtype)
+            return self.places.constant(leaf, x.dtype)
         if isinstance(leaf, Iota):
             return self.places.count(leaf, x)
         home, w = self.homes[x], self.makers[x]

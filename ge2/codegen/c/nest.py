@@ -28,10 +28,11 @@ DIVISIONS = frozenset(("div", "sqrt", "reciprocal", "rsqrt", "integer_pow", "flo
 @final
 @record
 class Spec:
-    """A loop over `axes`: as a `task` that threads share, whole, in blocks, or within a block."""
+    """A loop over `axes`. Threads share a `task` or a `panel` (of blocks); others are `whole`, go over the
+    blocks of an axis (`block`), or are `inner`, within a block."""
 
     axes: tuple[int, ...]
-    role: str = "whole"  # whole, task, block (a task of whole blocks), inner
+    role: str = "whole"
 
 
 @final
@@ -101,15 +102,24 @@ class Home:
     first: Loop | None = None  # of a reduction: the outermost loop that it folds
 
 
-def nest(works: Sequence[Work], specs: Sequence[Spec]) -> Loop:
-    """The tree of loops."""
+def nest(works: Sequence[Work], specs: Sequence[Spec], again: int = AGAIN) -> Loop:
+    """The tree of loops. What costs no more than `again` operations is made again rather than kept."""
     root = Loop(None, None)
-    build(list(works), list(specs), root, list(works))
+    build(list(works), list(specs), root, Kernel(list(works), again))
     return root
 
 
-def build(works: list[Work], specs: list[Spec], parent: Loop, everything: list[Work]) -> None:
-    """Puts works into loops below `parent`. `everything` are those of the whole kernel."""
+@final
+@record
+class Kernel:
+    """All works of a kernel, those included that are found on the way."""
+
+    works: list[Work]
+    again: int
+
+
+def build(works: list[Work], specs: list[Spec], parent: Loop, kernel: Kernel) -> None:
+    """Puts works into loops below `parent`."""
     if not works:
         return
     if not specs:
@@ -121,24 +131,22 @@ def build(works: list[Work], specs: list[Spec], parent: Loop, everything: list[W
     spec, rest = specs[0], specs[1:]
     inside = {w for w in works if not w.axes.isdisjoint(spec.axes)}
     if not inside:
-        build(works, rest, parent, everything)
+        build(works, rest, parent, kernel)
         return
-    stages = Stages(works, inside, frozenset(spec.axes), everything)
+    stages = Stages(works, inside, frozenset(spec.axes), kernel)
     for within, outside in stages.run():
-        build(outside, rest, parent, everything)
+        build(outside, rest, parent, kernel)
         if within:
             loop = Loop(spec, parent)
             parent.children.append(loop)
-            build(within, rest, loop, everything)
+            build(within, rest, loop, kernel)
 
 
 class Stages:
     """The stages of works at one axis."""
 
-    def __init__(
-        self, works: list[Work], inside: set[Work], axes: frozenset[int], everything: list[Work]
-    ) -> None:
-        self.works, self.inside, self.axes, self.everything = works, inside, axes, everything
+    def __init__(self, works: list[Work], inside: set[Work], axes: frozenset[int], kernel: Kernel) -> None:
+        self.works, self.inside, self.axes, self.kernel = works, inside, axes, kernel
         self.maker: dict[Held, Work] = {w.y: w for w in works if w.y is not None}
         self.stage: dict[Work, int] = {}
         self.readers: dict[Held, list[Work]] = {}
@@ -191,7 +199,7 @@ class Stages:
                 continue
             stages = {self.stage[r] for r in self.readers.get(w.y, ())} - {self.stage[w]}
             for t in sorted(stages):
-                if self.cost(w, t) <= AGAIN:
+                if self.cost(w, t) <= self.kernel.again:
                     self.copy(w, t, made.setdefault(t, {}))
             self.read()
         self.drop()
@@ -199,13 +207,13 @@ class Stages:
     def drop(self) -> None:
         """Leaves out what nothing reads any more, here or in other loops."""
         while True:
-            read = {x for w in self.everything for x in w.xs}
+            read = {x for w in self.kernel.works for x in w.xs}
             unread = [w for w in self.works if w.kind == "compute" and w.y not in read]
             if not unread:
                 return
             for w in unread:
                 self.works.remove(w)
-                self.everything.remove(w)
+                self.kernel.works.remove(w)
 
     def free(self, x: Held, t: int) -> bool:
         """Whether stage `t` has a value at no price."""
@@ -215,7 +223,7 @@ class Stages:
         if self.stage[maker] == t:
             return True
         later = any(self.stage[r] > self.stage[maker] for r in self.readers.get(x, ()))
-        return later and maker.cost > AGAIN  # it is kept anyway
+        return later and maker.cost > self.kernel.again  # it is kept anyway
 
     def cost(self, w: Work, t: int) -> int:
         found = w.cost
@@ -235,7 +243,7 @@ class Stages:
         new = Work("compute", w.order, y, xs, w.step, w.axes)
         made[origin], self.origin[y] = y, origin
         self.works.append(new)
-        self.everything.append(new)
+        self.kernel.works.append(new)
         self.inside.add(new)
         self.maker[y], self.stage[new] = new, t
         return self.taken(w.y, y, t)

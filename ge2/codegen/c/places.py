@@ -14,7 +14,7 @@ from ge2.codegen.c.nest import Home, Loop
 from ge2.codegen.c.text import Argument, Operand, Text
 from ge2.codegen.c.typed import HELD, STORED, SUFFIX, baked, number
 from ge2.codegen.values import Held, Param
-from ge2.ir import Var
+from ge2.ir import Literal, Var
 from ge2.ops.shape import Iota
 
 LETTERS = "ijklmuvw"
@@ -58,10 +58,11 @@ class Places:
     def size(self, name: str, value: int) -> str:
         return self.argue(name, f"int64_t {name}", "size", value)
 
-    def constant(self, value: Any, dtype: np.dtype) -> str:
+    def constant(self, literal: Literal, dtype: np.dtype) -> str:
+        value: Any = literal.value
         if baked(value, dtype, self.variable):
             return number(value, dtype)
-        key = (number(value, dtype), dtype)
+        key = (id(literal), dtype)  # not the value: it may be a size, which equals another by chance
         if key not in self.constants:
             name = self.constants[key] = f"k{len(self.constants)}"
             self.argue(name, f"{HELD[dtype]} {name}", "constant", (value, dtype))
@@ -79,13 +80,18 @@ class Places:
     def index(self, a: int) -> str:
         """The place along an axis."""
         letter = self.letters[a]
-        return f"({letter}0 + {letter})" if self.axes.block and a == self.axes.lane else letter
+        return f"({letter}0 + {letter})" if a in self.axes.blocks else letter
+
+    def width(self, a: int) -> str:
+        """The size of a block, of which the last may be smaller."""
+        return f"{self.letters[a]}_width"
 
     def over(self, loop: Loop, body: tuple[Text, ...], pragma: str = "") -> Text:
         """A loop over one axis, whole or within its block."""
         assert loop.spec is not None
         letter = self.letters[loop.spec.axes[0]]
-        end = "width" if loop.spec.role == "inner" else self.extent(loop.spec.axes[0])
+        a = loop.spec.axes[0]
+        end = self.width(a) if loop.spec.role == "inner" else self.extent(a)
         return Text(f"for (int64_t {letter} = 0; {letter} < {end}; {letter}++)", body=body, pragma=pragma)
 
     # -- elements of arrays
@@ -140,24 +146,24 @@ class Places:
         found = []
         for loop in home.dims:
             assert loop.spec is not None
-            if loop.spec.role != "block":
+            if loop.spec.role not in ("block", "panel"):
                 found += [(a, loop.spec.role == "inner") for a in loop.spec.axes]
         return found
 
     def at(self, home: Home) -> str:
         """The index of a value in the array that keeps it."""
         text = ""
-        for a, _ in self.kept(home):
-            letter = self.letters[a]
+        for a, block in self.kept(home):
+            letter, size = self.letters[a], str(self.axes.blocks[a]) if block else self.extent(a)
             outer = f"({text})" if " " in text else text
-            text = f"{outer} * {self.extent(a)} + {letter}" if text else letter
+            text = f"{outer} * {size} + {letter}" if text else letter
         return f"[{text}]"
 
     def span(self, home: Home) -> tuple[int, bool, str]:
         """The elements of such an array; whether they are always so many; and that in C."""
         total, fixed, texts = 1, True, []
         for a, block in self.kept(home):
-            total *= self.axes.block if block else self.axes.sizes[a]
+            total *= self.axes.blocks[a] if block else self.axes.sizes[a]
             fixed = fixed and (block or a in self.axes.constant)
-            texts.append(str(self.axes.block) if block else self.extent(a))
+            texts.append(str(self.axes.blocks[a]) if block else self.extent(a))
         return total, fixed, " * ".join(texts) or "1"

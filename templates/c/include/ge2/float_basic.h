@@ -212,10 +212,30 @@ GE2_FN double ge2_ldexp_f64(double x, int64_t n) {
     return x * ge2_power_of_two_f64(first) * ge2_power_of_two_f64(second) * ge2_power_of_two_f64(left);
 }
 
-/* ---- remainders, in the steps of NumPy's npy_divmod */
+/* ---- remainders */
 
-GE2_FN float ge2_fmod_f32(float a, float b) { return __builtin_fmodf(a, b); }
+/* r - q b, where q is a whole number nearest r / b: exact while q has at most 48 bits */
+GE2_FN double ge2_reduce_by(double r, double b, double inverse, double scale) {
+    return __builtin_fma(-__builtin_rint(r * (inverse / scale)), b * scale, r);
+}
+
+/* Exact: by multiples of b, 48 bits of the quotient at a time. The quotient of float32 has at most 278. */
+GE2_FN float ge2_fmod_f32(float x, float y) {
+    double a = (double)__builtin_fabsf(x), b = (double)__builtin_fabsf(y), inverse = 1.0 / b;
+    double r = ge2_reduce_by(a, b, inverse, 0x1p240);
+    r = ge2_reduce_by(r, b, inverse, 0x1p192);
+    r = ge2_reduce_by(r, b, inverse, 0x1p144);
+    r = ge2_reduce_by(r, b, inverse, 0x1p96);
+    r = ge2_reduce_by(r, b, inverse, 0x1p48);
+    r = ge2_reduce_by(r, b, inverse, 1.0);
+    r = r < 0 ? r + b : r;
+    return ge2_isinf_f32(y) && ge2_isfinite_f32(x) ? x : __builtin_copysignf((float)r, x);
+}
+
+/* 2098 bits would be too many: the C library's, which is exact but not vectorised. */
 GE2_FN double ge2_fmod_f64(double a, double b) { return __builtin_fmod(a, b); }
+
+/* in the steps of NumPy's npy_divmod */
 
 GE2_FN float ge2_rem_f32(float a, float b) {
     float r = ge2_fmod_f32(a, b);

@@ -1,7 +1,7 @@
 /* Exponential and hyperbolic functions of float32 and float64.
  *
- * x = n log(2) + r with |r| <= log(2)/2; exp(x) = 2**n exp(r). The sum x log2(e) + 1.5 * 2**23 (float64: 2**52)
- * rounds to n in its low bits, and a shift makes them an exponent. Results below the normal numbers round once.
+ * x = n log(2) + r with |r| <= log(2)/2; exp(x) = 2**n exp(r). The sum x log2(e) + 1.5 * 2**23, in float64 2**52,
+ * rounds to n in its low bits; a shift makes them an exponent. Results below the normal numbers round once.
  */
 #ifndef GE2_FLOAT_EXP_H
 #define GE2_FLOAT_EXP_H
@@ -243,8 +243,8 @@ GE2_FN double ge2_cosh_f64(double x) {
     return 2.0 * __builtin_fma(h.c, h.plus, h.s * h.minus);
 }
 
-/* expm1(2 x) / (expm1(2 x) + 2), 3 ulp; errors of float32 have mean 0, to 2e-9. There one part of log(2) is enough:
- * n times what it lacks, 2e-9, is felt less and less as tanh goes to 1. */
+/* expm1(2 x) / (expm1(2 x) + 2), 3 ulp; errors of float32 have mean 0, to 2e-9. There one part of log(2) is
+ * enough: n times what it lacks, 2e-9, is felt less and less as tanh goes to 1. */
 GE2_FN float ge2_tanh_f32(float x) {
     float a = __builtin_fabsf(x + x);
     float turns = __builtin_fmaf(a, 0x1.715476p+0f, GE2_TURN_F32), n = turns - GE2_TURN_F32;

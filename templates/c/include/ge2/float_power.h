@@ -75,15 +75,19 @@ GE2_FN double ge2_exp2_for_pow_f64(ge2_double log2, double y) {
  * that is not whole NaN. */
 GE2_FN float ge2_pow_ends_f32(float x, float y, float power) {
     int whole = __builtin_rintf(y) == y, odd = whole & (__builtin_rintf(0.5f * y) != 0.5f * y);
-    power = (y == 0) | (x == 1.0f) | ((x == -1.0f) & (__builtin_fabsf(y) == __builtin_inff())) ? 1.0f : power;
-    power = (x < 0) & (x > -__builtin_inff()) & !whole ? __builtin_nanf("") : power;
+    int one = (y == 0) | (x == 1.0f) | ((x == -1.0f) & (__builtin_fabsf(y) == __builtin_inff()));
+    int undefined = (x < 0) & (x > -__builtin_inff()) & !whole;
+    power = one ? 1.0f : power;
+    power = undefined ? __builtin_nanf("") : power;
     return odd ? __builtin_copysignf(power, x) : power;
 }
 
 GE2_FN double ge2_pow_ends_f64(double x, double y, double power) {
     int64_t whole = __builtin_rint(y) == y, odd = whole & (__builtin_rint(0.5 * y) != 0.5 * y);
-    power = (y == 0) | (x == 1.0) | ((x == -1.0) & (__builtin_fabs(y) == __builtin_inf())) ? 1.0 : power;
-    power = (x < 0) & (x > -__builtin_inf()) & !whole ? __builtin_nan("") : power;
+    int64_t one = (y == 0) | (x == 1.0) | ((x == -1.0) & (__builtin_fabs(y) == __builtin_inf()));
+    int64_t undefined = (x < 0) & (x > -__builtin_inf()) & !whole;
+    power = one ? 1.0 : power;
+    power = undefined ? __builtin_nan("") : power;
     return odd ? __builtin_copysign(power, x) : power;
 }
 
@@ -122,7 +126,7 @@ GE2_FN float ge2_cbrt_f32(float x) {
     return ge2_has_exponent_f32(x) ? __builtin_copysignf((float)y, x) : x;
 }
 
-/* A last step of Newton's, of the exact residue, leaves 1 ulp. Extreme numbers are scaled by 2**54 or 2**-54. */
+/* A last step of Newton's, of the exact residue, leaves 1 ulp. Extremes are scaled by 2**54 or 2**-54. */
 GE2_FN double ge2_cbrt_f64(double x) {
     double a = __builtin_fabs(x), scaled = a < 0x1p-900 ? a * 0x1p54 : a > 0x1p900 ? a * 0x1p-54 : a;
     double y = ge2_cbrt_step(ge2_cbrt_step(ge2_cbrt_guess(scaled), scaled), scaled);
@@ -137,7 +141,7 @@ GE2_FN double ge2_cbrt_f64(double x) {
 GE2_FN float ge2_hypot_f32(float a, float b) {
     double x = (double)a, y = (double)b;
     float size = (float)__builtin_sqrt(x * x + y * y);
-    return ge2_isinf_f32(a) | ge2_isinf_f32(b) ? __builtin_inff() : size;
+    return (ge2_isinf_f32(a) | ge2_isinf_f32(b)) ? __builtin_inff() : size;
 }
 
 GE2_FN double ge2_hypot_f64(double a, double b) {
@@ -145,7 +149,7 @@ GE2_FN double ge2_hypot_f64(double a, double b) {
     double scale = large > 0x1p500 ? 0x1p-600 : large < 0x1p-400 ? 0x1p600 : 1.0;
     x *= scale, y *= scale;
     double size = __builtin_sqrt(__builtin_fma(x, x, y * y)) / scale;
-    return ge2_isinf_f64(a) | ge2_isinf_f64(b) ? __builtin_inf() : size;
+    return (ge2_isinf_f64(a) | ge2_isinf_f64(b)) ? __builtin_inf() : size;
 }
 
 #endif

@@ -30,54 +30,48 @@ GE2_FN uint32_t ge2_sort_key_bf16(uint16_t x) { return ge2_sort_key_f32(ge2_cast
 GE2_FN uint32_t ge2_sort_key_f8_e4m3fn(uint8_t x) { return ge2_sort_key_f32(ge2_cast_f8_e4m3fn_f32(x)); }
 GE2_FN uint32_t ge2_sort_key_f8_e5m2(uint8_t x) { return ge2_sort_key_f32(ge2_cast_f8_e5m2_f32(x)); }
 
-enum { GE2_SHORT_LINE = 256, GE2_SEARCHES = 16 };
+enum { GE2_SHORT_LINE = 64, GE2_SEARCHES = 16 };
 
-/* a[n] sorted, by way of b[n]. */
-#define GE2_SORT_BY(name, E, K, KEY) \
-    static __attribute__((unused)) void name(E *a, E *b, int64_t n) { \
+/* ge2_sort_f32: keys with their indices, sorted by way of other[n]. ge2_search_f32: where up to GE2_SEARCHES values would
+ * be inserted in a line of n, before or, at the `right`, after their equals. */
+#define GE2_SORTED(t, T, K) \
+    typedef struct { \
+        K key; \
+        uint32_t index; \
+    } ge2_pair_##t; \
+    static __attribute__((unused)) void ge2_sort_##t(ge2_pair_##t *line, ge2_pair_##t *other, int64_t n) { \
         if (n <= GE2_SHORT_LINE) { \
             K keys[GE2_SHORT_LINE]; \
             int32_t place[GE2_SHORT_LINE] = {0}; \
-            for (int64_t i = 0; i < n; i++) keys[i] = KEY(a[i]); \
+            for (int64_t i = 0; i < n; i++) keys[i] = line[i].key; \
             for (int32_t j = 0; j < (int32_t)n; j++) { \
                 const K key = keys[j]; \
                 _Pragma("omp simd") \
                 for (int32_t i = 0; i < (int32_t)n; i++) place[i] += (key < keys[i]) | ((key == keys[i]) & (j < i)); \
             } \
-            for (int64_t i = 0; i < n; i++) b[place[i]] = a[i]; \
-            memcpy(a, b, (uint64_t)n * sizeof *a); \
+            for (int64_t i = 0; i < n; i++) other[place[i]] = line[i]; \
+            memcpy(line, other, (uint64_t)n * sizeof *line); \
             return; \
         } \
         int64_t counts[sizeof(K)][256] = {{0}}; \
         for (int64_t i = 0; i < n; i++) { \
-            const K key = KEY(a[i]); \
+            const K key = line[i].key; \
             for (int byte = 0; byte < (int)sizeof(K); byte++) counts[byte][key >> 8 * byte & 255]++; \
         } \
-        E *from = a, *to = b; \
+        ge2_pair_##t *from = line, *to = other; \
         for (int byte = 0; byte < (int)sizeof(K); byte++) { \
             int64_t *place = counts[byte], at = 0; \
-            if (place[KEY(from[0]) >> 8 * byte & 255] == n) continue; \
+            if (place[from[0].key >> 8 * byte & 255] == n) continue; \
             for (int digit = 0; digit < 256; digit++) { \
                 const int64_t count = place[digit]; \
                 place[digit] = at, at += count; \
             } \
-            for (int64_t i = 0; i < n; i++) to[place[KEY(from[i]) >> 8 * byte & 255]++] = from[i]; \
-            E *swapped = from; \
+            for (int64_t i = 0; i < n; i++) to[place[from[i].key >> 8 * byte & 255]++] = from[i]; \
+            ge2_pair_##t *swapped = from; \
             from = to, to = swapped; \
         } \
-        if (from != a) memcpy(a, from, (uint64_t)n * sizeof *a); \
-    }
-
-/* ge2_sort_f32: the elements themselves. ge2_sort_pairs_f32: keys with indices. ge2_search_f32: where up to GE2_SEARCHES
- * values would be inserted in a line of n, before or, at the `right`, after their equals. */
-#define GE2_SORTED(t, T, K) \
-    GE2_SORT_BY(ge2_sort_##t, T, K, ge2_sort_key_##t) \
-    typedef struct { \
-        K key; \
-        uint32_t index; \
-    } ge2_pair_##t; \
-    GE2_FN K ge2_pair_key_##t(ge2_pair_##t x) { return x.key; } \
-    GE2_SORT_BY(ge2_sort_pairs_##t, ge2_pair_##t, K, ge2_pair_key_##t) \
+        if (from != line) memcpy(line, from, (uint64_t)n * sizeof *line); \
+    } \
     GE2_FN void ge2_search_##t( \
         const T *line, int64_t n, int64_t step, const T *values, int64_t stride, int64_t count, int right, int64_t *out) { \
         K key[GE2_SEARCHES]; \

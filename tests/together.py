@@ -1,0 +1,101 @@
+"""Many compiled programs as one C file: a compilation a batch instead of one a program.
+
+Everything but the call of the compiler is what every user's program goes through: the text of each program is
+written as always, then its functions are renamed, equal kernels become one, and the first call compiles them all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import pytest
+
+from ge2.backends.cpu.compiler import Library, library
+from ge2.backends.cpu.launcher import make_launcher
+from ge2.backends.cpu.toolchain import toolchain
+from ge2.runtime import linked
+
+needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
+
+COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+FUNCTION = re.compile(r"^(?:static void|int) (\w+)\(.*?^}$", re.DOTALL | re.MULTILINE)
+
+
+@final
+@dataclass(eq=False)
+class Part:
+    """The library of one program, as `ge2.runtime.linked` sees it."""
+
+    whole: Together
+    number: int
+    key: str
+    cached: bool = False
+    seconds: float = 0.0
+
+    def address(self, symbol: str) -> Callable[[], int]:
+        return lambda: self.whole.library.address(f"part{self.number}_{symbol}")
+
+
+@final
+@dataclass
+class Together:
+    """The file in the making."""
+
+    count: int = 0
+    head: dict[str, None] = field(default_factory=dict)  # includes, then what products need
+    products: dict[str, None] = field(default_factory=dict)
+    kernels: dict[str, str] = field(default_factory=dict)  # by text without their name
+    runs: list[str] = field(default_factory=list)
+    made: Library | None = None
+
+    def take(self, source: str, name: str, symbol: str = "ge2_run") -> Part:
+        assert self.made is None, "it is compiled already"
+        text = COMMENT.sub("", source)
+        names: dict[str, str] = {}
+        for found in FUNCTION.finditer(text):
+            code = found[0]
+            if code.startswith("static"):
+                nameless = code.replace(f" {found[1]}(", " (", 1)
+                names[found[1]] = self.kernels.setdefault(nameless, f"kernel{len(self.kernels)}")
+            else:
+                code = re.sub(r"^    (\w+)\(", lambda m: f"    {names[m[1]]}(", code, flags=re.MULTILINE)
+                self.runs.append(code.replace(f"int {found[1]}(", f"int part{self.count}_{found[1]}(", 1))
+        for line in FUNCTION.sub("", text).splitlines():
+            place = self.head if line.startswith("#") else self.products
+            place.update({line: None} if line.strip() else {})
+        self.count += 1
+        return Part(self, self.count - 1, f"{id(self)}-{self.count}")
+
+    def text(self) -> str:
+        kernels = [text.replace(" (", f" {name}(", 1) for text, name in self.kernels.items()]
+        return "\n".join([*self.head, *self.products, *kernels, *self.runs, "int ge2_run;"])
+
+    @property
+    def library(self) -> Library:
+        if self.made is None:
+            self.made = library(self.text(), "together")
+        return self.made
+
+    def later(self, address: Callable[[], int], *args: Any, **more: Any) -> Callable[..., list[Any]]:
+        made: list[Callable[..., list[Any]]] = []
+
+        def run(*arrays: Any) -> list[Any]:
+            if not made:
+                made.append(make_launcher(address(), *args, **more | {"owner": self.library}))
+            return made[0](*arrays)
+
+        return run
+
+
+@contextmanager
+def together() -> Iterator[Together]:
+    """Executables that are built inside share one library, which their first call compiles."""
+    file = Together()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(linked, "library", file.take)
+        patch.setattr(linked, "make_launcher", file.later)
+        yield file
