@@ -27,6 +27,7 @@ from ge2.ops.region import Region
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Rev, Slice, StopGradient, Transpose
 
 Operands = Sequence[Operand]
+TINY = 4096  # multiplications; GE2_TINY of product.h
 VIEWS = (BroadcastInDim, Transpose, Reshape, Slice, Rev, StopGradient)
 
 
@@ -244,8 +245,20 @@ class CProduct(Generated):
             return "an operand is a Python number"
         return ""
 
+    def stands_alone(self, problem: Problem) -> bool:
+        """Whether loops of ours do as well as BLAS, or there is none for the type."""
+        (out,), a = problem.outs, problem.inputs[0]
+        inner = math.prod(a.shape[i] for i in problem.op.contract[0]) if isinstance(problem.op, DotGeneral) else 0
+        return product_dtype(problem) not in FLOATS | COMPLEX or out.size * inner <= TINY
+
     def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
         return Multiply(problem, ins, outs, threads).run()
+
+
+def product_dtype(problem: Problem) -> np.dtype:
+    """The type that is multiplied in: float32 for half types."""
+    a, out = problem.inputs[0].dtype, problem.outs[0].dtype
+    return np.result_type(accumulator(a), accumulator(out))
 
 
 class Multiply:
@@ -254,8 +267,7 @@ class Multiply:
     def __init__(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> None:
         assert isinstance(problem.op, DotGeneral)
         self.op, self.problem, self.ins, self.outs, self.threads = problem.op, problem, ins, outs, threads
-        a = problem.inputs[0]
-        self.dtype = np.result_type(accumulator(a.dtype), accumulator(problem.outs[0].dtype))
+        self.dtype = product_dtype(problem)
         self.kernels: list[CKernel] = []
         self.temps: list[int] = []
 

@@ -89,18 +89,19 @@ class CSearch(Generated):
         step = "1" if ins[0].strides[-1] == 1 else head.size("line_step", ins[0].strides[-1])
         alone = not over or l_over[-1] != 0  # each value has a line of its own
         stride = "1" if alone or v_over[-1] == 1 else head.size("values_step", v_over[-1])
-        places = letters if alone else (*letters[:-1], f"block * {SEARCHES}")
+        places = letters if alone else (*letters[:-1], "first")
         a, v, y = (
             head.place(name, places, s) for name, s in (("line", l_over), ("values", v_over), ("y", y_over))
         )
         if not alone:
             a = head.place("line", letters[:-1], l_over[:-1])
-        count = "1" if alone else f"ge2_least({SEARCHES}, {ends[-1]} - block * {SEARCHES})"
+        count = "1" if alone else f"ge2_least({SEARCHES}, {ends[-1]} - first)"
         given = "&values" if ins[1].value else f"values + {v}"
         where = f"line + {a}, {head.size('n', line.shape[-1])}, {step}"
         call = f"ge2_search_{suffix}({where}, {given}, {stride}, {count}, {int(op.side == 'right')}, y + {y});"
-        nest = (letters, ends)
+        nest, each = (letters, ends), [Text(call)]
         if not alone:
+            each = [Text(f"const int64_t first = block * {SEARCHES};"), *each]
             nest = (*letters[:-1], "block"), [*ends[:-1], f"({ends[-1]} + {SEARCHES - 1}) / {SEARCHES}"]
         pragma = shared(head, len(ends), COST * math.prod(values.shape)) if ends else ""
-        return Pieces((head.kernel(op.name, problem, loops(*nest, [Text(call)], pragma)),))
+        return Pieces((head.kernel(op.name, problem, loops(*nest, each, pragma)),))

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from functools import partial
 from typing import final
 
+from ge2.backends.cpu.outputs import COUNT, worth_keeping
 from ge2.base.record import record
 from ge2.base.words import size_words
 from ge2.ir import Var
 from ge2.runtime.cost import Cost, bytes_behind, cost
-from ge2.runtime.outputs import COUNT, worth_keeping
 from ge2.runtime.program import Program
 
 
@@ -62,7 +62,7 @@ def memory(program: Program, arena: int, branches: Iterable[Memory] = ()) -> Mem
         arguments=sum(v.type.nbytes for v in graph.inputs),
         outputs=sum(a.type.nbytes for a in graph.outputs),
         donated=sum(b.type.nbytes for b in made if b.donor),
-        kept=sum(b.type.nbytes * COUNT for b in fresh if worth_keeping(b.type)) + sum(m.kept for m in inner),
+        kept=sum(b.type.nbytes * COUNT for b in fresh if worth_keeping(b.type.nbytes)) + sum(m.kept for m in inner),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, final
 import numpy as np
 
 from ge2.backends.cpu.load import execute, load
+from ge2.backends.cpu.outputs import Kept, worth_keeping
 from ge2.backends.cpu.pool import launch
 from ge2.base.dtypes import SHORT
 from ge2.base.pause import collector_paused
@@ -28,7 +29,6 @@ from ge2.passes.host import compute
 from ge2.runtime.linked import Linked
 from ge2.runtime.memory import Lifetime, Plan, plan
 from ge2.runtime.native import Need, Segment, lifetimes
-from ge2.runtime.outputs import Kept, worth_keeping
 from ge2.runtime.program import Buffer, Program, Step
 from ge2.runtime.records import Made
 
@@ -152,8 +152,8 @@ class Driver:
         outs = "".join(f"{self.name(v)}, " for v in dict.fromkeys(made))
         self.add(f"{outs}= compiled({', '.join(map(self.name, given))})")
         results = [self.result(a, i) for i, a in enumerate(graph.outputs)]
-        text = Text("program", ", ".join(inputs), 0, (), tuple(self.bound), tuple(self.body), ", ".join(results))
-        python = render(TEMPLATE, text)
+        body, bound = tuple(self.body), tuple(self.bound)
+        python = render(TEMPLATE, Text("program", ", ".join(inputs), 0, (), bound, body, ", ".join(results)))
         execute(python, self.names)
         run = self.names["run"]
         self.direct, self.texts["python"] = (lambda *arrays: run((), *arrays)), python
@@ -168,7 +168,8 @@ class Driver:
         names = []
         for i, array in enumerate(segment.arrays):
             if isinstance(array, Need):
-                names.append(self.need(f"{segment.name}_{i}", (array.nbytes,), np.dtype(np.uint8), array.first))
+                shape = (array.nbytes,)
+                names.append(self.need(f"{segment.name}_{i}", shape, np.dtype(np.uint8), array.first))
                 self.needs[-1] = (*self.needs[-1][:3], array.first, array.last)
             else:
                 if array.name in self.early:
@@ -230,7 +231,7 @@ class Driver:
         made = f"empty({type_.shape}, {type_.dtype.name})"
         if buffer.donor:
             made = f"reuse({buffer.donor}, {type_.dtype.name})"
-        elif worth_keeping(type_):
+        elif worth_keeping(type_.nbytes):
             made = f"{self.given(Kept(type_.shape, type_.dtype), 'again_')}()"
         self.add(f"{buffer.name} = {made}", str(type_))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ge2.backends.cpu.blas import services
 from ge2.base.pause import collector_paused
 from ge2.codegen.c.layout import Layout, viewed
 from ge2.codegen.c.layout import plain as layout_of
@@ -9,6 +10,7 @@ from ge2.codegen.region import tile
 from ge2.codegen.values import safe
 from ge2.ir import Atom, Eqn, Graph, Literal, Names, Var
 from ge2.kernels.catalog import select
+from ge2.kernels.generated import CProduct
 from ge2.kernels.kernel import Family, Problem
 from ge2.kernels.library import Library, Product
 from ge2.ops.index import Scatter, ScatterAdd, UpdateSlice
@@ -209,6 +211,8 @@ def served(eqn: Eqn, target: str) -> Family | None:
         return None
     problem = Problem(eqn.op, tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs), target)
     family = select(problem).family
+    if isinstance(family, CProduct) and not family.stands_alone(problem) and not services().dgemm:
+        family = next(f for f in (Product(), Library()) if not f.refuses(problem))  # NumPy between C segments
     return None if isinstance(family, Library) else family
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ge2
+from ge2.backends.cpu.compiler import significant
 from ge2.base.config import config
 from ge2.base.dtypes import INTEGERS, SHORT
 from ge2.ops.index import Gather, Scatter, ScatterAdd
@@ -107,21 +108,17 @@ def test_another_size_compiles_nothing() -> None:
         x, i = programs.given(np.zeros((n, 4), np.float32)), programs.given(np.zeros(m, int))
         u = programs.given(np.zeros((m, 4), np.float32))
         programs.outs = [programs.apply(Gather((0,)), x, i), programs.apply(ScatterAdd((0,)), x, u, i)]
-        source = programs.compiled().source()
-        texts.add(source[source.index("static") :].replace(f"f32[{n},4]", "").replace(f"[{m}", ""))
-    assert len({"".join(t.split("*/")) .count("static") for t in texts}) == 1
-    assert len({tuple(line for line in t.splitlines() if "f32[" not in line and "i64]" not in line) for t in texts}) == 1
+        texts.add(significant(programs.compiled().source()))
+    assert len(texts) == 1
 
 
 def test_sums_begin_where_their_zeros_were_made() -> None:
-    """No copy of the zeros, and of a donated array none either."""
+    """The arena holds what is added, and no zeros."""
     with config.using(executor="c"):
         f = ge2.jit(ge2.grad(lambda x, i: (x[i] ** 2).sum()))
         x, i = np.arange(6.0).reshape(3, 2), np.array([0, 2, 0])
         np.testing.assert_array_equal(f(x, i), [[0, 4], [0, 0], [8, 10]])
         assert f.lower(x, i).executable.memory_analysis().arena <= 2 * 64
-        g = ge2.jit(lambda x, u, i: ge2.numpy.asarray(x), donate=0) if False else None
-    assert g is None
 
 
 def test_an_update_of_itself_reads_before_it_writes() -> None:

@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from ge2.backends.cpu.outputs import COUNT, COUNTED, LEAST, Kept, worth_keeping
 from ge2.ir import parse
 from ge2.ir.types import ArrayType
 from ge2.passes import TABLE
 from ge2.runtime.compile import compile_graph
-from ge2.runtime.outputs import COUNT, COUNTED, LEAST, Kept, worth_keeping
 
 F32 = np.dtype(np.float32)
 SIZE = LEAST // 4
@@ -81,6 +81,6 @@ def test_threads_never_share_one():
 
 
 def test_small_and_huge_results_are_not_kept():
-    assert not worth_keeping(ArrayType((8,), F32))
-    assert not worth_keeping(ArrayType((1 << 28,), F32))
-    assert worth_keeping(ArrayType((SIZE,), F32)) == COUNTED
+    assert not worth_keeping(ArrayType((8,), F32).nbytes)
+    assert not worth_keeping(ArrayType((1 << 28,), F32).nbytes)
+    assert worth_keeping(ArrayType((SIZE,), F32).nbytes) == COUNTED

@@ -19,6 +19,7 @@ INCLUDE = Path(__file__).parents[2] / "templates" / "c" / "include"
 FLAGS = ["-std=gnu11", "-O3", "-march=native", "-fPIC", "-shared", "-fopenmp"]
 FLAGS += ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off"]
 COMPILER = shutil.which("gcc") or shutil.which("cc") or shutil.which("clang")
+IS_GCC = COMPILER is not None and Path(COMPILER).name == "gcc"
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
 
 DTYPES: dict[str, np.dtype] = {
@@ -88,6 +89,16 @@ def build(text: str, folder: Path, flags: Sequence[str] = ()) -> tuple[Path, str
     return library, done.stderr
 
 
+def load(library: Path, functions: Sequence[Function]) -> dict[str, Loop]:
+    """The loops of a library made of `source(functions, ...)`, by name."""
+    shared, loops = ctypes.CDLL(str(library)), {}
+    for i, (name, takes, gives) in enumerate(functions):
+        run = shared[f"loop_{i}"]
+        run.argtypes, run.restype = [ctypes.c_int64] + [ctypes.c_void_p] * (len(takes) + 1), None
+        loops[name] = Loop(run, tuple(DTYPES[t] for t in takes), DTYPES[gives])
+    return loops
+
+
 def elementwise(
     functions: Sequence[Function], headers: Sequence[str], flags: Sequence[str] = ()
 ) -> dict[str, Loop]:
@@ -98,13 +109,7 @@ def elementwise(
     array([0., 0., 0.], dtype=float32)
     """
     with tempfile.TemporaryDirectory() as folder:
-        library = ctypes.CDLL(str(build(source(functions, headers), Path(folder), flags)[0]))
-    loops = {}
-    for i, (name, takes, gives) in enumerate(functions):
-        run = library[f"loop_{i}"]
-        run.argtypes, run.restype = [ctypes.c_int64] + [ctypes.c_void_p] * (len(takes) + 1), None
-        loops[name] = Loop(run, tuple(DTYPES[t] for t in takes), DTYPES[gives])
-    return loops
+        return load(build(source(functions, headers), Path(folder), flags)[0], functions)
 
 
 def ordered(x: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ge2.ops import IntegerPow
-from tests.templates.harness import COMPILER, Loop, build, elementwise, needs_compiler, ordered, source
+from tests.templates.harness import IS_GCC, Loop, build, load, needs_compiler, ordered, source
 
 pytestmark = needs_compiler
 
@@ -112,8 +112,15 @@ def functions() -> list[tuple[str, list[str], str]]:
 
 
 @pytest.fixture(scope="module")
-def loops() -> dict[str, Loop]:
-    return elementwise(functions(), HEADERS)
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The library of all loops, and what gcc says of them."""
+    flags = ["-fopt-info-vec-optimized", "-fno-ipa-icf"] if IS_GCC else []
+    return build(source(functions(), HEADERS), tmp_path_factory.mktemp("loops"), flags)
+
+
+@pytest.fixture(scope="module")
+def loops(compiled: tuple[Path, str]) -> dict[str, Loop]:
+    return load(compiled[0], functions())
 
 
 def special(dtype: np.dtype) -> np.ndarray:
@@ -289,11 +296,10 @@ SCALAR = {f"ge2_{name}_f64" for name in ("fmod", "rem", "floor_div")}
 SCALAR |= {f"ge2_integer_pow_{s}({{0}}, 1)" for s in C}
 
 
-@pytest.mark.skipif("gcc" not in (COMPILER or ""), reason="reads what gcc reports")
-def test_gcc_vectorises_the_loops(tmp_path: Path) -> None:
-    text = source(functions(), HEADERS)
-    report = build(text, tmp_path, ["-fopt-info-vec-optimized", "-fno-ipa-icf"])[1]
-    done = {int(line.split(":")[1]) for line in report.splitlines() if "loop vectorized" in line}
-    lines = [i for i, line in enumerate(text.splitlines(), 1) if " y[i] = " in line]
+@pytest.mark.skipif(not IS_GCC, reason="reads what gcc reports")
+def test_gcc_vectorises_the_loops(compiled: tuple[Path, str]) -> None:
+    report, text = compiled[1].splitlines(), source(functions(), HEADERS).splitlines()
+    done = {int(line.split(":")[1]) for line in report if "loop vectorized" in line}
+    lines = [i for i, line in enumerate(text, 1) if " y[i] = " in line]
     names = [name for name, _, _ in functions()]
     assert {name for name, line in zip(names, lines, strict=True) if line not in done} == SCALAR

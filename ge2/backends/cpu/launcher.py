@@ -18,6 +18,7 @@ import numpy as np
 
 from ge2.backends.cpu.blas import services
 from ge2.backends.cpu.compiler import extension, include_folder
+from ge2.backends.cpu.outputs import worth_keeping
 from ge2.backends.cpu.quiet import hush, restore
 from ge2.base.config import config
 from ge2.base.dtypes import NUMBERS, short
@@ -28,7 +29,6 @@ from ge2.ir import Dims
 
 Launcher = Callable[..., list[Any]]
 
-LEAST, MOST = 1 << 16, 1 << 25  # bytes of the results whose memory is kept for later calls
 INDEX: Final = 1  # GE2_INDEX
 ABI: Final = f"{sys.version} {getattr(sys, 'abiflags', '')} NumPy {np.__version__}"  # of the extension
 KINDS: Final[dict[str, tuple[type, tuple[type, ...]]]] = {  # what a number becomes, and of what
@@ -77,7 +77,7 @@ class Output:
 
     @property
     def kept(self) -> bool:
-        return self.keep and LEAST <= math.prod(self.shape) * self.dtype.itemsize <= MOST
+        return self.keep and worth_keeping(math.prod(self.shape) * self.dtype.itemsize)
 
 
 def make_launcher(

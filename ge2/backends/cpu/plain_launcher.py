@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from ctypes import CFUNCTYPE, PYFUNCTYPE, addressof, c_char, c_int, c_int64, c_void_p
 from struct import pack_into
 from typing import Any, Final, final
-from weakref import getweakrefcount
 
 import numpy as np
 
 from ge2.backends.cpu.launcher import Array, Checks, Input, Output, forked
+from ge2.backends.cpu.outputs import Kept
 
 TYPES: Final = (c_int, c_void_p, c_void_p, c_void_p, c_void_p, c_int, c_void_p)
 C_CONTIGUOUS, OWNDATA, ALIGNED, WRITEABLE = 0x1, 0x4, 0x100, 0x400
@@ -20,8 +20,6 @@ OURS = READABLE | OWNDATA | WRITEABLE
 ALIGNMENT, NUMBER, POINTER = 64, 16, 8
 FORMATS: Final = {"b": "=q", "i": "=q", "f": "=d", "c": "=dd"}
 EXACT: Final = {"b": bool, "i": int, "f": float, "c": complex}
-COUNT = 2  # of each result that is kept: one may be the argument of the call that makes the next
-COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)() and hasattr(sys, "getrefcount")
 ndarray = np.ndarray
 
 # -------------------------------------------------------------------------------------------------- pointers
@@ -71,42 +69,6 @@ class Frame:
         self.fixed = (addressof(self.p), addressof(k), scratch + -scratch % ALIGNMENT, addressof(lib))
 
 
-@final
-class Kept:
-    """Makes the arrays of one result, of memory that nobody holds any more where there is some."""
-
-    __slots__ = ("arrays", "dtype", "shape")
-
-    def __init__(self, shape: Sequence[int], dtype: np.dtype) -> None:
-        self.shape, self.dtype = shape, dtype
-        self.arrays: list[Any] = []
-
-    def __call__(self) -> Any:
-        arrays = self.arrays
-        for _ in range(len(arrays)):
-            try:
-                x = arrays.pop(0)  # so that no other thread counts it meanwhile
-            except IndexError:
-                break
-            free = sys.getrefcount(x) == ALONE and not getweakrefcount(x)
-            arrays.append(x)
-            if free and x.flags.num & OURS == OURS and x.shape == self.shape and x.dtype is self.dtype:
-                return x
-        x = np.empty(self.shape, self.dtype)
-        arrays.append(x)
-        del arrays[:-COUNT]
-        return x
-
-
-def references(arrays: list[Any]) -> int:
-    """How often an array counts as referred to that only a local name knows."""
-    x = arrays.pop(0)
-    return sys.getrefcount(x) if COUNTED else 0
-
-
-ALONE: Final = references([np.empty(0)])
-
-
 # -------------------------------------------------------------------------------------------------- the call
 
 
@@ -138,7 +100,7 @@ class PlainLauncher:
         self.sizes = (c_char * max(len(sizes), 1)).from_buffer_copy(sizes or b"\0")
         self.inputs = [x if isinstance(x, Array) else x.kind for x in inputs]
         self.outputs = [
-            (y.dtype, y.shape, y.donor, Kept(y.shape, y.dtype) if COUNTED and y.kept else None)
+            (y.dtype, y.shape, y.donor, Kept(y.shape, y.dtype) if y.kept else None)
             for y in outputs
         ]
         arrays = sum(isinstance(x, Array) for x in inputs)

@@ -140,7 +140,7 @@ class Writer:
         """What a loop does in each round, the arrays that it needs first."""
         lines: list[Text] = []
         for child in loop.children:
-            lines += [self.line(child)] if isinstance(child, Work) else self.looped(child)
+            lines += self.line(child) if isinstance(child, Work) else self.looped(child)
         return [*self.declared.pop(loop, []), *lines]
 
     def looped(self, loop: Loop) -> list[Text]:
@@ -363,32 +363,32 @@ class Writer:
 
     # -- statements
 
-    def line(self, w: Work) -> Text:
+    def line(self, w: Work) -> list[Text]:
         if w.kind == "store":
-            return self.stored(w)
+            return [self.stored(w)]
         assert w.step is not None and w.y is not None
         comment = self.note(w.step.eqn)
         if w.kind == "fold":
             return self.fold_line(w, comment)
         home, code, name = self.homes[w.y], self.computed(w), label(w.y.name)
         if not home.dims:
-            return Text(f"const {HELD[w.y.dtype]} {name} = {code};", comment)
+            return [Text(f"const {HELD[w.y.dtype]} {name} = {code};", comment)]
         self.keep(w.y, home, HELD[w.y.dtype], name)
-        return Text(f"{name}{self.places.at(home)} = {code};", comment)
+        return [Text(f"{name}{self.places.at(home)} = {code};", comment)]
 
-    def fold_line(self, w: Work, comment: str) -> Text:
+    def fold_line(self, w: Work, comment: str) -> list[Text]:
         assert w.y is not None
         value = self.operand(w.xs[0])
         name = self.local.get(w)
         if w in self.nans:
             assert name is not None
-            nan = f"{self.nans[w]} |= {value} != {value};"
-            return Text(f"{nan} {larger(w, name, value)}", comment)
+            nan = Text(f"{self.nans[w]} |= {value} != {value};")
+            return [nan, Text(larger(w, name, value), comment)]
         if name is None:
             home = self.homes[w.y]
             name = self.state(w) + (self.places.at(home) if home.dims else "")
         index = self.places.index(next(iter(w.over))) if gathers_index(w) else ""
-        return Text(taken_in(w, name, value, index), comment)
+        return [Text(taken_in(w, name, value, index), comment)]
 
     def stored(self, w: Work) -> Text:
         assert w.param is not None

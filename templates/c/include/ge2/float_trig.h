@@ -6,8 +6,8 @@
 
 /* ---- x = 2 pi (whole turns + k/4) + r with |r| <= pi/4
  *
- * The fraction s of x / (2 pi) is the sum of the fractions of x times pieces of 1 / (2 pi). What is whole in a
- * product is taken from it exactly, so no size of x needs a branch. The sum 4 s + 1.5 * 2**52 ends in k. */
+ * The fraction s of x / (2 pi) is the sum of the fractions of x times pieces of 1 / (2 pi). What is whole in
+ * a product is taken from it exactly, so no size of x needs a branch. The sum 4 s + 1.5 * 2**52 ends in k. */
 
 typedef struct {
     float r;

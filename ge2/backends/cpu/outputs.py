@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import sys
 from typing import Any, final
+from weakref import getweakrefcount
 
 import numpy as np
 
-from ge2.ir import ArrayType, Dims
+from ge2.ir import Dims
 
-LEAST, MOST = 1 << 16, 1 << 25  # bytes of the results that are kept
+LEAST, MOST = 1 << 16, 1 << 28  # bytes of the results that are kept
 COUNT = 2  # of each: one may be the argument of the call that makes the next
 COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)() and hasattr(sys, "getrefcount")
 
@@ -27,8 +28,8 @@ def references(arrays: list[Any]) -> int:
 ALONE = references([np.empty(0)])
 
 
-def worth_keeping(type_: ArrayType) -> bool:
-    return COUNTED and LEAST <= type_.nbytes <= MOST
+def worth_keeping(nbytes: int) -> bool:
+    return COUNTED and LEAST <= nbytes <= MOST
 
 
 @final
@@ -48,7 +49,7 @@ class Kept:
                 x = arrays.pop(0)  # so that no other thread counts it meanwhile
             except IndexError:
                 break
-            free = sys.getrefcount(x) == ALONE
+            free = sys.getrefcount(x) == ALONE and not getweakrefcount(x)
             arrays.append(x)
             if free and x.flags.writeable and x.shape == self.shape and x.dtype == self.dtype:
                 return x

@@ -1,0 +1,212 @@
+"""`ge2 show`: every stage of a user's function, and clear words for every mistake."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.backends.cpu.toolchain import toolchain
+from ge2.base.errors import InputError
+from ge2.cli.main import main
+from ge2.cli.specs import arguments
+
+needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
+F32 = np.dtype(np.float32)
+
+MODEL = """
+from dataclasses import dataclass
+import numpy as np
+from neighbour import RATE
+
+@dataclass
+class Config:
+    width: int = 4
+
+def loss(p, x, y):
+    z = np.tanh(x @ p["w"] + p["b"])
+    return ((z - y) ** 2).mean()
+
+def scaled(x, rate=RATE):
+    return np.tanh(x) * rate * 2.5
+
+def start():
+    return {"w": np.zeros((6, Config().width), np.float32), "b": np.zeros(4, np.float32)}
+
+def broken(x):
+    return x.nonsense
+
+number = 3
+
+if __name__ == "__main__":
+    raise SystemExit("it was run, not imported")
+"""
+LOSS = ["--args", "{'w': f32[6,4], 'b': f32[4]}", "f32[8,6]", "f32[8,4]"]
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    (tmp_path / "neighbour.py").write_text("RATE = 0.1\n")
+    path = tmp_path / "a_model.py"
+    path.write_text(MODEL)
+    monkeypatch.syspath_prepend(str(tmp_path))  # what is put there is gone after the test
+    return str(path)
+
+
+def shown(capsys, *words):
+    code = main(["show", *words])
+    found = capsys.readouterr()
+    return code, found.out, found.err
+
+
+def refused(capsys, *words):
+    code, out, err = shown(capsys, *words)
+    assert code == 1
+    assert not out
+    assert "Traceback" not in err
+    return err
+
+
+# ---------------------------------------------------------------------------------------------------- stages
+
+
+def test_it_shows_graph_passes_regions_and_kernels(model, capsys):
+    code, out, err = shown(capsys, f"{model}:loss", *LOSS, "--executor", "blocked")
+    assert (code, err) == (0, "")
+    titles = ("graph, as traced", "after simplify", "regions, after fuse", "kernels", "rowwise_0")
+    at = [out.index(f" {title} =") for title in titles]
+    assert at == sorted(at)
+    assert "dot_general" in out
+    assert "a_model.py:11" in out
+    assert "tanh(" in out
+
+
+@needs_compiler
+def test_it_shows_the_c_file(model, capsys):
+    code, out, _ = shown(capsys, f"{model}:scaled", "--args", "f32[100]", "--stage", "source", "--executor", "c")
+    assert code == 0
+    assert "int ge2_run(" in out
+    assert "ge2_tanh_f32(a[i])" in out
+
+
+def test_it_shows_the_derivative(model, capsys):
+    _, plain, _ = shown(capsys, f"{model}:loss", *LOSS, "--stage", "graph")
+    _, grad, _ = shown(capsys, f"{model}:loss", *LOSS, "--stage", "graph", "--grad")
+    assert plain.count("dot_general") == 1
+    assert grad.count("dot_general") == 2
+
+
+def test_the_plan(model, capsys):
+    words = ["--stage", "plan", "--executor", "blocked", "--json"]
+    _, out, _ = shown(capsys, f"{model}:loss", "--args", "@start", *LOSS[2:], *words)
+    plan = json.loads(out)["plan"]
+    assert plan["memory"]["arguments"] == 4 * (24 + 4 + 48 + 32)
+    assert plan["memory"]["outputs"] == 4
+    assert plan["cost"]["transcendentals"] == 32
+    assert plan["steps"][-1] == "1 kernel, 1 matmul"
+
+
+def test_json_and_a_file(model, capsys, tmp_path):
+    file = tmp_path / "out.json"
+    code, out, _ = shown(
+        capsys, f"{model}:scaled", "--args", "f32[100]", "--json", "-o", str(file), "--executor", "blocked", "--stage", "all"
+    )
+    assert (code, out) == (0, "")
+    found = json.loads(file.read_text())
+    assert list(found) == ["graph", "passes", "regions", "kernels", "source", "plan"]
+    (kernel,) = found["kernels"]
+    assert kernel["equations"][0] == "b:f32[100] = tanh a"
+    assert (kernel["read"], kernel["written"]) == (400, 400)
+    assert kernel["lines"] == ["a_model.py:15 in scaled"]
+    assert ge2.parse(found["graph"]) == ge2.parse(found["graph"])
+
+
+def test_a_function_that_is_jitted_already(model, capsys, tmp_path):
+    (tmp_path / "jitted.py").write_text("import ge2, numpy as np\n\n@ge2.jit\ndef f(x):\n    return np.tanh(x)\n")
+    code, out, _ = shown(capsys, f"{tmp_path}/jitted.py:f", "--args", "f32[3]", "--stage", "graph")
+    assert code == 0
+    assert "tanh a" in out
+
+
+def test_a_file_that_cannot_be_written(model, capsys):
+    err = refused(capsys, f"{model}:scaled", "--args", "f32[3]", "--stage", "graph", "-o", "/nowhere/at/all")
+    assert "/nowhere/at/all cannot be written" in err
+
+
+# -------------------------------------------------------------------------------------------------- mistakes
+
+
+def test_where_there_is_no_such_thing(model, capsys):
+    assert f"try  {model}:loss" in refused(capsys, f"{model}:los", "--args", "1")
+    assert f"try  {model}" in refused(capsys, f"{model[:-4]}.py:loss")
+    assert "there is no file" in refused(capsys, "nowhere.py:f")
+    assert "names no function" in refused(capsys, model)
+    assert "is no function: it is 3" in refused(capsys, f"{model}:number")
+
+
+def test_a_file_that_fails(capsys, tmp_path):
+    (tmp_path / "fails.py").write_text("x = 1\n\n\ny = x / 0\n")
+    err = refused(capsys, f"{tmp_path}/fails.py:f")
+    assert "fails when it is imported: ZeroDivisionError" in err
+    assert "fails.py:4" in err
+    (tmp_path / "wrong.py").write_text("def f(:\n")
+    assert "wrong.py:1" in refused(capsys, f"{tmp_path}/wrong.py:f")
+
+
+def test_a_function_that_fails(model, capsys):
+    err = refused(capsys, f"{model}:broken", "--args", "f32[3]")
+    assert "nonsense" in err
+    assert "a_model.py:21 in broken" in err
+
+
+def test_arguments_that_are_missing(model, capsys):
+    err = refused(capsys, f"{model}:loss", "--args", "f32[3]")
+    assert "takes (p, x, y); --args gives 1" in err
+    assert '--args "p" "x" "y"' in err
+
+
+# ------------------------------------------------------------------------------------------------- arguments
+
+
+def test_what_arguments_may_be():
+    words = ["f32[128,64]", "f64[]", "int8[3]", "2.5", "-3", "True", "1e-3", "None", "'mean'", "[i64[2], (1, bool[])]"]
+    found, named = arguments([*words, "rate=0.1", "p={'w': bf16[3, 4]}"], {})
+    assert [(x.shape, x.dtype.name) for x in found[:3]] == [((128, 64), "float32"), ((), "float64"), ((3,), "int8")]
+    assert found[3:9] == [2.5, -3, True, 1e-3, None, "mean"]
+    assert type(found[5]) is bool
+    assert found[9] == [ge2.ShapeDtypeStruct((2,), np.dtype(np.int64)), (1, ge2.ShapeDtypeStruct((), np.dtype(bool)))]
+    assert named["rate"] == 0.1
+    assert named["p"]["w"].dtype.name == "bfloat16"
+
+
+def test_arguments_from_the_file():
+    assert arguments(["@number", "[@make, @make]"], {"number": 3, "make": lambda: "made"}) == ([3, ["made", "made"]], {})
+
+
+@pytest.mark.parametrize(
+    ("word", "why", "fix"),
+    [
+        ("f3[3]", "f3 is no dtype", "f32"),
+        ("f32[3", "no Python literal", "f32[128,64]"),
+        ("f32", "f32 has no shape", "f32[]"),
+        ("f32[-1]", "[-1] is no shape", "whole numbers"),
+        ("f32[2.5]", "[2.5] is no shape", "whole numbers"),
+        ("f32[n]", "n is not known here", "@n"),
+        ("@strat", "the file has no strat", "@start"),
+        ("print(1)", "print(1) is neither a literal nor an array", "@name"),
+        ("__import__('os')", "neither a literal", ""),
+    ],
+)
+def test_arguments_that_cannot_be_read(word, why, fix):
+    with pytest.raises(InputError) as error:
+        arguments([word], {"start": 1})
+    assert repr(word) in str(error.value)
+    assert why in str(error.value)
+    assert fix in str(error.value)
+
+
+def test_names_come_last():
+    with pytest.raises(InputError, match="behind an argument with a name"):
+        arguments(["x=1", "2"], {})

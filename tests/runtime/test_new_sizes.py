@@ -1,0 +1,146 @@
+"""Another size of a batch compiles nothing: sizes and strides are arguments of the machine code."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.backends.cpu import compiler
+from ge2.backends.cpu.compiler import significant
+from ge2.backends.cpu.toolchain import toolchain
+from ge2.cli.digits import start, train_step
+
+pytestmark = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
+
+SIZES = (128, 29, 7, 64)
+LAST = 1437 % 128  # of the digits that the demo trains with, those in the last batch
+
+
+def f32(*shape):
+    return np.random.default_rng(0).random(shape, np.float32)
+
+
+def integers(n):
+    return np.arange(n) % 10
+
+
+def softmax_regression(p, x, y, rate):
+    def loss(p):
+        z = x @ p["w"] + p["b"]
+        z = z - z.max(axis=1, keepdims=True)
+        log_p = z - np.log(np.exp(z).sum(axis=1, keepdims=True))
+        return -np.take_along_axis(log_p, y[:, None], axis=1).mean()
+
+    value, grads = ge2.value_and_grad(loss)(p)
+    return {name: p[name] - rate * grads[name] for name in p}, value
+
+
+def means(x):
+    return x.mean(axis=0), x.mean(axis=1), x.mean(), x.var(axis=0), x.std()
+
+
+def dense_gelu(x, w, b):
+    z = x @ w + b
+    return 0.5 * z * (1 + np.tanh(0.7978845608 * (z + 0.044715 * z**3)))
+
+
+def layernorm(x, g, b):
+    mean = x.mean(axis=-1, keepdims=True)
+    centred = x - mean
+    return centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5) * g + b
+
+
+def layernorm_gradient(x, g, b):
+    return ge2.grad(lambda x, g: (layernorm(x, g, b) ** 2).sum(), (0, 1))(x, g)
+
+
+PROGRAMS = {
+    "softmax regression": (
+        softmax_regression,
+        lambda n: ({"w": f32(64, 10), "b": f32(10)}, f32(n, 64), integers(n), 0.1),
+    ),
+    "the demo": (train_step, lambda n: (start(), f32(n, 64), integers(n))),
+    "means": (means, lambda n: (f32(n, 64),)),
+    "gelu": (dense_gelu, lambda n: (f32(n, 64), f32(64, 32), f32(32))),
+    "layernorm": (layernorm, lambda n: (f32(n, 64), f32(64), f32(64))),
+    "layernorm's gradient": (layernorm_gradient, lambda n: (f32(n, 64), f32(64), f32(64))),
+    "rows of a table": (lambda table, i: table[i] * 2.5, lambda n: (f32(1000, 20), integers(n))),
+    "one hot": (lambda y: (y[:, None] == np.arange(10)).astype(np.float32), lambda n: (integers(n),)),
+    "sum of all": (lambda x: np.tanh(x).sum(), lambda n: (f32(n, 64),)),
+    "batched products": (
+        lambda q, k: np.tanh(q @ k.transpose(0, 2, 1)).sum(axis=-1),
+        lambda n: (f32(n, 20, 32), f32(n, 20, 32)),
+    ),
+}
+
+
+@pytest.fixture
+def compilations(monkeypatch):
+    """How often a C compiler was started."""
+    found = []
+    build = compiler.build
+
+    def counted(tools, source, name, *rest):
+        found.append(name)
+        return build(tools, source, name, *rest)
+
+    monkeypatch.setattr(compiler, "build", counted)
+    return found
+
+
+def text(f, args):
+    """What of the C of a function decides its machine code."""
+    return significant(ge2.jit(f).lower(*args).as_text("c"))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_another_batch_compiles_nothing(name, compilations):
+    f, args = PROGRAMS[name]
+    first = text(f, args(SIZES[0]))
+    before = len(compilations)
+    for n in (*SIZES[1:], LAST):
+        assert text(f, args(n)) == first
+    assert len(compilations) == before
+
+
+@pytest.mark.parametrize("name", ["softmax regression", "means"])
+def test_the_results_of_another_batch_are_right(name):
+    f, args = PROGRAMS[name]
+    jitted = ge2.jit(f)
+    for n in SIZES:
+        found, want = ge2.tree.leaves(jitted(*args(n))), ge2.tree.leaves(f(*args(n)))
+        for y, z in zip(found, want, strict=True):
+            np.testing.assert_allclose(y, z, rtol=2e-5, atol=1e-6)
+
+
+def test_the_report_of_the_call_says_so(compilations):
+    rate = 0.123  # a number is an argument of the machine code too
+    f = ge2.jit(lambda x: layernorm(x, 1.5, rate) * np.cos(x))
+    f(f32(128, 64))
+    first = f.report()
+    f(f32(LAST, 64))
+    other = f.report()
+    f(f32(LAST, 64))
+    again = f.report()
+    assert (first.traced, other.traced, again.traced) == (True, True, False)
+    assert (first.compiled, other.compiled, again.compiled) == (True, False, False)
+    assert "compiled in" in str(first) or "found in the cache" in str(first)
+    assert "traced, nothing compiled: the same code is loaded for other sizes" in str(other)
+    assert "nothing traced, nothing compiled" in str(again)
+    assert len(compilations) <= 1
+
+
+def test_an_equal_graph_is_not_compiled_again():
+    f, g = (ge2.jit(lambda x: np.cos(x) * 0.77) for _ in range(2))
+    f(f32(50))
+    g(f32(50))
+    assert "nothing compiled: an equal graph was compiled before" in str(g.report())
+
+
+@pytest.mark.parametrize(("executor", "words"), [("blocked", "written as blocked NumPy"), ("reference", "op by op")])
+def test_other_executors_report_too(executor, words):
+    with ge2.config.using(executor=executor):
+        f = ge2.jit(lambda x: np.cos(x) * 0.66)
+        f(f32(50))
+        assert words in str(f.report())
