@@ -19,7 +19,7 @@ from ge2.base.errors import Ge2Error
 from ge2.base.record import record
 from ge2.cli import digits
 from ge2.cli.digits import BATCH, SIZES, Array, Digits, State, Step
-from ge2.cli.screen import Progress, columns, milliseconds
+from ge2.cli.screen import Progress, columns, deliver, milliseconds
 
 REQUIRED = 0.97
 ROUNDS, SECONDS = 200, 3.0
@@ -57,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--kernels", action="store_true", help="print a step's graph, regions and kernels; no training"
     )
+    parser.add_argument("-o", "--output", metavar="FILE", help="write to a file, not to the screen")
 
 
 def positive(text: str) -> int:
@@ -70,14 +71,17 @@ def run(options: argparse.Namespace) -> int:
     data = digits.load(options.seed)
     step = ge2.jit(digits.train_step)
     if options.kernels:
-        print(explain(step, data))
+        deliver(explain(step, data), options.output)
         return 0
-    if not options.json:
+    quiet = bool(options.json or options.output)
+    if not quiet:
         print(headline(data))
-    report = train(step, data, options.epochs, options.seed, quiet=options.json)
-    print(
-        json.dumps(asdict(report) | {"passed": report.passed}, indent=1) if options.json else summary(report)
-    )
+    report = train(step, data, options.epochs, options.seed, quiet=quiet)
+    if options.json:
+        text = json.dumps(asdict(report) | {"passed": report.passed}, indent=1)
+    else:
+        text = f"{headline(data)}{summary(report)}" if quiet else summary(report)
+    deliver(text, options.output)
     return 0 if report.passed else 1
 
 
@@ -172,6 +176,7 @@ def explain(step: Any, data: Digits) -> str:
     parts = [
         ("graph, as traced", ge2.make_jaxpr(digits.train_step)(state, x, y)),
         ("regions", low.as_text()),
-        *((f"kernel {kernel.name} ({kernel.kind})", kernel.source) for kernel in low.kernels),
+        ("kernels", str(low.kernels)),
+        *((f"kernel {kernel.name} ({kernel.kind})", str(kernel).rstrip()) for kernel in low.kernels),
     ]
     return "\n\n".join(f"{f' {title} ':=^100}\n{body}" for title, body in parts)

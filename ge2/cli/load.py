@@ -1,4 +1,4 @@
-"""A function of a user's file, as `FILE.py:function` names it. What the file does under `__main__` is not done."""
+"""A function of a user's file, named `FILE.py:function`. What the file does under `__main__` is not done."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ def load(place: str) -> tuple[Callable[..., Any], ModuleType]:
     path, colon, name = place.rpartition(":")
     if not colon or not path or not name:
         raise InputError(f"{place!r} names no function of a file", fix=FORM)
-    return function_of(module_of(path), name, path), sys.modules[module_name(path)]
+    module = module_of(path)
+    return function_of(module, name, path), module
 
 
 def module_name(path: str) -> str:
-    return os.path.splitext(os.path.basename(path))[0]
+    """That of the file, unless another module has it."""
+    name = os.path.splitext(os.path.basename(path))[0]
+    return f"_shown_{name}" if name in sys.modules else name
 
 
 def module_of(path: str) -> ModuleType:
@@ -45,8 +48,9 @@ def module_of(path: str) -> ModuleType:
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 whatever the user's file raises is told by its line
-        raise Ge2Error(f"{path} fails when it is imported: {words(error)}", where=last_line(error, path)) from error
+    except (Exception, SystemExit) as error:
+        what = f"{path} fails when it is imported: {words(error)}"
+        raise Ge2Error(what, where=last_line(error, path)) from error
     return module
 
 
@@ -72,7 +76,8 @@ def words(error: BaseException) -> str:
 
 def last_line(error: BaseException, path: str) -> str:
     """The line of the user's file that was being executed."""
-    if isinstance(error, SyntaxError) and error.filename and os.path.basename(error.filename) == os.path.basename(path):
-        return f"{os.path.basename(path)}:{error.lineno}"
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == os.path.abspath(path)]
-    return f"{os.path.basename(path)}:{frames[-1].lineno} in {frames[-1].name}" if frames else path
+    file, whole = os.path.basename(path), os.path.abspath(path)
+    if isinstance(error, SyntaxError) and error.filename == whole:
+        return f"{file}:{error.lineno}"
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == whole]
+    return f"{file}:{frames[-1].lineno} in {frames[-1].name}" if frames else path

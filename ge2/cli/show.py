@@ -20,8 +20,13 @@ from ge2.ir import Graph
 from ge2.passes.pipeline import PIPELINE
 
 WIDTH = 100
-BEFORE: Final = ("graph", "passes")  # what is known before anything is compiled
 USUAL: Final = ("graph", "passes", "regions", "kernels")
+# fmt: off
+DATA: Final = (
+    "name", "kind", "function", "calls", "region", "equations", "lines", "read", "written", "operations",
+    "language", "source",
+)
+# fmt: on
 
 
 @record
@@ -42,8 +47,9 @@ class Shown:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("place", metavar="FILE.py:function", help="a function of a file, which is imported")
-    parser.add_argument("--args", nargs="*", default=[], metavar="SPEC", help=f"its arguments, as in: {EXAMPLE}")
-    parser.add_argument("--stage", choices=(*STAGES, "all"), action="append", help="show this alone; may be repeated")
+    option, stages = parser.add_argument, (*STAGES, "all")
+    option("--args", nargs="*", default=[], metavar="SPEC", help=f"its arguments, as in: {EXAMPLE}")
+    option("--stage", choices=stages, action="append", help="show this alone; may be repeated")
     parser.add_argument("--grad", action="store_true", help="of its derivative by the first argument")
     parser.add_argument("--executor", choices=("c", "blocked"), help="in place of GE2_EXECUTOR")
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
@@ -60,7 +66,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         text = json.dumps({name: each.data for name, each in shown.items()}, indent=1)
     else:
-        text = "\n\n".join(f"{f' {part.title} ':=^{WIDTH}}\n{part.text}" for s in shown.values() for part in s.parts)
+        parts = [part for each in shown.values() for part in each.parts]
+        text = "\n\n".join(f"{f' {part.title} ':=^{WIDTH}}\n{part.text}" for part in parts)
     deliver(text, options.output)
     return 0
 
@@ -92,7 +99,7 @@ class Look:
     """A function with its arguments; each thing about it is found when it is asked for."""
 
     def __init__(self, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> None:
-        self.function = function if hasattr(function, "lower") else ge2.jit(function)
+        self.function: Any = function if hasattr(function, "lower") else ge2.jit(function)
         self.args, self.kwargs = args, kwargs
 
     def graph(self) -> Graph:
@@ -110,7 +117,7 @@ class Look:
             return ask(*self.args, **self.kwargs)
         except Ge2Error:
             raise
-        except Exception as error:  # noqa: BLE001 the user's function may raise anything
+        except Exception as error:
             inner = inspect.unwrap(self.function)
             path = getattr(getattr(inner, "__code__", None), "co_filename", "")
             raise Ge2Error(f"the function fails: {words(error)}", where=last_line(error, path)) from error
@@ -152,8 +159,7 @@ def kernels(look: Look) -> Shown:
 
 
 def kernel_data(kernel: Any) -> dict[str, Any]:
-    names = ("name", "kind", "function", "calls", "region", "equations", "lines", "read", "written", "operations")
-    return {name: getattr(kernel, name) for name in (*names, "language", "source")}
+    return {name: getattr(kernel, name) for name in DATA}
 
 
 def source(look: Look) -> Shown:

@@ -15,7 +15,7 @@ PACKAGED = Path(__file__).parents[1] / "templates"  # where a wheel puts them
 MARGIN = 66  # the column of comments
 WIDTH = 110  # of a line of C
 CALL = re.compile(
-    r"((?:static void )?\w+\()(.*)(\)(?:;| \{))"
+    r"((?:(?:static |GE2_SHARED )?void )?\w+\()(.*)(\)(?:;| \{))"
 )  # a call as a statement, or how a function begins
 GLUE = "\0"
 CHECKOUT = Path(__file__).parents[2] / "templates"  # where a checkout keeps them
@@ -60,10 +60,10 @@ def note(line: Any, indent: int) -> str:
 def wrap(code: str, indent: int) -> str:
     """A line of C as lines that are not too long: what stands in its parentheses comes between.
 
-    >>> print(wrap("f(" + ", ".join(40 * ["a"]) + ");", 0))
+    >>> print(wrap("f(" + ", ".join(30 * ["abc"]) + ");", 0))
     f(
-        a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a,
-        a, a, a, a, a
+        abc, abc, abc, abc, abc, abc, abc, abc, abc, abc, abc, abc, abc, abc, abc, abc, abc, abc, abc, abc,
+        abc, abc, abc, abc, abc, abc, abc, abc, abc, abc
     );
     """
     space = " " * indent

@@ -19,9 +19,9 @@ from ge2.runtime.program import Program
 class Memory:
     """Bytes of a call, besides those of library functions: a call allocates its outputs and nothing else.
 
-    `arena` is scratch, allocated once for each call that runs at the same time; `arguments` and `outputs` count
-    arrays and Python numbers; `donated` is that part of `outputs` that lies in the memory of donated arguments;
-    `kept` is the most that stays in past results that nobody holds any more, for results of later calls.
+    `arena` is scratch, allocated once for each call that runs at the same time; `arguments` and `outputs`
+    count arrays and Python numbers; `donated` is that part of `outputs` that lies in the memory of donated
+    arguments; `kept` is the most that stays in past results that nobody holds, for results of later calls.
     """
 
     arena: int
@@ -56,13 +56,13 @@ def memory(program: Program, arena: int, branches: Iterable[Memory] = ()) -> Mem
     """The memory of a program whose own arena has so many bytes. One branch of its conds runs at a time."""
     graph, buffers, inner = program.graph, program.buffers, list(branches)
     made = [buffers[v] for v in dict.fromkeys(graph.outputs) if isinstance(v, Var)]
-    fresh = [b for b in made if b.storage == "output" and not b.donor]
+    fresh = [b.type.nbytes for b in made if b.storage == "output" and not b.donor]
     return Memory(
         arena=arena + max((m.arena for m in inner), default=0),
         arguments=sum(v.type.nbytes for v in graph.inputs),
         outputs=sum(a.type.nbytes for a in graph.outputs),
         donated=sum(b.type.nbytes for b in made if b.donor),
-        kept=sum(b.type.nbytes * COUNT for b in fresh if worth_keeping(b.type.nbytes)) + sum(m.kept for m in inner),
+        kept=COUNT * sum(filter(worth_keeping, fresh)) + sum(m.kept for m in inner),
     )
 
 

@@ -36,7 +36,7 @@ class Lowered:
 
     @property
     def kernels(self) -> Kernels:
-        """What it runs, in order. `print(f.lower(x).kernels)` is a table, `print(f.lower(x).kernels[0])` code."""
+        """What it runs, in order: printed, a table; each of them printed, its code."""
         return self.executable.kernels
 
     @property
@@ -44,8 +44,8 @@ class Lowered:
         return self.executable.regions
 
     def as_text(self, dialect: str = "jaxpr") -> str:
-        """The program as text: "jaxpr" is the graph after all passes; "c" the file that was compiled; "python"
-        what runs without it or around it. InputError for a dialect that it is not written in."""
+        """The program as text: "jaxpr" is the graph after all passes; "c" the file that was compiled;
+        "python" what runs without it or around it. InputError for a dialect that it is not written in."""
         return as_text(self.executable, dialect)
 
     def memory_analysis(self) -> Memory:

@@ -1,4 +1,4 @@
-"""How much a step computes and moves, counted from its types: what a person compares with a machine's speed."""
+"""How much a step computes and moves, counted from its types: to be compared with a machine's speed."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from ge2.ops.elementwise import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce
 
 CHOICES = (Cond, CondSaving)
-TRANSCENDENTAL: Final = frozenset(
-    """exp exp2 expm1 log log2 log10 log1p logaddexp logaddexp2 logistic pow sqrt rsqrt cbrt hypot erf erfc
-    sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh""".split()
-)
+# fmt: off
+TRANSCENDENTAL: Final = frozenset((
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "logaddexp", "logaddexp2", "logistic", "pow",
+    "sqrt", "rsqrt", "cbrt", "hypot", "erf", "erfc", "sin", "cos", "tan", "asin", "acos", "atan", "atan2",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
+))
+# fmt: on
 
 
 @final
 @record
 class Cost:
-    """Operations on elements (a product and a sum count each), the transcendental ones apart; bytes of arrays."""
+    """Operations on elements (a product and a sum count each), transcendental ones apart; bytes of arrays."""
 
     flops: int = 0
     transcendentals: int = 0

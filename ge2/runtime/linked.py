@@ -134,7 +134,7 @@ class Linked:
         return [number(v.type) if v.type.weak else array(v.type) for v in self.given(segment)]
 
     def given(self, segment: Segment) -> list[Var]:
-        """What a whole program is called with: arguments that C reads, then what Python makes of the others."""
+        """What a whole program is called with: arguments that C reads, then what Python makes of others."""
         inputs = [v for v in self.program.graph.inputs if not v.type.weak or v in segment.hosts]
         later = [v for v in segment.hosts if v not in set(inputs)]
         return [*inputs, *self.native.computed(segment.steps), *later]

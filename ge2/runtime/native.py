@@ -10,21 +10,19 @@ from typing import Any, final
 import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX
-from ge2.base.record import record
 from ge2.codegen.c.file import CFile, Named, Run, same_code
+from ge2.codegen.c.layout import Layout, plain
 from ge2.codegen.c.text import Argument, CKernel, Operand, Text
-from ge2.codegen.c.typed import STORED, argument, number
+from ge2.codegen.c.typed import argument, number
 from ge2.ir import Eqn, Literal, Var
 from ge2.kernels.catalog import select
 from ge2.kernels.generated import Generated
 from ge2.kernels.kernel import Problem
 from ge2.ops.region import Region
-from ge2.codegen.c.layout import Layout, plain
 from ge2.runtime.cost import bytes_behind
 from ge2.runtime.memory import Lifetime
 from ge2.runtime.program import Buffer, Program, Step
 from ge2.runtime.records import Made
-
 
 IN_C = ("kernel", "copy")
 
@@ -78,7 +76,9 @@ class Native:
             graph = self.program.graph
             segment.arrays += [self.program.buffers[v] for v in graph.inputs if not v.type.weak]
             segment.arrays += [self.program.buffers[v] for v in self.computed(steps)]
-            made = [v for v in graph.outputs if isinstance(v, Var) and self.program.buffers[v].storage == "output"]
+            made = [
+                v for v in graph.outputs if isinstance(v, Var) and self.program.buffers[v].storage == "output"
+            ]
             segment.arrays += [self.program.buffers[v] for v in dict.fromkeys(made)]
         for step in steps:
             self.step(segment, step)
@@ -92,12 +92,15 @@ class Native:
 
     def computed(self, steps: Sequence[Step]) -> list[Var]:
         """The scalars that Python makes and C reads as arrays."""
-        read = {a for step in steps if step.kind in IN_C for a in step.eqn.inputs if isinstance(a, Var)}
+        buffers = self.program.buffers
+        atoms = [a for step in steps if step.kind in IN_C for a in step.eqn.inputs if isinstance(a, Var)]
+        read = {id(buffers[a].base or buffers[a]) for a in atoms}  # themselves, or by way of a view
         made = [v for step in steps if step.kind == "host" for v in step.eqn.outs]
-        return [v for v in made if v in read and not v.type.weak]
+        return [v for v in made if id(buffers[v]) in read and not v.type.weak]
 
     def source(self) -> str:
-        file = CFile(self.title, str(self.program.graph), tuple(self.texts), tuple(self.runs), self.products)
+        prototypes = tuple(f"void {k.name}({k.kernel.parameters});" for k in self.named.values())
+        file = CFile(self.title, str(self.program.graph), tuple(self.texts), tuple(self.runs), self.products, prototypes)
         return file.text()
 
     # -- steps
@@ -221,7 +224,8 @@ class Native:
         main = next((n for n in named if n.kernel.kind == "product"), named[-1])
         kind = main.kernel.kind if region or main.kernel.kind == "product" else step.eqn.op.name
         name = f"{kind}_{main.name.rpartition('_')[2]}"
-        return Made(step.eqn, kind, name, main.name, partial(texts, named), partial(bytes_behind, self.program.layouts))
+        nbytes = partial(bytes_behind, self.program.layouts)
+        return Made(step.eqn, kind, name, main.name, partial(texts, named), nbytes)
 
 
 def texts(named: Sequence[Named]) -> str:

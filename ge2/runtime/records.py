@@ -17,7 +17,8 @@ from ge2.ops.region import Region
 from ge2.runtime.cost import Cost, array_bytes, cost
 
 MOVES: Final = frozenset((
-    "broadcast_in_dim", "convert_element_type", "reshape", "transpose", "slice", "rev", "stop_gradient", "barrier",
+    "broadcast_in_dim", "convert_element_type", "reshape", "transpose", "slice", "rev", "stop_gradient",
+    "barrier",
 ))  # fmt: skip
 WIDTH = 104  # of a comment
 OPS, PLACES = 40, 36  # the widest that columns of the table may be
@@ -43,8 +44,8 @@ class Made:
 class KernelRecord:
     """A kernel as one step of a program uses it.
 
-    `name` is its own in the program, `function` that in the file, which `calls` steps share. `read` and `written`
-    are bytes of arrays, `operations` those on elements. Printed, it is its source, with its graph on top.
+    `name` is its own in the program, `function` that in the file, which `calls` steps share. `read` and
+    `written` are bytes of arrays, `operations` those on elements. Printed, it is code, its graph on top.
     """
 
     name: str
@@ -85,9 +86,10 @@ class KernelRecord:
         read, written, operations = amounts(self.cost)
         count = f"{len(self.equations)} equation{'s' if len(self.equations) > 1 else ''}"
         shared = f"; {self.function} serves {self.calls} steps" if self.calls > 1 else ""
-        lines = [f"{self.name}: {count}{from_(self.sources)};", f"reads {read}, writes {written}, {operations} operations"]
-        text = f"\n{more}".join(line for one in lines for line in textwrap.wrap(one, WIDTH))
-        return f"{head}{text}{shared}.{end}\n{self.source}"
+        first = textwrap.wrap(f"{self.name}: {count}{from_(self.sources)};", WIDTH)
+        last = f"reads {read}, writes {written}, {operations} operations{shared}."
+        text = f"\n{more}".join([*first, last])
+        return f"{head}{text}{end}\n{self.source}"
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}: {cut(self.ops, OPS)}>"

@@ -16,7 +16,7 @@ from typing import Final, final
 
 from ge2.backends.cpu.command import Outcome, TookTooLong, run
 from ge2.base.cache import cache, content_key
-from ge2.base.config import compiler_variables, config, program_path
+from ge2.base.config import allowed_cores, compiler_variables, config, program_path
 from ge2.base.errors import CompilerTrouble
 from ge2.base.log import warn
 from ge2.base.record import record
@@ -24,7 +24,7 @@ from ge2.base.record import record
 CANDIDATES: Final = ("cc", "gcc", "clang")
 FLAGS: Final = (
     "-std=gnu11", "-O3", "-march=native", "-fPIC", "-shared", "-fopenmp",
-    "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off",
+    "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fwrapv",
 )  # fmt: skip
 DISPENSABLE: Final = ((), ("-fopenmp",), ("-march=native",), ("-march=native", "-fopenmp"))  # tried in turn
 TRIAL: Final = """#include <complex.h>
@@ -38,6 +38,7 @@ int ge2_run(int64_t n, double *x) {
 }
 """
 ELSE: Final = "GE2_CC=the path of a C compiler; GE2_CC=none to do without"
+PARTED: Final = "GE2_IN_PART"  # of a source that may be compiled in two parts
 NEVER: Final = 1e9  # seconds
 SHOWN: Final = 4000  # characters of what a compiler says
 CPU_WORDS: Final = (
@@ -256,17 +257,40 @@ def _built(
     file = _file_name(name)
     with open(os.path.join(folder, f"{file}.c"), "w", encoding="utf-8") as text:
         text.write(source)
-    command = (*tools.command, *tools.flags, *flags, f"{file}.c", "-o", f"{file}.so")
-    outcome = called(command, folder, seconds)
-    if outcome.status != 0:
-        what = f"{tools.command[0]} compiling {name} {ending(outcome)}"
-        raise CompilerTrouble(what, where=said(outcome), fix=ELSE)
+    command = (*tools.command, *tools.flags, *flags)
+    inputs = [f"{file}.c"]
+    end = time.monotonic() + seconds
+    if PARTED in source and allowed_cores() > 1:
+        inputs = _in_parts(command, file, name, folder, seconds)
+    outcome = called((*command, *inputs, "-o", f"{file}.so"), folder, max(end - time.monotonic(), 0.0))
+    _check(outcome, command[0], name)
     try:
         with open(os.path.join(folder, f"{file}.so"), "rb") as made:
             return made.read()
     except FileNotFoundError:
         what = f"{tools.command[0]} compiling {name} wrote no library"
         raise CompilerTrouble(what, where=said(outcome), fix=ELSE) from None
+
+
+def _in_parts(command: tuple[str, ...], file: str, name: str, folder: str, seconds: float) -> list[str]:
+    """The two halves of a large source, compiled at once."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    objects = [f"{file}{n}.o" for n in (1, 2)]
+    calls = [
+        (*command, "-c", f"-DGE2_PART={n}", f"{file}.c", "-o", made) for n, made in enumerate(objects, 1)
+    ]
+    with ThreadPoolExecutor(2) as pool:
+        outcomes = list(pool.map(lambda call: called(call, folder, seconds), calls))
+    for outcome in outcomes:
+        _check(outcome, command[0], name)
+    return objects
+
+
+def _check(outcome: Outcome, compiler: str, name: str) -> None:
+    if outcome.status != 0:
+        what = f"{compiler} compiling {name} {ending(outcome)}"
+        raise CompilerTrouble(what, where=said(outcome), fix=ELSE)
 
 
 def _file_name(name: str) -> str:

@@ -19,6 +19,10 @@ PRODUCTS = {
 }
 
 
+LARGE = 6  # the kernels from which on a file is worth two compilers
+STATIC, SHARED = "static void ", "GE2_SHARED void "
+
+
 @final
 @record
 class Named:
@@ -50,6 +54,19 @@ class CFile:
     kernels: tuple[str, ...]
     runs: tuple[Run, ...]
     products: frozenset[tuple[str, str]] = frozenset()
+    prototypes: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> tuple[tuple[str, ...], ...]:
+        """The kernels; those of a large file in two parts, which are compiled at once."""
+        if len(self.kernels) < LARGE:
+            return (self.kernels,)
+        half, size, total = 0, 0, sum(map(len, self.kernels))
+        while size < total / 2:
+            size += len(self.kernels[half])
+            half += 1
+        both = self.kernels[:half], self.kernels[half:]
+        return tuple(tuple(k.replace(f"\n{STATIC}", f"\n{SHARED}", 1) for k in part) for part in both)
 
     @property
     def headers(self) -> tuple[str, ...]:

@@ -14,6 +14,16 @@
 
 #define GE2_FN static inline __attribute__((always_inline, unused))
 
+/* A large file is compiled in two parts at once, GE2_PART 1 and 2; what they share is seen by both, but by no
+   other library. */
+#ifdef GE2_PART
+#define GE2_IN_PART(n) (GE2_PART == n)
+#define GE2_SHARED __attribute__((visibility("hidden")))
+#else
+#define GE2_IN_PART(n) 1
+#define GE2_SHARED static
+#endif
+
 /* A Python number or a constant; the kernel knows which member holds it. */
 typedef union {
     double f;

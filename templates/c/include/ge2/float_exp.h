@@ -1,7 +1,7 @@
 /* Exponential and hyperbolic functions of float32 and float64.
  *
- * x = n log(2) + r with |r| <= log(2)/2; exp(x) = 2**n exp(r). The sum x log2(e) + 1.5 * 2**23, or 2**52, ends in
- * n; a shift makes it an exponent. Results below the normal numbers are rounded once.
+ * x = n log(2) + r with |r| <= log(2)/2; exp(x) = 2**n exp(r). The sum x log2(e) + 1.5 * 2**23, or 2**52,
+ * ends in n; a shift makes it an exponent. Results below the normal numbers are rounded once.
  */
 #ifndef GE2_FLOAT_EXP_H
 #define GE2_FLOAT_EXP_H
