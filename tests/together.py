@@ -22,6 +22,7 @@ from ge2.runtime import linked
 needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+PART = re.compile(r"^#(?:if|endif).*$|^GE2_SHARED void \w+\([^)]*\);$", re.MULTILINE)  # of a large file
 FUNCTION = re.compile(r"^(?:static void|int) (\w+)\(.*?^}$", re.DOTALL | re.MULTILINE)
 
 
@@ -54,7 +55,7 @@ class Together:
 
     def take(self, source: str, name: str, symbol: str = "ge2_run") -> Part:
         assert self.made is None, "it is compiled already"
-        text = COMMENT.sub("", source)
+        text = PART.sub("", COMMENT.sub("", source)).replace("GE2_SHARED void", "static void")
         names: dict[str, str] = {}
         for found in FUNCTION.finditer(text):
             code = found[0]

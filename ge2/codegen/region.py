@@ -154,7 +154,8 @@ class Kernel:
         """Through the half type and back."""
         assert step.eqn is not None
         dtype = dtype_text(step.eqn.outs[0].type.dtype)
-        narrow = f"{self.operand(step.xs[0])}.astype({self.words.dtype(dtype)})"
+        real = ".real" if step.eqn.inputs[0].type.dtype in COMPLEX else ""
+        narrow = f"{self.operand(step.xs[0])}{real}.astype({self.words.dtype(dtype)})"
         self.add(
             step.y.axes,
             f"{self.words.use('copyto')}({into}, {narrow}, casting='unsafe')",

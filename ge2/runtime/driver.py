@@ -223,8 +223,10 @@ class Driver:
         self.body.append(Line(code, comment))
 
     def fresh(self, var: Var) -> None:
-        """Makes an array for the caller."""
+        """Makes an array for the caller, that of the result or of what is returned in another form."""
         buffer = self.buffer(var)
+        if buffer.storage == "view" and buffer.base is not None and var not in self.program.graph.outputs:
+            buffer = buffer.base
         if buffer.storage != "output":
             return
         type_ = buffer.type

@@ -165,7 +165,8 @@ def unseen(program: Program) -> frozenset[Var]:
         if python or (step.kind == "view" and not seen.isdisjoint(step.eqn.outs)):
             seen |= {a for a in step.eqn.inputs if isinstance(a, Var)}
     views = {v for step in program.steps if step.kind == "view" for v in step.eqn.outs}
-    return frozenset(views - seen)
+    there = {v for v in views if program.buffers[v].storage == "output"}  # made in that form
+    return frozenset(views - seen | there)
 
 
 def array(t: ArrayType, written: bool = False) -> Array:

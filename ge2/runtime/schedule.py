@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ge2.backends.cpu.blas import services
 from ge2.base.pause import collector_paused
 from ge2.codegen.c.layout import Layout, viewed
@@ -46,6 +48,7 @@ class Scheduler:
         self.buffers: dict[Var, Buffer] = {}
         self.returned = {a for a in graph.outputs if isinstance(a, Var)}
         self.read = {a for e in graph.eqns for a in e.inputs} | self.returned
+        self.reads = Counter([a for e in graph.eqns for a in e.inputs] + list(graph.outputs))
         self.kinds = [kind_of(eqn, target) for eqn in graph.eqns]
         for var in graph.inputs:
             self.add(var, "host" if var.type.weak else "input", -1)
@@ -98,12 +101,33 @@ class Scheduler:
         assert isinstance(x, Var)
         layout = viewed(eqn, self.layouts.get(x) or layout_of(x.type.shape))
         if layout is None or (var in self.returned and not isinstance(eqn.op, Barrier)):
+            if self.made_there(n, eqn, x, var):
+                return
             self.kinds[n] = "copy"
             self.add(var, "output" if var in self.returned else "arena", n)
             return
         source = self.buffers[x]
         self.layouts[var] = layout
         self.add(var, "view", n, source.base or source)
+
+    def made_there(self, n: int, eqn: Eqn, x: Var, var: Var) -> bool:
+        """Has what is only returned in another form made right where the result lies."""
+        source, op = self.buffers[x], eqn.op
+        regional = source.first >= 0 and isinstance(self.graph.eqns[source.first].op, Region)
+        fits = isinstance(op, Reshape) or (isinstance(op, Transpose) and regional)
+        if not fits or var not in self.returned or x in self.layouts or self.reads[x] > 1:
+            return False
+        if source.storage != "arena" or self.kinds[source.first] != "kernel":
+            return False
+        place = self.add(var, "output", source.first)
+        strides = layout_of(x.type.shape).strides
+        if isinstance(op, Transpose):
+            given = layout_of(var.type.shape).strides
+            strides = tuple(given[op.order.index(i)] for i in range(len(op.order)))
+        self.layouts[x] = Layout(0, strides)
+        source.storage, source.base = "view", place
+        self.layouts[var] = layout_of(var.type.shape)
+        return True
 
     def plain(self, source: Buffer) -> bool:
         """Whether a reshape of an array is a view, or else is made anew at each call."""

@@ -496,9 +496,9 @@ def finished(p: Program, rng: np.random.Generator) -> Made:
     """Returns some of what nothing else reads, and at times anything, an input too, or one value twice."""
     read = {a for e in p.eqns for a in e.inputs}
     ends = [v for e in p.eqns for v in e.outs if v not in read] or list(p.inputs)
-    outputs = [ends[i] for i in rng.permutation(len(ends))[: rng.integers(1, 6)]]
+    outputs = [ends[i] for i in rng.permutation(len(ends))[: rng.integers(1, 4)]]
     anything = [*p.inputs, *(v for e in p.eqns for v in e.outs)]
-    if rng.random() < 0.4:
+    if rng.random() < 0.25:
         outputs.append(anything[rng.integers(len(anything))])
     if rng.random() < 0.2:
         outputs.append(outputs[rng.integers(len(outputs))])

@@ -1,0 +1,65 @@
+"""Sorting and searching in C against NumPy's stable sort: NaN last, equals in their order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ge2.base.dtypes import COMPLEX, SHORT
+from ge2.ir.types import ArrayType
+from ge2.kernels.catalog import select
+from ge2.kernels.kernel import Problem
+from ge2.ops.sort import ArgSort, SearchSorted, Sort, comparable
+from tests.kernels.programs import Programs, alike, eager_threads, needs_compiler, numbers
+
+pytestmark = [needs_compiler, pytest.mark.usefixtures("eager_threads")]
+__all__ = ["eager_threads"]
+DTYPES = [d for d in SHORT if d not in COMPLEX]
+
+
+@settings(max_examples=60, derandomize=False)
+@given(st.data())
+def test_sorted_as_the_references(data: st.DataObject) -> None:
+    programs, draw = Programs(), data.draw
+    for _ in range(6):
+        rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
+        shape = tuple(draw(st.lists(st.sampled_from((0, 1, 2, 3, 65, 300)), min_size=1, max_size=2)))
+        x = numbers(rng, shape, draw(st.sampled_from(DTYPES)), small=draw(st.booleans()))
+        op = draw(st.sampled_from((Sort, ArgSort)))(draw(st.integers(0, len(shape) - 1)))
+        programs.add(op, programs.view(draw, x))
+    for y, wanted in zip(programs.results(), programs.wanted, strict=True):
+        alike(y, wanted)
+
+
+@settings(max_examples=60, derandomize=False)
+@given(st.data())
+def test_found_as_the_references(data: st.DataObject) -> None:
+    programs, draw = Programs(), data.draw
+    for _ in range(6):
+        rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
+        dtype, beside = draw(st.sampled_from(DTYPES)), draw(st.sampled_from(((), (3,))))
+        shape = (*beside, *draw(st.lists(st.sampled_from((0, 1, 2, 40)), max_size=2)))
+        line = numbers(rng, (*beside, draw(st.sampled_from((0, 1, 2, 7, 64, 200)))), dtype, small=True)
+        line = np.sort(comparable(line), -1, kind="stable").astype(dtype)
+        values = programs.view(draw, numbers(rng, shape, dtype, small=True))
+        op = SearchSorted(draw(st.sampled_from(("left", "right"))), len(beside))
+        programs.add(op, (programs.given(line), line), values)
+    for y, wanted in zip(programs.results(), programs.wanted, strict=True):
+        alike(y, wanted)
+
+
+def test_many_equals_in_a_long_line(rng: np.random.Generator) -> None:
+    programs = Programs()
+    for dtype in (np.int64, np.float64, np.uint8):
+        x = rng.integers(0, 50, 5000).astype(dtype)
+        programs.add(ArgSort(0), (programs.given(x), x))
+        programs.add(Sort(0), (programs.given(x), x))
+    for y, wanted in zip(programs.results(), programs.wanted, strict=True):
+        alike(y, wanted)
+
+
+def test_complex_numbers_are_left_to_numpy() -> None:
+    t = ArrayType((3,), np.dtype(np.complex64))
+    assert "by NumPy" in str(select(Problem(Sort(0), (t,), (t,), "c")))
