@@ -7,7 +7,7 @@ from typing import final
 
 from ge2.base.dtypes import COMPLEX
 from ge2.codegen.c.axes import strides_of
-from ge2.codegen.c.kernel import Argument, Text
+from ge2.codegen.c.text import Argument, Text
 from ge2.codegen.c.typed import SUFFIX
 from ge2.kernels.generated import Generated, Operands, Pieces
 from ge2.kernels.kernel import Problem
