@@ -28,7 +28,7 @@ class CBits(Generated):
     def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
         op, (key,) = problem.op, problem.inputs
         assert isinstance(op, RandomBits)
-        head, n = Head(threads), math.prod(op.shape)
+        head, n = Head(), math.prod(op.shape)
         lines = key.shape[:-1]
         over, (x_over, y_over) = merged(lines, ins[0].strides[:-1], tuple(s * n for s in strides_of(lines)))
         letters = LETTERS[: len(over)]
@@ -37,13 +37,15 @@ class CBits(Generated):
         ends, count = head.sizes(letters, over), head.size("n", n)
         first, second = words(head, "key", letters, x_over, ins[0].strides[-1])
         to = head.place("y", (*letters, "from"), (*y_over, 1))
+        part = "(uint64_t)from, (uint64_t)size"
         each = [
             Text(f"const int64_t from = piece * {PIECE}, size = ge2_least({PIECE}, {count} - from);"),
-            Text(f"ge2_random_fill_{SUFFIX[op.dtype]}({first}, {second}, (uint64_t)from, (uint64_t)size, y + {to});"),
+            Text(f"ge2_random_fill_{SUFFIX[op.dtype]}({first}, {second}, {part}, y + {to});"),
         ]
         pieces = f"({count} + {PIECE - 1}) / {PIECE}"
         pragma = shared(head, len(ends) + 1, COST * math.prod(lines) * n)
-        return Pieces((head.kernel(op.name, problem, loops((*letters, "piece"), (*ends, pieces), each, pragma)),))
+        body = loops((*letters, "piece"), (*ends, pieces), each, pragma)
+        return Pieces((head.kernel(op.name, problem, body),))
 
 
 @final
@@ -56,7 +58,7 @@ class CFold(Generated):
     def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
         op, (key, data) = problem.op, problem.inputs
         assert isinstance(op, RandomFold)
-        head = Head(threads)
+        head = Head()
         own = (*ins[0].strides[:-1], *(0,) * (data.ndim - key.ndim + 1))
         data_strides = (0,) * data.ndim if ins[1].value else ins[1].strides
         over, (x_over, d_over, y_over) = merged(data.shape, own, data_strides, outs[0].strides[:-1])

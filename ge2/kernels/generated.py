@@ -248,7 +248,9 @@ class CProduct(Generated):
     def stands_alone(self, problem: Problem) -> bool:
         """Whether loops of ours do as well as BLAS, or there is none for the type."""
         (out,), a = problem.outs, problem.inputs[0]
-        inner = math.prod(a.shape[i] for i in problem.op.contract[0]) if isinstance(problem.op, DotGeneral) else 0
+        inner = (
+            math.prod(a.shape[i] for i in problem.op.contract[0]) if isinstance(problem.op, DotGeneral) else 0
+        )
         return product_dtype(problem) not in FLOATS | COMPLEX or out.size * inner <= TINY
 
     def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:

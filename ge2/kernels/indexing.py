@@ -16,7 +16,7 @@ import numpy as np
 from ge2.base.dtypes import COMPLEX, HALF, accumulator
 from ge2.codegen.c.axes import strides_of
 from ge2.codegen.c.text import CKernel, Operand, Text, whole
-from ge2.codegen.c.typed import STORED, SUFFIX, expression
+from ge2.codegen.c.typed import SUFFIX, expression
 from ge2.ir import ArrayType, Dims
 from ge2.kernels.generated import Generated, Operands, Pieces, copying, unless_same
 from ge2.kernels.kernel import Problem
@@ -37,23 +37,26 @@ class Rows:
     `x` has the indexed axes; `y` has those of the indices, then the others of `x`.
     """
 
-    def __init__(self, op: Indexed, x: ArrayType, indices: Sequence[ArrayType], ins: Operands, threads: int) -> None:
+    def __init__(self, op: Indexed, x: ArrayType, indices: Sequence[ArrayType], ins: Operands) -> None:
         self.op, self.x, self.indices, self.ins = op, x, indices, ins
-        self.head = Head(threads)
+        self.head = Head()
         self.shape: Dims = next((t.shape for t in indices if t.shape), ())
         self.others = kept(op.axes, x.ndim)
 
     def lay(self, x: Operand, y: Operand) -> None:
         """Joins the axes that x and y treat as one."""
-        rank = len(self.shape)
+        rank, rest = len(self.shape), tuple(self.x.shape[a] for a in self.others)
+        strides = (0,) * (rank + len(rest)) if y.value else y.strides
         each = [o.strides or (0,) * rank for o in self.ins]
-        self.over, (self.y_over, *self.strides) = merged(self.shape, y.strides[:rank] if not y.value else (0,) * rank, *each)
-        rest = tuple(self.x.shape[a] for a in self.others)
+        self.over, (self.y_over, *self.strides) = merged(self.shape, strides[:rank], *each)
         along = tuple(x.strides[a] for a in self.others)
-        self.along, (self.x_along, self.y_along) = merged(rest, along, y.strides[rank:] if not y.value else (0,) * len(rest))
+        self.along, (self.x_along, self.y_along) = merged(rest, along, strides[rank:])
         self.x_over = tuple(x.strides[a] for a in self.op.axes)
-        self.over_letters, self.along_letters = OVER[: len(self.over)], ALONG[: len(self.along)]
+        self.i, self.u = OVER[: len(self.over)], ALONG[: len(self.along)]
         self.work = math.prod(self.over) * math.prod(self.along)
+
+    def ends(self) -> tuple[list[str], list[str]]:
+        return self.head.sizes(self.i, self.over), self.head.sizes(self.u, self.along)
 
     @property
     def tight(self) -> bool:
@@ -65,15 +68,15 @@ class Rows:
         head, found = self.head, []
         for k, (t, operand, axis) in enumerate(zip(self.indices, self.ins, self.op.axes, strict=True)):
             name = head.array(f"index{k}", operand, t.dtype)
-            strides = operand.strides if t.shape else ()
-            sizes, (steps,) = merged(t.shape, strides)
+            sizes, (steps,) = merged(t.shape, operand.strides if t.shape else ())
             letters = OVER[: len(sizes)]
             ends = [head.size(f"{name}_n_{letter}", n) for letter, n in zip(letters, sizes, strict=True)]
             place = head.place(f"{name}_all", letters[:-1], steps[:-1])
             first = f"&{name}" if operand.value else name if place == "0" else f"{name} + {place}"
             step = "1" if not steps or steps[-1] == 1 else head.size(f"{name}_step", steps[-1])
-            run = f"{first}, {ends[-1] if ends else 1}, {step}, {self.extent(k)}, {head.size(f'axis{k}', axis)}"
-            test = f"if (ge2_index_outside_{SUFFIX[t.dtype]}({run}, {head.services()})) return;"
+            run = f"{first}, {ends[-1] if ends else 1}, {step}, {self.extent(k)}"
+            where = f"{head.size(f'axis{k}', axis)}, {head.services()}"
+            test = f"if (ge2_index_outside_{SUFFIX[t.dtype]}({run}, {where})) return;"
             found += loops(letters[:-1], ends[:-1], [Text(test)])
         return found
 
@@ -84,19 +87,23 @@ class Rows:
         """Where the row of `x` begins."""
         head, terms = self.head, []
         for k, (t, operand) in enumerate(zip(self.indices, self.ins, strict=True)):
-            name = f"index{k}"
-            read = name if operand.value else f"{name}[{head.place(name, self.over_letters, self.strides[k])}]"
+            read = name = f"index{k}"
+            if not operand.value:
+                read = f"{name}[{head.place(name, self.i, self.strides[k])}]"
             term = f"ge2_index_{SUFFIX[t.dtype]}({read}, {self.extent(k)})"
             step = self.x_over[k]
             terms.append(term if step == 1 else f"{term} * {head.size(f'x_{k}', step)}")
         return Text(f"const int64_t at = {' + '.join(terms)};")
 
     def place_x(self) -> str:
-        return added("at", self.head.place("x", self.along_letters, self.x_along))
+        return added("at", self.head.place("x", self.u, self.x_along))
 
     def place_y(self) -> str:
-        over = self.head.place("y", self.over_letters, self.y_over)
-        return added(over, self.head.place("y", self.along_letters, self.y_along))
+        return added(self.head.place("y", self.i, self.y_over), self.head.place("y", self.u, self.y_along))
+
+    def inner(self, body: Sequence[Text]) -> list[Text]:
+        """The loops along a row but for the last."""
+        return loops(self.u[:-1], self.head.sizes(self.u[:-1], self.along[:-1]), body)
 
 
 def added(a: str, b: str) -> str:
@@ -113,42 +120,43 @@ class CGather(Generated):
     def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
         op, (x, *indices) = problem.op, problem.inputs
         assert isinstance(op, Gather)
-        rows = Rows(op, x, indices, ins[1:], threads)
+        rows = Rows(op, x, indices, ins[1:])
         rows.lay(ins[0], outs[0])
-        head = rows.head
         body = rows.checks()
-        head.array("x", ins[0], x.dtype)
-        head.array("y", outs[0], x.dtype, written=True)
-        over = head.sizes(rows.over_letters, rows.over)
-        along = head.sizes(rows.along_letters, rows.along)
-        pragma = shared(head, max(len(over), 1), rows.work, simd=not along) if over else ""
-        if rows.tight:
-            letters, ends = rows.along_letters[:-1], along[:-1]
-            rows.along_letters = letters
-            rows.x_along, rows.y_along = rows.x_along[:-1], rows.y_along[:-1]
-            move = f"memcpy(y + {rows.place_y()}, x + {rows.place_x()}, {along[-1]} * sizeof *y);"
-            body += loops(rows.over_letters, over, [rows.at(), *loops(letters, ends, [Text(move)])], pragma)
-        elif not along:
-            move = f"y[{rows.place_y()}] = x[{rows.place_x()}];"
-            body += loops(rows.over_letters, over, [rows.at(), Text(move)], pragma)
+        rows.head.array("x", ins[0], x.dtype)
+        rows.head.array("y", outs[0], x.dtype, written=True)
+        body += self.apart(rows) if rows.along and not rows.tight else self.rows(rows)
+        return Pieces((rows.head.kernel("gather", problem, body),))
+
+    def rows(self, rows: Rows) -> list[Text]:
+        """Elements, or rows whose elements lie side by side."""
+        (over, along), tight = rows.ends(), rows.tight
+        if tight:
+            x, y = rows.x_along, rows.y_along
+            rows.u, rows.x_along, rows.y_along = rows.u[:-1], x[:-1], y[:-1]
+            ends = f"y + {rows.place_y()}, x + {rows.place_x()}"
+            each = loops(rows.u, along[:-1], [Text(f"memcpy({ends}, {along[-1]} * sizeof *y);")])
         else:
-            last = rows.along_letters[-1]
-            move = f"y[{rows.place_y()}] = x[{rows.place_x()}];"
-            run = Text(f"for (int64_t {last} = from; {last} < to; {last}++)", body=(Text(move),))
-            ends = [f"({along[-1]} + {TILE - 1}) / {TILE}", *over]
-            inner = [rows.at(), *loops(rows.along_letters[:-1], along[:-1], [run])]
-            bounds = f"const int64_t from = tile * {TILE}, to = ge2_least(from + {TILE}, {along[-1]});"
-            pragma = shared(head, len(ends), rows.work)
-            body += loops(["tile", *rows.over_letters], ends, [Text(bounds), *inner], pragma)
-        return Pieces((head.kernel("gather", problem, body),))
+            each = [Text(f"y[{rows.place_y()}] = x[{rows.place_x()}];")]
+        pragma = shared(rows.head, len(over), rows.work, simd=not tight) if over else ""
+        return loops(rows.i, over, [rows.at(), *each], pragma)
+
+    def apart(self, rows: Rows) -> list[Text]:
+        """Rows whose elements lie apart: some columns of all rows, then the next."""
+        (over, along), last = rows.ends(), rows.u[-1]
+        move = Text(f"y[{rows.place_y()}] = x[{rows.place_x()}];")
+        run = Text(f"for (int64_t {last} = from; {last} < to; {last}++)", body=(move,))
+        bounds = f"const int64_t from = tile * {TILE}, to = ge2_least(from + {TILE}, {along[-1]});"
+        ends = [f"({along[-1]} + {TILE - 1}) / {TILE}", *over]
+        pragma = shared(rows.head, len(ends), rows.work)
+        return loops(["tile", *rows.i], ends, [Text(bounds), rows.at(), *rows.inner([run])], pragma)
 
 
 class CWriting(Generated):
     """A copy of `x`, then the updates, one index after the other."""
 
     def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
-        op, (x, updates, *indices) = problem.op, problem.inputs
-        assert isinstance(op, Indexed)
+        x = problem.inputs[0]
         held = self.held(x.dtype)
         if held == x.dtype:
             first = unless_same(copying(x, x, ins[0], outs[0], threads))
@@ -169,42 +177,40 @@ class CWriting(Generated):
         return f"{y} = {update};"
 
     def write(self, problem: Problem, ins: Operands, out: Operand, held: np.dtype, threads: int) -> CKernel:
-        """Threads share the columns of long rows, else the places: each goes through all indices for its own."""
-        op, (x, updates, *indices) = problem.op, problem.inputs
+        """Threads share the columns of long rows, else places: each goes through all indices for its own."""
+        op, (x, _, *indices) = problem.op, problem.inputs
         assert isinstance(op, Indexed)
         target = replace(out, offset=0, strides=strides_of(x.shape))
-        rows = Rows(op, x, indices, ins[2:], threads)
+        rows = Rows(op, x, indices, ins[2:])
         rows.lay(target, ins[1])
-        head = rows.head
-        body = rows.checks()
-        head.array("updates", ins[1], updates.dtype)
+        head, body = rows.head, rows.checks()
+        head.array("updates", ins[1], x.dtype)
         head.array("x", target, held, written=True)
-        over = head.sizes(rows.over_letters, rows.over)
-        along = head.sizes(rows.along_letters, rows.along)
+        over, along = rows.ends()
         tiles, ranges = self.parts(rows, threads)
         span = 1 + sum((x.shape[a] - 1) * s for a, s in zip(op.axes, rows.x_over, strict=True))
-        update = f"updates[{rows.place_y()}]"
-        if ins[1].value:
-            update = f"ge2_cast_f32_{SUFFIX[x.dtype]}(updates)" if x.dtype in HALF else "updates"
-        move = Text(self.stored(f"x[{rows.place_x()}]", update, x.dtype, held))
-        inner: list[Text] = [move]
-        bounds = []
+        head.size("tiles", tiles), head.size("ranges", ranges), head.size("span", span)
+        each: list[Text] = [
+            Text(self.stored(f"x[{rows.place_x()}]", self.update(rows, ins[1]), x.dtype, held))
+        ]
+        bounds = ["low = span * (part / tiles) / ranges, high = span * (part / tiles + 1) / ranges"]
         if along:
-            last, tile = rows.along_letters[-1], f"part % {head.size('tiles', tiles)}"
-            inner = [Text(f"for (int64_t {last} = from; {last} < to; {last}++)", body=(move,), pragma=self.simd(x.dtype))]
-            ends = f"from = {along[-1]} * ({tile}) / tiles, to = {along[-1]} * ({tile} + 1) / tiles"
-            bounds.append(Text(f"const int64_t {ends};"))
-        part = "part / tiles" if along else "part"
-        of = f"{head.size('span', span)}"
-        ranged = head.size("ranges", ranges)
-        bounds.append(Text(f"const int64_t low = {of} * ({part}) / {ranged}, high = {of} * ({part} + 1) / {ranged};"))
-        test = Text("if (at < low || at >= high) continue;")
-        nest = loops(rows.over_letters, over, [rows.at(), *([test] if over else []), *loops(rows.along_letters[:-1], along[:-1], inner)])
-        total = "tiles * ranges" if along else "ranges"
-        if not over:
-            nest = [rows.at(), Text("if (at >= low && at < high)", body=tuple(loops(rows.along_letters[:-1], along[:-1], inner)))]
-        body += loops(["part"], [total], [*bounds, *nest], shared(head, 1, rows.work))
+            n, last = along[-1], rows.u[-1]
+            bounds.append(f"from = {n} * (part % tiles) / tiles, to = {n} * (part % tiles + 1) / tiles")
+            run = f"for (int64_t {last} = from; {last} < to; {last}++)"
+            simd = "" if x.dtype in COMPLEX else "#pragma omp simd"
+            each = rows.inner([Text(run, body=tuple(each), pragma=simd)])
+        own = Text("if (at >= low && at < high)", body=tuple(each))
+        nest = loops(rows.i, over, [rows.at(), own])
+        heads = [Text(f"const int64_t {bound};") for bound in bounds]
+        body += loops(["part"], ["tiles * ranges"], [*heads, *nest], shared(head, 1, rows.work))
         return head.kernel(op.name, problem, body)
+
+    def update(self, rows: Rows, operand: Operand) -> str:
+        """An element of the updates, as it is stored."""
+        if not operand.value:
+            return f"updates[{rows.place_y()}]"
+        return f"ge2_cast_f32_{SUFFIX[rows.x.dtype]}(updates)" if rows.x.dtype in HALF else "updates"
 
     def parts(self, rows: Rows, threads: int) -> tuple[int, int]:
         """Into how many ranges of columns and of places the work is cut; the results are the same for any."""
@@ -215,9 +221,6 @@ class CWriting(Generated):
             tiles = -(-width // TILE)
             return tiles, 1 if tiles >= threads else threads
         return (threads, 1) if width >= LANES * threads else (1, threads)
-
-    def simd(self, dtype: np.dtype) -> str:
-        return "" if dtype in COMPLEX else "#pragma omp simd"
 
 
 @final
@@ -256,18 +259,17 @@ class CIndex(Generated):
     def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
         op, (x,) = problem.op, problem.inputs
         assert isinstance(op, Index)
-        head = Head(threads)
+        head, suffix = Head(), SUFFIX[x.dtype]
         sizes, (steps, places) = merged(x.shape, ins[0].strides, outs[0].strides)
         letters = OVER[: len(sizes)]
         head.array("x", ins[0], x.dtype)
         head.array("y", outs[0], problem.outs[0].dtype, written=True)
         ends = head.sizes(letters, sizes)
         size, axis = head.size("size", op.size), head.size("axis", op.axis)
-        suffix, inner = SUFFIX[x.dtype], [Text("")]
-        place = head.place("x", letters[:-1], steps[:-1])
-        run = f"x + {place}, {ends[-1] if ends else 1}, {head.size('step', steps[-1] if steps else 1)}"
-        test = Text(f"if (ge2_index_outside_{suffix}({run}, {size}, {axis}, {head.services()})) return;")
-        read = f"x[{head.place('x', letters, steps)}]"
-        move = Text(f"y[{head.place('y', letters, places)}] = (int32_t)ge2_index_{suffix}({read}, {size});")
-        inner = loops(letters, ends, [move])
-        return Pieces((head.kernel("index", problem, [*loops(letters[:-1], ends[:-1], [test]), *inner]),))
+        first, last = f"x + {head.place('x', letters[:-1], steps[:-1])}", ends[-1] if ends else "1"
+        run = f"{first}, {last}, {head.size('step', steps[-1] if steps else 1)}, {size}, {axis}"
+        test = Text(f"if (ge2_index_outside_{suffix}({run}, {head.services()})) return;")
+        wrapped = f"ge2_index_{suffix}(x[{head.place('x', letters, steps)}], {size})"
+        move = Text(f"y[{head.place('y', letters, places)}] = (int32_t){wrapped};")
+        body = [*loops(letters[:-1], ends[:-1], [test]), *loops(letters, ends, [move])]
+        return Pieces((head.kernel("index", problem, body),))

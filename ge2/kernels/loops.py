@@ -40,8 +40,7 @@ def merged(shape: Dims, *strides: Dims) -> tuple[Dims, tuple[Dims, ...]]:
 class Head:
     """The parameters of a kernel, each declared when it is first named."""
 
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
+    def __init__(self) -> None:
         self.arguments: dict[str, Argument] = {}
 
     def add(self, name: str, declaration: str, kind: str, value: Any = None) -> str:

@@ -1,13 +1,14 @@
 """Running sums, products and extremes in C.
 
-A line whose elements lie next to one another in the result is cut into chunks whose totals are found first, so that
-threads can share it; the chunks are those of its length alone. Lines that lie side by side are run through together.
-Sums and products of float32 are carried in float64.
+A line along the last axis is cut into chunks whose totals are found first, so that threads can share it; the
+chunks depend on its length alone. Lines that lie side by side are run through together. Sums and products of
+float32 are carried in float64.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import final
 
 import numpy as np
@@ -20,6 +21,7 @@ from ge2.kernels.generated import Generated, Operands, Pieces
 from ge2.kernels.kernel import Problem
 from ge2.kernels.loops import Head, loops, merged, shared
 from ge2.ops.scan import CumMax, CumMin, CumProd, CumSum, Running
+from ge2.ops.scan import Scan as Lowered
 
 CHUNK = 1 << 15  # elements of a line that one thread takes at a time
 LINES = 32  # lines from which on threads share lines alone
@@ -38,7 +40,7 @@ class CScan(Generated):
         op, (t,) = problem.op, problem.inputs
         assert isinstance(op, Running)
         x, y = (directed(o, t.shape[op.axis], op) for o in (ins[0], outs[0]))
-        scan = Scan(op, t.dtype, Head(threads))
+        scan = Scan(op, t.dtype, Head())
         scan.head.array("x", x, t.dtype)
         scan.head.array("y", y, t.dtype, written=True)
         inner = math.prod(t.shape[op.axis + 1 :])
@@ -66,8 +68,14 @@ class Scan:
         self.exact = isinstance(op, CumMax | CumMin) or dtype not in INEXACT
 
     @property
+    def lowering(self) -> Lowered:
+        found = self.op.lowering
+        assert isinstance(found, Lowered)
+        return found
+
+    @property
     def start(self) -> str:
-        text = self.op.lowering.start
+        text = self.lowering.start
         return expression(text, [], self.held, self.held) if "(" in text else number(int(text), self.held)
 
     def loaded(self, place: str) -> str:
@@ -80,7 +88,10 @@ class Scan:
         value = self.loaded(place)
         if self.held in (FLOAT32, FLOAT64) and isinstance(self.op, CumSum):
             return Text(f"{state} += {value};")
-        return Text(f"{state} = {expression(self.op.lowering.merge, [state, value], self.held, self.held)};")
+        return Text(f"{state} = {self.merged(state, value)};")
+
+    def merged(self, state: str, value: str) -> str:
+        return expression(self.lowering.merge, [state, value], self.held, self.held)
 
     def stored(self, place: str, state: str) -> Text:
         if self.dtype in HALF:
@@ -93,43 +104,50 @@ class Scan:
 
     def line(self, shape: Dims, x: Operand, y: Operand) -> list[Text]:
         head, axis = self.head, self.op.axis
-        n = shape[axis]
         over, (x_over, y_over) = merged(shape[:axis], x.strides[:axis], y.strides[:axis])
-        letters = LETTERS[: len(over)]
+        letters, lines, n = LETTERS[: len(over)], math.prod(over), shape[axis]
         ends = head.sizes(letters, over)
-        lines = math.prod(over)
-        chunks = -(-n // CHUNK) if self.chunked and lines < LINES else 1
-        step, count = -(-n // max(chunks, 1)), max(chunks, 1)
-        places = [f"{head.place(a, letters, s)}" for a, s in (("x", x_over), ("y", y_over))]
-        ctype = HELD[self.held]
-        steps = x.strides[axis], y.strides[axis]
-        reads, writes = (f"{p} + {q}" if p != "0" else q for p, q in zip(places, self.along(*steps), strict=True))
-        if not self.chunked:
-            each = [Text(f"{ctype} state = {self.start};"), *self.run(reads, writes, "0", head.size("n", n))]
-            return loops(letters, ends, each, shared(head, len(ends), lines * n) if ends else "")
-        head.add("totals", f"{ctype} *", "partial", max(lines * count, 1) * self.held.itemsize)
-        number_of = " + ".join(
-            [f"{a} * {head.size(f'row_{a}', math.prod(over[i + 1 :]))}" for i, a in enumerate(letters)]
-        )
-        head.size("chunks", count)
-        row = Text(f"{ctype} *row = totals{f' + ({number_of}) * chunks' if letters else ''};")
         size = head.size("n", n)
-        bounds = Text(f"const int64_t from = c * {head.size('step', step)}, to = ge2_least(from + step, {size});")
-        first = [row, bounds, Text(f"{ctype} state = {self.start};"), *self.run(reads, "", "from", "to"), Text("row[c] = state;")]
-        running = [
-            row, Text(f"{ctype} state = {self.start};"),
-            Text("for (int64_t c = 0; c < chunks; c++)", body=(
-                Text(f"const {ctype} total = row[c];"), Text("row[c] = state;"),
-                Text(f"state = {expression(self.op.lowering.merge, ['state', 'total'], self.held, self.held)};"),
-            )),
-        ]  # fmt: skip
-        second = [row, bounds, Text(f"{ctype} state = chunks > 1 ? row[c] : {self.start};"), *self.run(reads, writes, "from", "to")]
+        x_step, y_step = self.along(x.strides[axis], y.strides[axis])
+        reads = follow(head.place("x", letters, x_over), x_step)
+        writes = follow(head.place("y", letters, y_over), y_step)
+        if not self.chunked:
+            each = [self.begun(self.start), *self.run(reads, writes, "0", size)]
+            return loops(letters, ends, each, shared(head, len(ends), lines * n) if ends else "")
+        chunks = max(-(-n // CHUNK), 1) if lines < LINES else 1
+        head.size("chunks", chunks)
+        ctype = HELD[self.held]
+        head.add("totals", f"{ctype} *", "partial", max(lines * chunks, 1) * self.held.itemsize)
+        row = Text(f"{ctype} *row = totals{self.row(letters, over)};")
+        span = f"from = c * {head.size('step', -(-n // chunks))}, to = ge2_least(from + step, {size})"
+        bounds = [row, Text(f"const int64_t {span};")]
+        total = [self.begun(self.start), *self.run(reads, "", "from", "to"), Text("row[c] = state;")]
+        scan = [self.begun(f"chunks > 1 ? row[c] : {self.start}"), *self.run(reads, writes, "from", "to")]
+        each_chunk = [*letters, "c"], [*ends, "chunks"]
         pragma = shared(head, len(ends) + 1, lines * n)
-        nest = (*letters, "c"), (*ends, "chunks")
+        first = loops(*each_chunk, [*bounds, *total], pragma)
+        second = loops(letters, ends, [row, self.begun(self.start), self.sums()])
         return [
-            Text("if (chunks > 1)", body=(*loops(*nest, first, pragma), *loops(letters, ends, running))),
-            *loops(*nest, second, pragma),
+            Text("if (chunks > 1)", body=(*first, *second)),
+            *loops(*each_chunk, [*bounds, *scan], pragma),
         ]
+
+    def row(self, letters: str, over: Dims) -> str:
+        """Where the totals of a line begin."""
+        sizes = [math.prod(over[i + 1 :]) for i in range(len(over))]
+        return f" + ({self.head.place('row', letters, sizes)}) * chunks" if letters else ""
+
+    def begun(self, start: str) -> Text:
+        return Text(f"{HELD[self.held]} state = {start};")
+
+    def sums(self) -> Text:
+        """Totals of chunks as what comes before each."""
+        lines = (
+            f"const {HELD[self.held]} total = row[c];",
+            "row[c] = state;",
+            f"state = {self.merged('state', 'total')};",
+        )
+        return Text("for (int64_t c = 0; c < chunks; c++)", body=tuple(map(Text, lines)))
 
     @property
     def chunked(self) -> bool:
@@ -137,29 +155,22 @@ class Scan:
         goes before it."""
         return self.exact or isinstance(self.op, CumSum)
 
-    def along(self, x_step: int, y_step: int) -> tuple[str, str]:
-        return tuple(
+    def along(self, *steps: int) -> list[str]:
+        """How far element `t` is from the first, in x and in y."""
+        return [
             "t" if s == 1 else "-t" if s == -1 else f"t * {self.head.size(f'{name}_step', s)}"
-            for name, s in (("x", x_step), ("y", y_step))
-        )  # type: ignore[return-value]
+            for name, s in zip("xy", steps, strict=True)
+        ]
 
     def run(self, reads: str, writes: str, begin: str, end: str) -> list[Text]:
         """A state through a part of a line; without a place to write, for its last value alone."""
-        reads, writes = reads.replace("+ -", "- "), writes.replace("+ -", "- ")
-        body = [self.taken("state", reads)]
-        scanned = self.vectorised
+        body, pragma = [self.taken("state", reads)], ""
         if writes:
-            line = self.stored(writes, "state")
-            body.append(Text(line.code, pragma="#pragma omp scan inclusive(state)") if scanned else line)
-        pragma = ""
-        if scanned:
-            how = "inscan, " if writes else ""
-            pragma = f"#pragma omp simd reduction({how}{self.clause} : state)"
+            body.append(self.stored(writes, "state"))
+        if self.simd and self.chunked:
+            pragma = f"#pragma omp simd reduction({'inscan, ' if writes else ''}{self.clause} : state)"
+            body[1:] = [replace(line, pragma="#pragma omp scan inclusive(state)") for line in body[1:]]
         return [Text(f"for (int64_t t = {begin}; t < {end}; t++)", body=tuple(body), pragma=pragma)]
-
-    @property
-    def vectorised(self) -> bool:
-        return self.simd and self.chunked
 
     @property
     def clause(self) -> str:
@@ -195,6 +206,11 @@ class Scan:
         blocks = f"({width} + {COLUMNS - 1}) / {COLUMNS}"
         pragma = shared(head, len(ends) + 1, math.prod(shape))
         return loops((*letters, "block"), (*ends, blocks), each, pragma)
+
+
+def follow(place: str, step: str) -> str:
+    """A place, and so far from it."""
+    return step if place == "0" else f"{place} - {step[1:]}" if step[0] == "-" else f"{place} + {step}"
 
 
 def state_of(op: Running, dtype: np.dtype) -> np.dtype:

@@ -39,9 +39,10 @@ class CSort(Generated):
     def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
         op, (t,) = problem.op, problem.inputs
         assert isinstance(op, Sort | ArgSort)
-        (x,), (y,), head, suffix = ins, outs, Head(threads), SUFFIX[t.dtype]
+        (x,), (y,), head, suffix = ins, outs, Head(), SUFFIX[t.dtype]
         others, n = kept((op.axis,), t.ndim), t.shape[op.axis]
-        over, (x_over, y_over) = merged(*(tuple(s[a] for a in others) for s in (t.shape, x.strides, y.strides)))
+        parts = [tuple(s[a] for a in others) for s in (t.shape, x.strides, y.strides)]
+        over, (x_over, y_over) = merged(*parts)
         letters = LETTERS[: len(over)]
         head.array("x", x, t.dtype)
         head.array("y", y, problem.outs[0].dtype, written=True)
@@ -77,7 +78,7 @@ class CSearch(Generated):
     def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
         op, (line, values) = problem.op, problem.inputs
         assert isinstance(op, SearchSorted)
-        head, suffix, beside = Head(threads), SUFFIX[line.dtype], op.beside
+        head, suffix, beside = Head(), SUFFIX[line.dtype], op.beside
         sought = (0,) * values.ndim if ins[1].value else ins[1].strides
         own = (*ins[0].strides[:-1], *(0,) * (values.ndim - beside))
         over, (l_over, v_over, y_over) = merged(values.shape, own, sought, strides_of(values.shape))
@@ -89,7 +90,7 @@ class CSearch(Generated):
         step = "1" if ins[0].strides[-1] == 1 else head.size("line_step", ins[0].strides[-1])
         alone = not over or l_over[-1] != 0  # each value has a line of its own
         stride = "1" if alone or v_over[-1] == 1 else head.size("values_step", v_over[-1])
-        places = letters if alone else (*letters[:-1], "first")
+        places = [*letters] if alone else [*letters[:-1], "first"]
         a, v, y = (
             head.place(name, places, s) for name, s in (("line", l_over), ("values", v_over), ("y", y_over))
         )
@@ -98,10 +99,13 @@ class CSearch(Generated):
         count = "1" if alone else f"ge2_least({SEARCHES}, {ends[-1]} - first)"
         given = "&values" if ins[1].value else f"values + {v}"
         where = f"line + {a}, {head.size('n', line.shape[-1])}, {step}"
-        call = f"ge2_search_{suffix}({where}, {given}, {stride}, {count}, {int(op.side == 'right')}, y + {y});"
-        nest, each = (letters, ends), [Text(call)]
+        side = f"{int(op.side == 'right')}, y + {y}"
+        names, each = [*letters], [Text(f"ge2_search_{suffix}({where}, {given}, {stride}, {count}, {side});")]
         if not alone:
             each = [Text(f"const int64_t first = block * {SEARCHES};"), *each]
-            nest = (*letters[:-1], "block"), [*ends[:-1], f"({ends[-1]} + {SEARCHES - 1}) / {SEARCHES}"]
+            names, ends = (
+                [*letters[:-1], "block"],
+                [*ends[:-1], f"({ends[-1]} + {SEARCHES - 1}) / {SEARCHES}"],
+            )
         pragma = shared(head, len(ends), COST * math.prod(values.shape)) if ends else ""
-        return Pieces((head.kernel(op.name, problem, loops(*nest, each, pragma)),))
+        return Pieces((head.kernel(op.name, problem, loops(names, ends, each, pragma)),))

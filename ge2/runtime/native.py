@@ -100,7 +100,14 @@ class Native:
 
     def source(self) -> str:
         prototypes = tuple(f"void {k.name}({k.kernel.parameters});" for k in self.named.values())
-        file = CFile(self.title, str(self.program.graph), tuple(self.texts), tuple(self.runs), self.products, prototypes)
+        file = CFile(
+            self.title,
+            str(self.program.graph),
+            tuple(self.texts),
+            tuple(self.runs),
+            self.products,
+            prototypes,
+        )
         return file.text()
 
     # -- steps

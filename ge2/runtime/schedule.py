@@ -210,7 +210,8 @@ class Scheduler:
 
     def in_place(self, eqn: Eqn, i: int, x: Var, n: int) -> bool:
         """Whether a result that is first written here may be written over a donated input."""
-        return self.buffers[eqn.outs[i]].first == n and self.alone(eqn, x) and in_place(eqn, i, x, self.target)
+        first = self.buffers[eqn.outs[i]].first
+        return first == n and self.alone(eqn, x) and in_place(eqn, i, x, self.target)
 
 
 def kind_of(eqn: Eqn, target: str) -> str:

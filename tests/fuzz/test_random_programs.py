@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -17,15 +18,13 @@ import pytest
 from ge2.backends.cpu.toolchain import toolchain
 from ge2.base.config import config
 from ge2.base.dtypes import BFLOAT16, INEXACT
-from ge2.codegen import blocks, statements
-from ge2.codegen.c import axes, kernel
 from ge2.ir import Graph, Literal, parse, verify, write
 from ge2.kernels.catalog import launch
 from ge2.passes import TABLE
-from ge2.runtime import driver
 from ge2.runtime.compile import compile_graph
 from ge2.runtime.executable import Reference
 from tests.fuzz.programs import Made, build
+from tests.small import tiny
 from tests.together import together
 
 PROGRAMS, FIRST = (int(os.environ.get(f"GE2_TEST_{name}", n)) for name, n in (("PROGRAMS", 500), ("FIRST", 0)))
@@ -43,26 +42,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
 ALIKE = {"c, two threads": "c", "blocked, two threads": "blocked"}  # to the bit
 IN_C = ("c", "c, two threads", "c, no passes")
 NO_C = toolchain() is None
-# fmt: off
-TINY = (  # so that small programs have many tasks, blocks, panels, runs, and arrays that are not on the stack
-    (blocks, "CACHE", 300), (blocks, "LEAST", 16), (blocks, "MOST", 256), (statements, "MANY", 4),
-    (driver, "SHARED", 0), (kernel, "GRAIN", 1), (kernel, "LEAST", 1), (kernel, "TASKS", 3), (kernel, "RUN", 4),
-    (kernel, "STACK", 8), (kernel, "FEW", 2), (axes, "LANES", 2), (axes, "PANEL", 4), (axes, "WIDE", 8),
-    (axes, "SHORT", 2),
-)
-# fmt: on
 
 
 @pytest.fixture
 def cut(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Has small programs written as large ones are."""
-
-    def tiny() -> None:
-        for module, name, value in TINY:
-            monkeypatch.setattr(module, name, value)
-
     launch.cache_clear()
-    yield tiny
+    yield partial(tiny, monkeypatch)
     launch.cache_clear()
 
 

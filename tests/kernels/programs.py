@@ -1,4 +1,4 @@
-"""Operations as one C program, beside their references: many problems a compilation, operands views of any kind."""
+"""Operations as one C program, beside their references: many problems a compilation, operands are views."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ class Programs:
     def add(self, op: Op, *operands: tuple[Var, Any]) -> None:
         """An operation on variables, with the arrays that they hold."""
         self.outs.append(self.apply(op, *(var for var, _ in operands)))
-        self.wanted.append(op.reference(*(array for _, array in operands)))
+        with np.errstate(all="ignore"):
+            self.wanted.append(op.reference(*(array for _, array in operands)))
 
     def compiled(self, threads: int = 2) -> Executable:
         graph = Graph(tuple(self.inputs), tuple(self.eqns), tuple(self.outs))
@@ -68,8 +69,8 @@ class Programs:
     def results(self, whole: bool = True) -> list[Any]:
         """Those of the program, which are the same to the bit on one thread and on two."""
         executable = self.compiled(1)
-        kinds = {(s.kind, s.name) for s in executable.program.steps if s.kind not in ("kernel", "copy", "view")}
-        assert not whole or not kinds, kinds
+        kinds = {s.kind for s in executable.program.steps}
+        assert not whole or kinds <= {"kernel", "copy", "view"}
         one, two = executable(*self.arrays), self.compiled(2)(*self.arrays)
         for a, b in zip(one, two, strict=True):
             assert a.tobytes() == b.tobytes()

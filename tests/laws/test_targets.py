@@ -1,18 +1,32 @@
-"""What every executor makes of an operation and of its derivative is what the references make of them."""
+"""What every executor makes of an operation and of its derivative is what the references make of them.
+
+What is C is compiled many operations at a time. `GE2_TEST_EVERY=1` takes every sample in every dtype, which
+takes some minutes; without it every operation meets every dtype, and every sample at least one.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
+from ge2 import ops
 from ge2.base.config import config
-from ge2.base.dtypes import INEXACT
+from ge2.base.dtypes import BFLOAT16, BOOL, COMPLEX, COMPLEX64, FLOAT32, FLOAT64, FP8, HALF, INEXACT, short
 from ge2.base.errors import InputError
 from ge2.ir import Graph
+from ge2.ir.text import op_text
+from ge2.kernels.catalog import launch
+from ge2.ops.elementwise import BY_NAME
 from ge2.runtime.compile import compile_graph
+from ge2.runtime.executable import Executable
+from tests.laws.samples import SAMPLES, Sample
 from tests.laws.test_laws import (
+    NAMES,
     drawn,
     eps,
     evaluate,
@@ -25,8 +39,14 @@ from tests.laws.test_laws import (
     types_of,
     widened,
 )
+from tests.small import shared_out
+from tests.together import needs_compiler, together
 
-executors = pytest.mark.parametrize("executor", ["c", "blocked", "reference"])
+EVERY = os.environ.get("GE2_TEST_EVERY") == "1"
+TYPICAL = (FLOAT32, COMPLEX64, BOOL, np.dtype(np.int32))
+GROUPS = 12
+in_python = pytest.mark.parametrize("executor", ["blocked", "reference"])
+in_groups = pytest.mark.parametrize("group", range(GROUPS))
 
 
 def check(executor: str, graph: Graph, arrays: Any, want: Any) -> None:
@@ -34,21 +54,30 @@ def check(executor: str, graph: Graph, arrays: Any, want: Any) -> None:
         executable = compile_graph(graph)
         for _ in range(2):  # again in the arena of the first call
             got = executable(*map(np.asarray, arrays))
+    agree(graph, got, want)
+
+
+def agree(graph: Graph, got: Any, want: Any) -> None:
     for y, w, a in zip(got, want, graph.outputs, strict=True):
         assert np.asarray(y).dtype == a.type.dtype
         assert np.shape(y) == a.type.shape
-        rtol = 16 * eps(a.type.dtype) if a.type.dtype in INEXACT else 0  # sums may be taken in another order
-        assert np.allclose(widened(y), widened(w), rtol=rtol, atol=rtol, equal_nan=True), f"{graph}"
+        rtol = tolerance(a.type.dtype)
+        assert np.allclose(widened(y), widened(w), rtol=rtol, atol=rtol, equal_nan=True), f"{y}, not {w}"
 
 
-@executors
+def tolerance(dtype: np.dtype) -> float:
+    """Sums may be taken in another order; half types are rounded once, from float32."""
+    return (2 if dtype in HALF else 16) * eps(dtype) if dtype in INEXACT else 0
+
+
+@in_python
 @every_op
 def test_an_operation(name: str, executor: str, rng: np.random.Generator) -> None:
     for sample, arrays in drawn(name, rng):
         check(executor, graph_of(sample.op, types_of(arrays)), arrays, evaluate(sample.op, arrays))
 
 
-@executors
+@in_python
 @every_op
 def test_its_derivative(name: str, executor: str, rng: np.random.Generator) -> None:
     for sample, arrays, wanted in smooth(name, rng):
@@ -60,3 +89,169 @@ def test_its_derivative(name: str, executor: str, rng: np.random.Generator) -> N
 def test_the_executors_are_all_of_them() -> None:
     with pytest.raises(InputError, match="must be 'c' or 'blocked' or 'reference'"):
         config.using(executor="another").__enter__()
+
+
+# -------------------------------------------------------------------------------------------------- compiled C
+
+
+@dataclass(frozen=True)
+class Case:
+    """A graph, arguments, what it should give, and how that is judged."""
+
+    name: str
+    graph: Graph
+    arrays: tuple[Any, ...]
+    want: Any
+    judge: Callable[[Graph, Any, Any], None] = agree
+
+
+def run(cases: list[Case], patch: pytest.MonkeyPatch, threads: tuple[int, ...] = (1, 3)) -> None:
+    """Each case in C, on that many threads, which give the same bits. Names every case that fails."""
+    launch.cache_clear()
+    with together():
+        built = [[executable(case.graph, n, patch) for n in threads] for case in cases]
+    failures = []
+    for case, executables in zip(cases, built, strict=True):
+        try:
+            found = [executable(*map(np.asarray, case.arrays)) for executable in executables for _ in range(2)]
+            case.judge(case.graph, found[0], case.want)
+            bits = [[np.asarray(y).tobytes() for y in ys] for ys in found]
+            assert all(b == bits[0] for b in bits), f"other bits on another of {threads} threads, or again"
+        except Exception as trouble:  # noqa: BLE001 - one of many failures, all of which are named
+            failures.append(f"{case.name}: {type(trouble).__name__}: {trouble}")
+    assert not failures, f"{len(failures)} of {len(cases)}\n" + "\n".join(failures)
+
+
+def executable(graph: Graph, threads: int, patch: pytest.MonkeyPatch) -> Executable:
+    """Where there is more than one thread, all work is shared out among them."""
+    with config.using(threads=threads), patch.context() as inner:
+        if threads > 1:
+            shared_out(inner)
+        made = compile_graph(graph)
+        made.build()
+    return made
+
+
+def named(op: Any, arrays: Any) -> str:
+    return f"{op_text(op)[:200]} of {', '.join(map(str, types_of(arrays)))}"
+
+
+def dtypes_of(sample: Sample) -> tuple[np.dtype, ...]:
+    return (*sample.dtypes, *FP8) if BFLOAT16 in sample.dtypes and FLOAT32 in sample.dtypes else sample.dtypes
+
+
+def chosen(name: str, rng: np.random.Generator) -> Iterator[tuple[Sample, tuple[Any, ...]]]:
+    """The samples of an operation for C."""
+    samples = SAMPLES[name]
+    for i, sample in enumerate(samples):
+        dtypes = dtypes_of(sample)
+        for j, dtype in enumerate(dtypes):
+            arrays = sample.draw(rng, dtype)
+            if not EVERY and dtype not in TYPICAL:
+                scalar = any(np.ndim(x) == 0 for x in arrays)  # arrays of any size are the same text
+                if scalar if name in BY_NAME else (i - j) % len(samples):
+                    continue
+            yield sample, arrays
+
+
+def in_group(group: int) -> list[str]:
+    return NAMES[group::GROUPS]
+
+
+@needs_compiler
+@in_groups
+def test_operations_in_c(group: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = []
+    for name in in_group(group):
+        for sample, arrays in chosen(name, rng):
+            graph = graph_of(sample.op, types_of(arrays))
+            cases.append(Case(named(sample.op, arrays), graph, arrays, evaluate(sample.op, arrays)))
+        if name in BY_NAME and isinstance(BY_NAME[name], ops.elementwise.Elementwise):
+            cases += special(name)
+    run(cases, monkeypatch)
+
+
+@needs_compiler
+@in_groups
+def test_derivatives_in_c(group: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = []
+    for name in in_group(group):
+        for i, (sample, arrays, wanted) in enumerate(smooth(name, rng)):
+            if not EVERY and i % 3 and not all(np.asarray(x).dtype == FLOAT64 for x in arrays):
+                continue
+            joint = pulled(graph_of(sample.op, types_of(arrays)), wanted)
+            cts = [like(rng, y) for y in inexact(evaluate(sample.op, arrays))]
+            given = (*arrays, *cts)
+            cases.append(Case(f"the derivative of {named(sample.op, arrays)}", joint, given, joint(*given)))
+    run(cases, monkeypatch)
+
+
+# ---------------------------------------------------------------------------------------------- special values
+
+
+def specials(dtype: np.dtype) -> Any:
+    """NaN, infinities, signed zeros, subnormals; the extremes of integers; and what lies between."""
+    if dtype == BOOL:
+        return np.array([False, True])
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return np.array([info.min, info.max, info.min + 1, 0, 1, 2, 3, 7, info.max // 2, info.max - 1], dtype)
+    if dtype in COMPLEX:
+        part = specials(np.dtype(f"f{dtype.itemsize // 2}"))
+        part = part[np.isfinite(part) & (abs(part) < 1e6) & ((part == 0) | (abs(part) > 1e-6))]
+        return (part[:, None] + 1j * part).astype(dtype).ravel()
+    tiny = np.array([1], f"u{dtype.itemsize}").view(dtype)[0]  # the least subnormal
+    values = [0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 100.0, np.inf]
+    with np.errstate(all="ignore"):
+        x = np.array([*values, np.nan], np.float64).astype(dtype)
+    x = np.concatenate([x, [tiny, dtype.type(float(tiny) * 3)]]).astype(dtype)
+    return np.concatenate([x, -x])
+
+
+def special(name: str) -> Iterator[Case]:
+    """Every pair of special values."""
+    op = BY_NAME[name]
+    sample = SAMPLES[name][0]
+    for dtype in dtypes_of(sample):
+        x = specials(dtype)
+        arrays: tuple[Any, ...] = (x,)
+        if len(op.partials) == 2:
+            arrays = tuple(np.ascontiguousarray(a.ravel()) for a in np.meshgrid(x, second(name, x)))
+        graph = graph_of(op, types_of(arrays))
+        yield Case(f"special values: {named(op, arrays)}", graph, arrays, evaluate(op, arrays), exactly)
+
+
+def second(name: str, x: Any) -> Any:
+    """Values of the second operand: NumPy has no negative integer powers."""
+    return x[x >= 0] if name == "pow" and x.dtype.kind == "i" else x
+
+
+def exactly(graph: Graph, got: Any, want: Any) -> None:
+    """NaN, infinities and zeros with their signs are equal; what is finite has the relative error of `agree`."""
+    for y, w, a in zip(got, want, graph.outputs, strict=True):
+        assert (np.asarray(y).dtype, np.shape(y)) == (a.type.dtype, a.type.shape)
+        y, w = widened(y), widened(w)
+        if a.type.dtype in COMPLEX:
+            bound = tolerance(a.type.dtype) * abs(w)
+            wrong = np.isfinite(w) & ~(abs(y - w) <= bound)
+        else:
+            least = float(np.array([1], f"u{a.type.dtype.itemsize}").view(a.type.dtype)[0]) if a.type.dtype in INEXACT else 0
+            close = abs(y - w) <= tolerance(a.type.dtype) * abs(w) + 4 * least if a.type.dtype in INEXACT else y == w
+            close = np.where(np.isfinite(w), close, (y == w) | (np.isnan(y) & np.isnan(w)))
+            signs = (w != 0) | (np.signbit(y) == np.signbit(w)) if a.type.dtype in INEXACT else True
+            wrong = ~(close & signs)
+        places = np.flatnonzero(wrong)
+        assert not places.size, "; ".join(f"{at(y, i)}, not {at(w, i)}, at {i}" for i in places[:4])
+
+
+def at(x: Any, i: int) -> str:
+    return str(np.ravel(x)[i])
+
+
+def test_every_dtype_is_met() -> None:
+    """Of each operation, if it takes more than one."""
+    rng = np.random.default_rng(0)
+    for name in NAMES:
+        met = {t.dtype for _, arrays in chosen(name, rng) for t in types_of(arrays)}
+        taken = {d for sample in SAMPLES[name] for d in dtypes_of(sample)}
+        assert taken <= met or len(SAMPLES[name]) < 2 or not met, f"{name} lacks {[short(d) for d in taken - met]}"

@@ -38,8 +38,8 @@ from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.region import Region
 from ge2.ops.shape import Iota
 
-GRAIN = 1 << 18  # simple operations that are worth waking other threads for
-LEAST = 1 << 15  # simple operations that a task has at least
+GRAIN = 1 << 21  # simple operations that are worth waking other threads for, some 50 us
+LEAST = 1 << 19  # simple operations that a task has at least, some 10 us
 TASKS = 64  # the most tasks of a sum that has partial results
 RUN = 1024  # the elements whose float32 sum is taken before it is added to a float64
 STACK = 4096  # the most elements of an array on the stack
@@ -122,6 +122,7 @@ class Writer:
 
     def run(self) -> CKernel:
         body = self.inside(self.root)
+        body = [*self.places.scalars.values(), *body]
         arguments = list(self.places.arguments.values())
         if self.scratch:
             arguments = [

@@ -46,6 +46,7 @@ class Places:
             n = len(self.letters)
             self.letters.setdefault(a, LETTERS[n] if n < len(LETTERS) else f"i{n}")
         self.arguments: dict[str, Argument] = {}
+        self.scalars: dict[str, Text] = {}
         self.constants: dict[object, str] = {}
         self.variable = frozenset(n for a, n in axes.sizes.items() if a not in axes.constant)
 
@@ -123,6 +124,10 @@ class Places:
         operand, dtype = self.operands[p.var], p.var.type.dtype
         if operand.value:
             return self.argue(name, f"{HELD[dtype]} {name}", "value", (operand, dtype))
+        if not self.axes.strides[p]:  # read once, before the loops
+            self.argue(f"{name}_in", f"const {STORED[dtype]} *{name}_in", "array", (operand, dtype))
+            self.scalars[name] = Text(f"const {STORED[dtype]} {name} = {name}_in[0];")
+            return name
         self.argue(name, f"const {STORED[dtype]} *{name}", "array", (operand, dtype))
         return f"{name}[{self.element(p)}]"
 

@@ -33,9 +33,15 @@ enum { GE2_ROW_MAJOR = 101, GE2_PLAIN = 111, GE2_TURNED = 112 };
             }                                                                                                       \
     }
 
+/* What the loops add up in: BLAS adds in several strands with fused products, one strand of float would err more. */
+#define GE2_WIDE_f32 double
+#define GE2_WIDE_f64 double
+#define GE2_WIDE_c64 double _Complex
+#define GE2_WIDE_c128 double _Complex
+
 /* One call of cblas_?gemm; `ALPHA` is how it takes a factor. */
 #define GE2_PRODUCT_BLAS(S, T, GEMM, ALPHA, ONE, ZERO)                                                              \
-    GE2_PRODUCT_LOOPS(S, T, T)                                                                                      \
+    GE2_PRODUCT_LOOPS(S, T, GE2_WIDE_##S)                                                                           \
     static __attribute__((unused)) void ge2_product_##S(                                                            \
         const ge2_services *lib, int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column,       \
         const T *b, int64_t b_row, int64_t b_column, T *c) {                                                        \
