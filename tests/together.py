@@ -17,6 +17,7 @@ import pytest
 from ge2.backends.cpu.compiler import Library, library
 from ge2.backends.cpu.launcher import make_launcher
 from ge2.backends.cpu.toolchain import toolchain
+from ge2.base.config import config
 from ge2.runtime import linked
 
 needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
@@ -78,7 +79,8 @@ class Together:
     @property
     def library(self) -> Library:
         if self.made is None:
-            self.made = library(self.text(), "together")
+            with config.using(compile_timeout=0):
+                self.made = library(self.text(), "together")
         return self.made
 
     def later(self, address: Callable[[], int], *args: Any, **more: Any) -> Callable[..., list[Any]]:

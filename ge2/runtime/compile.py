@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ge2.backends.cpu.launcher import prepare
 from ge2.backends.cpu.toolchain import toolchain
 from ge2.base.config import config
 from ge2.ir import Graph
@@ -18,6 +19,8 @@ def compile_graph(graph: Graph, *, donated: tuple[bool, ...] = (), name: str = "
     threads and the passes are those of `config` now.
     """
     target = "c" if config.executor == "c" and toolchain() is not None else "cpu"
+    if target == "c":
+        prepare()
     program = schedule(run_pipeline(graph, name), donated, target)
     branches = {
         step.number: tuple(

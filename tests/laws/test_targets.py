@@ -123,10 +123,9 @@ def run(cases: list[Case], patch: pytest.MonkeyPatch, threads: tuple[int, ...] =
 
 
 def executable(graph: Graph, threads: int, patch: pytest.MonkeyPatch) -> Executable:
-    """Where there is more than one thread, all work is shared out among them."""
+    """All work is cut into tasks, however little it is."""
     with config.using(threads=threads), patch.context() as inner:
-        if threads > 1:
-            shared_out(inner)
+        shared_out(inner)
         made = compile_graph(graph)
         made.build()
     return made
@@ -230,18 +229,21 @@ def exactly(graph: Graph, got: Any, want: Any) -> None:
     """NaN, infinities and zeros with their signs are equal; what is finite has the relative error of `agree`."""
     for y, w, a in zip(got, want, graph.outputs, strict=True):
         assert (np.asarray(y).dtype, np.shape(y)) == (a.type.dtype, a.type.shape)
-        y, w = widened(y), widened(w)
-        if a.type.dtype in COMPLEX:
-            bound = tolerance(a.type.dtype) * abs(w)
-            wrong = np.isfinite(w) & ~(abs(y - w) <= bound)
-        else:
-            least = float(np.array([1], f"u{a.type.dtype.itemsize}").view(a.type.dtype)[0]) if a.type.dtype in INEXACT else 0
-            close = abs(y - w) <= tolerance(a.type.dtype) * abs(w) + 4 * least if a.type.dtype in INEXACT else y == w
-            close = np.where(np.isfinite(w), close, (y == w) | (np.isnan(y) & np.isnan(w)))
-            signs = (w != 0) | (np.signbit(y) == np.signbit(w)) if a.type.dtype in INEXACT else True
-            wrong = ~(close & signs)
-        places = np.flatnonzero(wrong)
+        with np.errstate(all="ignore"):
+            places = np.flatnonzero(~same(widened(y), widened(w), a.type.dtype))
         assert not places.size, "; ".join(f"{at(y, i)}, not {at(w, i)}, at {i}" for i in places[:4])
+
+
+def same(y: Any, w: Any, dtype: np.dtype) -> Any:
+    if dtype not in INEXACT:
+        return y == w
+    close = abs(y - w) <= tolerance(dtype) * abs(w)
+    if dtype in COMPLEX:
+        return close | ~np.isfinite(w)
+    least = float(np.array([1], f"u{dtype.itemsize}").view(dtype)[0])
+    close |= abs(y - w) <= 4 * least
+    close = np.where(np.isfinite(w), close, (y == w) | (np.isnan(y) & np.isnan(w)))
+    return close & ((w != 0) | (np.signbit(y) == np.signbit(w)))
 
 
 def at(x: Any, i: int) -> str:

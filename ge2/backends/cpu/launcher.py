@@ -11,7 +11,9 @@ import math
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from functools import cache
+from threading import Thread
 from typing import Any, Final, NoReturn, final
 
 import numpy as np
@@ -213,6 +215,16 @@ def number(i: int, x: Any, kind: str) -> Any:
 def native() -> Callable[..., Launcher] | None:
     """The extension's type; None where it cannot be made or C is not wanted, which ctypes makes up for."""
     return _native(config.cc)
+
+
+def prepare() -> None:
+    """Has the extension made meanwhile, by another thread, where that has not begun yet."""
+    if config.cc not in _begun:
+        _begun.add(config.cc)
+        Thread(target=copy_context().run, args=(native,), name="ge2-launcher").start()
+
+
+_begun: set[str] = set()
 
 
 @cache
