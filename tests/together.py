@@ -24,6 +24,7 @@ needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 PART = re.compile(r"^#(?:if|endif).*$|^GE2_SHARED void \w+\([^)]*\);$", re.MULTILINE)  # of a large file
+CALL = re.compile(r"\b\w+(?=\()")
 FUNCTION = re.compile(r"^(?:static void|int) (\w+)\(.*?^}$", re.DOTALL | re.MULTILINE)
 
 
@@ -59,12 +60,11 @@ class Together:
         text = PART.sub("", COMMENT.sub("", source)).replace("GE2_SHARED void", "static void")
         names: dict[str, str] = {}
         for found in FUNCTION.finditer(text):
-            code = found[0]
+            code = CALL.sub(lambda call: names.get(call[0], call[0]), found[0])
             if code.startswith("static"):
                 nameless = code.replace(f" {found[1]}(", " (", 1)
                 names[found[1]] = self.kernels.setdefault(nameless, f"kernel{len(self.kernels)}")
             else:
-                code = re.sub(r"^    (\w+)\(", lambda m: f"    {names[m[1]]}(", code, flags=re.MULTILINE)
                 self.runs.append(code.replace(f"int {found[1]}(", f"int part{self.count}_{found[1]}(", 1))
         for line in FUNCTION.sub("", text).splitlines():
             place = self.head if line.startswith("#") else self.products

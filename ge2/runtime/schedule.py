@@ -262,7 +262,7 @@ def in_place(eqn: Eqn, i: int, x: Var, target: str) -> bool:
     for e, at in zip(op.graph.eqns, op.axes, strict=True):
         if inner in e.inputs and (isinstance(e.op, VIEWS) or at != orientation):
             return False
-    if target == "c":
-        return True
+    if target == "c":  # the loops of any other axis may read it again
+        return {a for a, n in enumerate(op.space) if n > 1} <= set(orientation or ())
     blocks = tile(op)
     return blocks.blocks == 1 or bool(set(orientation or ()) & set(blocks.cut))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import final
 
@@ -20,7 +21,7 @@ PRODUCTS = {
 
 
 LARGE = 6  # the kernels from which on a file is worth two compilers
-STATIC, SHARED = "static void ", "GE2_SHARED void "
+KERNEL_NAME = re.compile(r"^static void (\w+_\d+)\(", re.MULTILINE)
 
 
 @final
@@ -66,7 +67,7 @@ class CFile:
             size += len(self.kernels[half])
             half += 1
         both = self.kernels[:half], self.kernels[half:]
-        return tuple(tuple(k.replace(f"\n{STATIC}", f"\n{SHARED}", 1) for k in part) for part in both)
+        return tuple(tuple(KERNEL_NAME.sub(r"GE2_SHARED void \1(", k) for k in part) for part in both)
 
     @property
     def headers(self) -> tuple[str, ...]:
@@ -86,7 +87,7 @@ class CFile:
 
 def same_code(kernel: CKernel) -> str:
     """A kernel without what is for people alone: equal texts are one function."""
-    return "\n".join([kernel.parameters, *codes(kernel.body)])
+    return "\n".join([kernel.parameters, kernel.total, *codes(kernel.body)])
 
 
 def codes(texts: Sequence[Text]) -> list[str]:

@@ -28,7 +28,7 @@ from ge2.codegen.c.folds import (
     word,
 )
 from ge2.codegen.c.nest import Home, Loop, Work, homes, nest
-from ge2.codegen.c.places import Places, label
+from ge2.codegen.c.places import BLOCKED, Places, label
 from ge2.codegen.c.text import Argument, CKernel, Operand, Text
 from ge2.codegen.c.typed import HELD, SUFFIX, expression, number
 from ge2.codegen.values import Held, Param, Values
@@ -61,6 +61,17 @@ class Partial:
     first: tuple[Text, ...]
     last: tuple[Text, ...]
     after: tuple[Text, ...]
+
+
+@final
+@record
+class Cut:
+    """`count` rounds (`total` in C) in tasks of `chunk`, for several threads from `grain` rounds on."""
+
+    total: str
+    count: int
+    chunk: int
+    grain: int
 
 
 class Writer:
@@ -121,8 +132,16 @@ class Writer:
         return axes
 
     def run(self) -> CKernel:
-        body = self.inside(self.root)
-        body = [*self.places.scalars.values(), *body]
+        total, apart = "", self.apart()
+        if apart is None:
+            body = self.inside(self.root)
+        else:
+            body, cut = self.share(apart), self.cut(apart, False)
+            total = cut.total
+            for name, value in (("chunk", cut.chunk), ("grain", cut.grain)):
+                self.places.size(name, value)
+            self.places.argue("threads", "int threads", "threads")
+        body = [*self.places.scalars.values(), *self.declared.pop(self.root, []), *body]
         arguments = list(self.places.arguments.values())
         if self.scratch:
             arguments = [
@@ -132,7 +151,7 @@ class Writer:
             arguments.append(Argument("char *scratch", "scratch", self.scratch * self.threads))
         arguments.sort(key=lambda a: ORDER.index(a.kind))
         return CKernel(
-            self.region.kind, self.text, tuple(arguments), tuple(body), len(self.region.graph.eqns)
+            self.region.kind, self.text, tuple(arguments), tuple(body), len(self.region.graph.eqns), total
         )
 
     # -- loops
@@ -216,9 +235,11 @@ class Writer:
         """A statement for each element of a state, but for the loops that are open around `within`."""
         around = [] if within.parent is None else within.parent.path
         line = Text(code)
-        for loop in reversed(home.dims):
-            if loop not in around:
-                line = self.places.over(loop, (line,))
+        closed = [loop for loop in home.dims if loop not in around and loop.spec is not None]
+        blocks = {a for loop in closed if loop.spec and loop.spec.role in BLOCKED for a in loop.spec.axes}
+        for loop in reversed(closed):
+            if loop.spec and loop.spec.role not in BLOCKED:
+                line = self.places.over(loop, (line,), not blocks.isdisjoint(loop.spec.axes))
         return [line]
 
     def gathered(
@@ -285,6 +306,36 @@ class Writer:
 
     def tasks(self, loop: Loop, folds: Sequence[Work]) -> list[Text]:
         """The loop that threads share, in tasks that the sizes alone decide."""
+        cut = self.cut(loop, bool(folds))
+        self.shared += 1
+        total, step = wrapped(cut.total), self.places.size(f"chunk{self.own}", cut.chunk)
+        grain = self.places.size(f"grain{self.own}", cut.grain)
+        rounds = f"({total} + {step} - 1) / {step}"
+        if folds:  # one at least, to say what nothing folds to
+            rounds = f"{total} > 0 ? {rounds} : 1"
+        tasks, team = f"tasks{self.own}", f"team{self.own}"
+        partial = self.partial(folds, loop, max(-(-cut.count // cut.chunk), 1), tasks)
+        self.places.argue("threads", "int threads", "threads")
+        body = (
+            Text(f"const int64_t from = task * {step}, to = ge2_least(from + {step}, {cut.total});"),
+            *partial.first,
+            *self.share(loop),
+            *partial.last,
+        )
+        return [
+            Text(f"const int64_t {tasks} = {rounds};"),
+            Text(f"const int {team} = {total} > {grain} ? threads : 1;"),
+            Text(f"for (int64_t task = 0; task < {tasks}; task++)", pragma=PARALLEL.format(team), body=body),
+            *partial.after,
+        ]
+
+    @property
+    def own(self) -> str:
+        """What tells the names of several such loops apart."""
+        return "" if self.shared == 1 else str(self.shared)
+
+    def cut(self, loop: Loop, partial: bool) -> Cut:
+        """How a loop is cut into tasks. `partial`: their results have to be merged."""
         spec, places = loop.spec, self.places
         assert spec is not None
         block = self.axes.blocks[spec.axes[0]] if spec.role == "panel" else 0
@@ -292,35 +343,24 @@ class Writer:
         count = -(-sizes[0] // block) if block else math.prod(sizes)
         each = sum(w.cost * self.volume(w) for w in loop.everything()) // max(count, 1) + 1
         chunk = max(LEAST // each, 1)
-        if folds:
+        if partial:
             chunk = max(chunk, -(-count // TASKS))
-        self.shared += 1
-        own = "" if self.shared == 1 else str(self.shared)  # a name for each of several such loops
-        tasks, team = f"tasks{own}", f"team{own}"
-        step, grain = places.size(f"chunk{own}", chunk), places.size(f"grain{own}", max(GRAIN // each, 1))
         extent = " * ".join(places.extent(a) for a in spec.axes)
         total = f"({extent} + {block - 1}) / {block}" if block else extent
-        rounds = f"({wrapped(total)} + {step} - 1) / {step}"
-        if folds:  # one at least, to say what nothing folds to
-            rounds = f"{wrapped(total)} > 0 ? {rounds} : 1"
-        partial = self.partial(folds, loop, max(-(-count // chunk), 1), tasks)
-        places.argue("threads", "int threads", "threads")
-        body = (
-            Text(f"const int64_t from = task * {step}, to = ge2_least(from + {step}, {total});"),
-            *partial.first,
-            *self.share(loop, block),
-            *partial.last,
-        )
-        return [
-            Text(f"const int64_t {tasks} = {rounds};"),
-            Text(f"const int {team} = {wrapped(total)} > {grain} ? threads : 1;"),
-            Text(f"for (int64_t task = 0; task < {tasks}; task++)", pragma=PARALLEL.format(team), body=body),
-            *partial.after,
-        ]
+        return Cut(total, count, chunk, max(GRAIN // each, 1))
 
-    def share(self, loop: Loop, block: int) -> list[Text]:
+    def apart(self) -> Loop | None:
+        """The loop that threads share, if the kernel is nothing else: then it is a function of its own."""
+        (child, *more) = self.root.children
+        if more or isinstance(child, Work) or child.spec is None or child.spec.role not in ("task", "panel"):
+            return None
+        folds = any(self.homes[w.y].first is child for w in child.everything() if w.y is not None)
+        return None if folds else child
+
+    def share(self, loop: Loop) -> list[Text]:
         """What one task does: its part of an axis, of blocks of it, or of two axes taken as one."""
         assert loop.spec is not None
+        block = self.axes.blocks[loop.spec.axes[0]] if loop.spec.role == "panel" else 0
         first, *rest = loop.spec.axes
         letter = self.places.letters[first]
         head: tuple[Text, ...]

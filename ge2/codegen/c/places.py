@@ -18,6 +18,7 @@ from ge2.ir import Literal, Var
 from ge2.ops.shape import Iota
 
 LETTERS = "ijklmuvw"
+BLOCKED = ("block", "panel")  # roles of loops that go from block to block
 # fmt: off
 RESERVED = frozenset((
     "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum",
@@ -87,13 +88,14 @@ class Places:
         """The size of a block, of which the last may be smaller."""
         return f"{self.letters[a]}_width"
 
-    def over(self, loop: Loop, body: tuple[Text, ...], pragma: str = "") -> Text:
-        """A loop over one axis, whole or within its block."""
+    def over(self, loop: Loop, body: tuple[Text, ...], blocks: bool = False) -> Text:
+        """A loop over one axis, whole or within its block; with `blocks`, over all blocks as one."""
         assert loop.spec is not None
-        letter = self.letters[loop.spec.axes[0]]
         a = loop.spec.axes[0]
-        end = self.width(a) if loop.spec.role == "inner" else self.extent(a)
-        return Text(f"for (int64_t {letter} = 0; {letter} < {end}; {letter}++)", body=body, pragma=pragma)
+        letter = self.letters[a]
+        end = self.width(a) if loop.spec.role == "inner" and not blocks else self.extent(a)
+        first = f"{letter}0 = 0, {letter} = 0" if blocks else f"{letter} = 0"
+        return Text(f"for (int64_t {first}; {letter} < {end}; {letter}++)", body=body)
 
     # -- elements of arrays
 
@@ -147,19 +149,22 @@ class Places:
     # -- arrays that outlive a loop
 
     def kept(self, home: Home) -> list[tuple[int, bool]]:
-        """The axes of such an array, and whether each is that of a block."""
-        found = []
-        for loop in home.dims:
-            assert loop.spec is not None
-            if loop.spec.role not in ("block", "panel"):
-                found += [(a, loop.spec.role == "inner") for a in loop.spec.axes]
-        return found
+        """The axes of such an array, and whether it is made anew for each block of the axis."""
+        specs = [loop.spec for loop in home.dims if loop.spec is not None]
+        outlived = {a for spec in specs if spec.role in BLOCKED for a in spec.axes}
+        return [
+            (a, spec.role == "inner" and a not in outlived)
+            for spec in specs
+            if spec.role not in BLOCKED
+            for a in spec.axes
+        ]
 
     def at(self, home: Home) -> str:
         """The index of a value in the array that keeps it."""
         text = ""
         for a, block in self.kept(home):
-            letter, size = self.letters[a], str(self.axes.blocks[a]) if block else self.extent(a)
+            letter = self.letters[a] if block else self.index(a)
+            size = str(self.axes.blocks[a]) if block else self.extent(a)
             outer = f"({text})" if " " in text else text
             text = f"{outer} * {size} + {letter}" if text else letter
         return f"[{text}]"

@@ -32,17 +32,26 @@ class Argument:
     kind: str  # array, result, value, constant, size, partial, scratch, threads, services, equation
     value: Any = None  # (Operand, dtype), (number, dtype), a size, bytes
 
+    @property
+    def name(self) -> str:
+        return self.declaration.split()[-1].lstrip("*")
+
 
 @final
 @record
 class CKernel:
-    """A C function, and what is handed to it."""
+    """A C function, and what is handed to it.
+
+    With a `total`, the body is a part of the work, rounds `from` to `to` of so many: a function of its own, which
+    one thread calls for all, or several for tasks of `chunk` rounds.
+    """
 
     kind: str
     graph: str
     arguments: tuple[Argument, ...]
     body: tuple[Text, ...]
     equations: int = 0
+    total: str = ""
 
     @property
     def title(self) -> str:
@@ -52,6 +61,11 @@ class CKernel:
     @property
     def parameters(self) -> str:
         return ", ".join(a.declaration for a in self.arguments)
+
+    @property
+    def of_part(self) -> tuple[Argument, ...]:
+        """The parameters that concern a part."""
+        return tuple(a for a in self.arguments if a.name not in ("chunk", "grain", "threads"))
 
 
 @final
