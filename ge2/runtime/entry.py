@@ -11,10 +11,12 @@ import numpy as np
 
 from ge2.base.config import config
 from ge2.base.pytree import Structure
+from ge2.base.spelled import Build, Match, builder, matcher
 from ge2.base.structure import LEAF
 from ge2.ir import Graph
 from ge2.ops.control import EXECUTOR, Call
 from ge2.runtime.once import alone
+from ge2.runtime.signature import is_static
 
 if TYPE_CHECKING:
     from ge2.runtime.executable import Executable
@@ -69,8 +71,8 @@ class Entry:
     """One signature of one function."""
 
     __slots__ = (
-        "captured", "donated", "executable", "fresh", "graph", "hits", "key", "looked",
-        "names", "positions", "settings", "single", "structure", "title",
+        "build", "captured", "donated", "executable", "fresh", "graph", "hits", "key", "looked", "match",
+        "names", "positions", "settings", "single", "spelt", "structure", "title",
     )  # fmt: skip
 
     def __init__(
@@ -88,6 +90,20 @@ class Entry:
         self.names: list[str] = []
         self.title = "f"
         self.key: Any = None
+        self.match: Match | None = None  # for calls of the same signature
+        self.build: Build = structure.unflatten
+        self.spelt = False
+
+    def spell(self) -> bool:
+        """Whether another call of this signature can be told without a walk through its arguments."""
+        if not self.spelt:
+            self.spelt = True
+            args, kwargs = self.key.structure.children
+            plain = self.positions is None and not self.looked and not any(map(is_static, self.key.leaves))
+            if plain and not kwargs.children and self.executable is not None:
+                self.match = matcher(args, self.key.leaves)
+                self.build = builder(self.structure) or self.build
+        return self.match is not None
 
     def ready(self) -> Executable:
         """Its executable, compiled when it is first called outside any trace."""
@@ -104,7 +120,7 @@ class Entry:
         return leaves if self.positions is None else [leaves[i] for i in self.positions]
 
     def finish(self, results: Sequence[Any]) -> Any:
-        return results[0] if self.single else self.structure.unflatten(results)
+        return results[0] if self.single else self.build(results)
 
 
 def same(old: np.ndarray, new: Any) -> bool:

@@ -99,12 +99,13 @@ class Jitted:
         self._quick: dict[Any, Entry] = {}
         self._entries: dict[Key, Entry] = {}
         self._last: Entry | None = None
+        self._again: Entry | None = None  # one that is likely to be called again
         _all.add(self)
 
     # ------------------------------------------------------------------------------------------ calling
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._plain and not kwargs and type(current()) is Evaluate:
+        if self._quick and not kwargs and type(current()) is Evaluate:
             key = tuple([(x.shape, x.dtype) if type(x) is ARRAY_TYPE else WEAK.get(type(x)) for x in args])
             entry = self._quick.get(key)
             if entry is not None and entry.settings is config.key and not config.disable_jit:
@@ -112,7 +113,26 @@ class Jitted:
                 self._last = entry
                 results = entry.executable(*entry.captured, *args)  # type: ignore[misc]
                 return results[0] if entry.single else entry.structure.unflatten(results)
+        elif (again := self._again) is not None and not kwargs and type(current()) is Evaluate:
+            found = self._repeated(again, args)
+            if found is not None:
+                return again.finish(found)
         return self._call(args, kwargs)
+
+    def _repeated(self, entry: Entry, args: tuple[Any, ...]) -> list[Any] | None:
+        """The results of a call that is like the one before; None for any other."""
+        if entry.settings is not config.key or config.disable_jit:
+            return None
+        assert entry.match is not None and entry.executable is not None and self._closure is not None
+        leaves = entry.match(args)
+        if leaves is None:
+            return None
+        seen = NOTHING if self._closure.empty else self._closure.look()
+        if seen.key != entry.key.closure:
+            return None
+        entry.hits += 1
+        self._last = entry
+        return entry.executable(*entry.captured, *seen.arrays, *leaves)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if config.disable_jit:
@@ -121,6 +141,9 @@ class Jitted:
         arrays = [*entry.captured, *seen.arrays, *entry.arrays(leaves)]
         entry.hits += 1
         self._last = entry
+        if entry.hits > 1 and self._again is not entry and not self._quick and not entry.donated:
+            lasting = self._entries.get(entry.key) is entry and not any(self._static)
+            self._again = entry if lasting and entry.spell() else None
         if type(current()) is not Evaluate:
             return entry.finish(Call(entry.graph, entry.title)(*arrays))
         results = entry.ready()(*arrays)
@@ -363,7 +386,7 @@ class Jitted:
         """Forgets every trace."""
         self._entries.clear()
         self._quick.clear()
-        self._last = None
+        self._last = self._again = None
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else Method(self, instance)

@@ -170,8 +170,9 @@ class Scheduler:
             old = self.buffers[x] if isinstance(x, Var) else None
             if x is None or old is None or old.storage != "arena" or old.last != n or not self.alone(eqn, x):
                 continue
-            new = self.buffers[eqn.outs[0]]
-            new.first = old.first
+            made = self.buffers[eqn.outs[0]]
+            new = made.base or made
+            new.first = min(new.first, old.first)
             for buffer in self.buffers.values():
                 if buffer.base is old:
                     buffer.base = new

@@ -15,6 +15,7 @@ from ge2.base.config import config
 from ge2.base.dtypes import INTEGERS, SHORT
 from ge2.ops.index import Gather, Scatter, ScatterAdd
 from ge2.ops.reduce import kept
+from ge2.ops.shape import Reshape, Transpose
 from ge2.passes.match import Index
 from tests.kernels.programs import Programs, alike, eager_threads, needs_compiler, numbers
 
@@ -119,6 +120,17 @@ def test_sums_begin_where_their_zeros_were_made() -> None:
         x, i = np.arange(6.0).reshape(3, 2), np.array([0, 2, 0])
         np.testing.assert_array_equal(f(x, i), [[0, 4], [0, 0], [8, 10]])
         assert f.lower(x, i).executable.memory_analysis().arena <= 2 * 64
+
+
+def test_sums_are_returned_in_another_form() -> None:
+    x, u, i = np.ones((4, 2)), np.arange(6.0).reshape(3, 2), np.array([1, 3, 1])
+    programs = Programs()
+    total = programs.apply(Reshape((2, 4)), programs.given(x))
+    again = programs.apply(Reshape((4, 2)), programs.apply(Transpose((1, 0)), total))
+    summed = programs.apply(ScatterAdd((0,)), again, programs.given(u), programs.given(i))
+    programs.outs = [programs.apply(Reshape((8,)), summed)]
+    y = programs.compiled()(*programs.arrays)[0]
+    np.testing.assert_array_equal(y, ScatterAdd((0,)).reference(x, u, i).reshape(8))
 
 
 def test_an_update_of_itself_reads_before_it_writes() -> None:
