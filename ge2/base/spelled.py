@@ -1,4 +1,4 @@
-"""Structures of built-in containers as Python code of their own: taking apart and putting together without a walk.
+"""Structures of built-in containers as Python code of their own, which needs no walk.
 
 What a jitted function is called with hardly ever changes its structure. So the structure of an earlier call,
 with the types of its leaves, becomes a function that answers whether a new call is the same, and its leaves;
@@ -17,6 +17,12 @@ from ge2.base.structure import LEAF, Kind, Structure, keys_of
 
 MOST = 1000  # the most leaves that are worth a function
 NONE = type(None)
+TEXT = """def match(t):
+    try:
+        {}
+    except (KeyError, ValueError):
+        return None
+"""
 Match = Callable[[Any], list[Any] | None]
 Build = Callable[[Sequence[Any]], Any]
 
@@ -107,8 +113,7 @@ class Taking:
     def function(self) -> Match:
         self.take("t", self.structure)
         body = "\n        ".join([*self.lines, f"return [{', '.join(self.found)}]"])
-        text = f"def match(t):\n    try:\n        {body}\n    except (KeyError, ValueError):\n        return None\n"
-        exec(text, self.names)
+        exec(TEXT.format(body), self.names)
         made: Match = self.names["match"]
         return made
 

@@ -20,7 +20,7 @@ def merged(shape: Dims, *strides: Dims) -> tuple[Dims, tuple[Dims, ...]]:
     """Sizes and strides with the axes joined that all arrays treat as one; those of one element are left out.
 
     >>> merged((2, 3, 4), (12, 4, 1), (0, 0, 1))
-    ((2, 3, 4), ((12, 4, 1), (0, 0, 1)))
+    ((6, 4), ((4, 1), (0, 1)))
     >>> merged((2, 3, 1), (3, 1, 1), (6, 2, 9))
     ((6,), ((1,), (2,)))
     """

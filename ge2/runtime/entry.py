@@ -108,8 +108,12 @@ class Entry:
     def ready(self) -> Executable:
         """Its executable, compiled when it is first called outside any trace."""
         if self.executable is None:
-            self.fresh = (self.graph, self.donated, config.key) not in _compiled
-            self.executable = compiled(self.graph, self.donated, self.title)
+            from ge2.passes.counted import counted  # as the passes
+
+            in_c = config.executor == "c"  # blocked NumPy reads single elements sooner than it compares rows
+            graph = counted(self.graph, self.captured) if in_c else self.graph
+            self.fresh = (graph, self.donated, config.key) not in _compiled
+            self.executable = compiled(graph, self.donated, self.title)
         return self.executable
 
     def holds(self, hidden: Sequence[Any]) -> bool:

@@ -174,7 +174,7 @@ class Native:
         atom = (step.eqn.inputs if operand.role == "in" else step.eqn.outs)[operand.index]
         if a.kind == "value":
             return self.value(segment, atom, dtype)
-        place = self.pointer(segment, self.program.buffers[atom], a.kind == "result")  # type: ignore[index]
+        place = self.pointer(segment, self.program.buffers[atom], a.kind == "result")
         offset = operand.offset * dtype.itemsize
         return self.cast(a, f"{place} + {self.size(segment, offset)}" if offset else place)
 

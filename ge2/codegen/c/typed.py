@@ -71,8 +71,9 @@ def integer(value: int, dtype: np.dtype) -> str:
 
 
 def real(value: Any, dtype: np.dtype) -> str:
-    x = np.float32(value) if dtype == FLOAT32 or dtype in HALF else np.float64(value)
-    f = "f" if isinstance(x, np.float32) else ""
+    narrow = dtype == FLOAT32 or dtype in HALF
+    x: np.floating[Any] = np.float32(value) if narrow else np.float64(value)
+    f = "f" if narrow else ""
     if math.isnan(x):
         return f'__builtin_nan{f}("")'
     sign = "-" if math.copysign(1.0, x) < 0 else ""
