@@ -6,6 +6,7 @@ import atexit
 import os
 import shutil
 import tempfile
+import warnings
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,16 @@ COMMON["suppress_health_check"] = [hypothesis.HealthCheck.too_slow]  # it measur
 hypothesis.settings.register_profile("ci", derandomize=True, **COMMON)
 hypothesis.settings.register_profile("explore", max_examples=1000, **COMMON)
 hypothesis.settings.load_profile("ci")  # pytest --hypothesis-profile=explore looks harder
+
+
+@pytest.fixture(autouse=True, scope="session")
+def compiler_is_looked_for() -> None:
+    """Where there is none, that is said once, here, and is no failure of the first test that compiles."""
+    from ge2.backends.cpu.toolchain import toolchain
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        toolchain()
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, HALF, INEXACT, accumulator
 from ge2.codegen.c.text import Operand, Text
-from ge2.codegen.c.typed import HELD, SUFFIX, expression, number
+from ge2.codegen.c.typed import GATHERED, HELD, SUFFIX, expression, number
 from ge2.ir import Dims
 from ge2.kernels.generated import Generated, Operands, Pieces
 from ge2.kernels.kernel import Problem
@@ -116,7 +116,7 @@ class Scan:
             return loops(letters, ends, each, shared(head, len(ends), lines * n) if ends else "")
         chunks = max(-(-n // CHUNK), 1) if lines < LINES else 1
         head.size("chunks", chunks)
-        ctype = HELD[self.held]
+        ctype = GATHERED[self.held]
         head.add("totals", f"{ctype} *", "partial", max(lines * chunks, 1) * self.held.itemsize)
         row = Text(f"{ctype} *row = totals{self.row(letters, over)};")
         span = f"from = c * {head.size('step', -(-n // chunks))}, to = ge2_least(from + step, {size})"
@@ -138,12 +138,12 @@ class Scan:
         return f" + ({self.head.place('row', letters, sizes)}) * chunks" if letters else ""
 
     def begun(self, start: str) -> Text:
-        return Text(f"{HELD[self.held]} state = {start};")
+        return Text(f"{GATHERED[self.held]} state = {start};")
 
     def sums(self) -> Text:
         """Totals of chunks as what comes before each."""
         lines = (
-            f"const {HELD[self.held]} total = row[c];",
+            f"const {GATHERED[self.held]} total = row[c];",
             "row[c] = state;",
             f"state = {self.merged('state', 'total')};",
         )
@@ -194,7 +194,7 @@ class Scan:
             head.place(name, (*letters, "t", "j0", "j"), (*o, *a[:-1], s.strides[axis], a[-1], a[-1]))
             for name, o, a, s in (("x", x_over, x_along, x), ("y", y_over, y_along, y))
         ]
-        ctype, simd = HELD[self.held], "#pragma omp simd" if self.simd else ""
+        ctype, simd = GATHERED[self.held], "#pragma omp simd" if self.simd else ""
         columns = "for (int64_t j = 0; j < size; j++)"
         body = (self.taken("state[j]", place[0]), self.stored(place[1], "state[j]"))
         each = [

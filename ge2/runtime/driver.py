@@ -67,6 +67,7 @@ class Driver:
     made: list[Made] = field(default_factory=list)  # the kernels, for people
     needs: list[tuple[str, tuple[int, ...], np.dtype, int, int]] = field(default_factory=list)
     views: list[Line] = field(default_factory=list)  # lines of `bind` that follow the arrays of the arena
+    begun: set[str] = field(default_factory=set)  # results whose arrays are there: what is lent is, before its own step
     early: set[str] = field(default_factory=set)  # names known once the arena is
     plan: Plan | None = None
     texts: dict[str, str] = field(default_factory=dict)  # by language: what each call runs
@@ -227,8 +228,9 @@ class Driver:
         buffer = self.buffer(var)
         if buffer.storage == "view" and buffer.base is not None and var not in self.program.graph.outputs:
             buffer = buffer.base
-        if buffer.storage != "output":
+        if buffer.storage != "output" or buffer.name in self.begun:
             return
+        self.begun.add(buffer.name)
         type_ = buffer.type
         made = f"empty({type_.shape}, {type_.dtype.name})"
         if buffer.donor:

@@ -391,8 +391,10 @@ def test_headers_are_part_of_the_key(monkeypatch, tmp_path):
 # ------------------------------------------------------------------------------------------------ no compiler
 
 
-def test_unwanted_it_is_silent():
+def test_unwanted_it_is_said_once():
     with config.using(cc="none"):
+        with pytest.warns(Ge2Warning, match="asks for no compiler"):
+            assert toolchain.toolchain() is None
         assert toolchain.toolchain() is None
         with pytest.raises(CompilerTrouble, match="no C compiler in use"):
             library(source(), "f")

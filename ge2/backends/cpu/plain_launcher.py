@@ -100,8 +100,7 @@ class PlainLauncher:
         self.sizes = (c_char * max(len(sizes), 1)).from_buffer_copy(sizes or b"\0")
         self.inputs = [x if isinstance(x, Array) else x.kind for x in inputs]
         self.outputs = [
-            (y.dtype, y.shape, y.donor, Kept(y.shape, y.dtype) if y.kept else None)
-            for y in outputs
+            (y.dtype, y.shape, y.donor, Kept(y.shape, y.dtype) if y.kept else None) for y in outputs
         ]
         arrays = sum(isinstance(x, Array) for x in inputs)
         self.shape = (arrays + len(outputs), len(inputs) - arrays, numbers, arena, services)

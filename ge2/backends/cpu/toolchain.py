@@ -86,9 +86,11 @@ def replaced(old: Toolchain, new: Toolchain | None) -> None:
 
 
 def _tried(setting: str) -> Toolchain | None:
-    if setting == "none":
-        return None
     try:
+        if setting == "none":
+            raise CompilerTrouble(
+                "GE2_CC=none asks for no compiler", fix="GE2_EXECUTOR=blocked, which says nothing"
+            )
         return _identified(_command(setting))
     except CompilerTrouble as trouble:
         excuse(trouble)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64
 from ge2.codegen.c.nest import Work
-from ge2.codegen.c.typed import HELD, SUFFIX, expression, number
+from ge2.codegen.c.typed import GATHERED, SUFFIX, expression, number
 from ge2.ops.reduce import ArgReduce
 
 ADDED = ("reduce_sum", "reduce_prod")
@@ -43,7 +43,7 @@ def state_dtype(w: Work) -> np.dtype:
 
 
 def state_type(w: Work) -> str:
-    return f"ge2_indexed_{SUFFIX[w.xs[0].dtype]}" if gathers_index(w) else HELD[state_dtype(w)]
+    return f"ge2_indexed_{SUFFIX[w.xs[0].dtype]}" if gathers_index(w) else GATHERED[state_dtype(w)]
 
 
 def in_runs(w: Work) -> bool:

@@ -501,6 +501,6 @@ def wrapped(text: str) -> str:
 def bytes_of(ctype: str) -> int:
     """The size of a C type."""
     known = {"double": 8, "float": 4, "_Bool": 1, "float _Complex": 8, "double _Complex": 16}
-    if ctype.startswith("ge2_indexed"):
-        return 16
+    if ctype.startswith("ge2_indexed"):  # an index beside it
+        return 24 if ctype.endswith("c128") else 16
     return known.get(ctype) or int("".join(filter(str.isdigit, ctype))) // 8

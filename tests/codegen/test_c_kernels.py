@@ -1,0 +1,139 @@
+"""Small graphs whose C was wrong once, each beside its reference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.base.config import config
+from ge2.ir import parse
+from ge2.kernels.catalog import launch
+from ge2.passes import TABLE
+from ge2.runtime.compile import compile_graph
+from ge2.runtime.executable import Reference
+from tests.small import tiny
+from tests.together import needs_compiler
+
+pytestmark = needs_compiler
+
+
+def check(text: str, *arrays: Any, donated: Sequence[bool] = ()) -> None:
+    """On one thread and on two, twice each."""
+    graph = parse(text, TABLE)
+    want = Reference(graph)(*arrays)
+    for threads in (1, 2):
+        with config.using(threads=threads):
+            executable = compile_graph(graph, donated=tuple(donated))
+            for _ in range(2):
+                got = executable(*(np.array(x) if i < len(donated) else x for i, x in enumerate(arrays)))
+                for y, w in zip(got, want, strict=True):
+                    np.testing.assert_array_equal(y, w)
+        assert executable.text("c")
+
+
+@pytest.fixture
+def small(monkeypatch):
+    launch.cache_clear()
+    tiny(monkeypatch)
+    yield
+    launch.cache_clear()
+
+
+def test_a_number_that_python_computes_is_read_as_a_view():
+    text = """{ lambda ; a:~i64[] b:f64[5]. let
+      c:f64[] = convert_element_type[dtype=f64 weak=False] a
+      d:f64[5] = broadcast_in_dim[dims=() shape=(5,)] c
+      e:f64[5] = sort[axis=0] d
+      f:f64[5] = add e b
+    in (f,) }"""
+    check(text, 3, np.arange(5.0))
+
+
+def test_a_value_outlives_the_blocks_in_which_it_is_made(small):
+    text = """{ lambda ; a:f16[3,3] b:f16[]. let
+      c:f16[3,5,3] = broadcast_in_dim[dims=(0, 2) shape=(3, 5, 3)] a
+      d:f16[5,3] = reduce_max[axes=(0,)] c
+      e:f16[5,3] = sub d b
+      f:f16[5,3] = tanh e
+    in (e, f) }"""
+    check(text, np.arange(9, dtype=np.float16).reshape(3, 3) % 4, np.float16(0.5))
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 9, 40])
+def test_a_donated_array_is_read_again_for_each_row_of_a_larger_space(size, small):
+    text = """{ lambda ; a:i32[3,8]. let
+      b:i32[3,8] = floor_div a a
+      c:i32[3,8] = shift_right b a
+      d:i32[3,8] = square b
+      e:u8[3,8] = population_count d
+      f:u8[3,5,8] = broadcast_in_dim[dims=(0, 2) shape=(3, 5, 8)] e
+      g:u8[3,5] = reduce_sum[axes=(2,)] f
+    in (g, c) }""".replace("8", str(size)).replace(f"u{size}", "u8")
+    check(text, np.arange(3 * size, dtype=np.int32).reshape(3, size) - 4, donated=(True,))
+
+
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 129, 195, 1000])
+@pytest.mark.parametrize("op", ["reduce_or", "reduce_and", "reduce_max", "reduce_min"])
+def test_truth_is_gathered_within_its_place_on_the_stack(op, n):
+    """gcc 12 keeps a vector of _Bool for each round of such a loop."""
+    text = f"{{ lambda ; a:bool[{n}]. let b:bool[] = {op}[axes=(0,)] a  c:bool[] = logical_not b in (b, c) }}"
+    x = np.zeros(n, bool)
+    check(text, x)
+    check(text, ~x)
+    x[-1] = True
+    check(text, x)
+    check(text, ~x)
+
+
+@pytest.mark.parametrize("n", [1, 65, 129, 400])
+@pytest.mark.parametrize("op", ["cummax", "cummin"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_truth_is_scanned_within_its_place_on_the_stack(op, n, reverse):
+    text = f"{{ lambda ; a:bool[2,{n}]. let b:bool[2,{n}] = {op}[axis=1 reverse={reverse}] a in (b,) }}"
+    x = np.zeros((2, n), bool)
+    x[0, n // 2] = x[1, n // 3 :] = True
+    check(text, x)
+    check(text, ~x)
+
+
+def test_what_an_update_is_given_is_made_once():
+    """The array that a result is to be written over is made before the step that makes it."""
+    text = """{ lambda ; c:f32[33,5] d:i32[1] e:bool[1]. let
+      b:f32[33,5] = max c 3.0:f32[]
+      f:bool[33,5] = ge b 0.0:f32[]
+      g:bool[33] = reduce_or[axes=(1,)] f
+      h:bool[33,5] = barrier f
+      i:bool[33] = scatter[axes=(0,)] g e d
+    in (i, h) }"""
+    check(text, np.ones((33, 5), np.float32), np.array([4], np.int32), np.array([False]))
+
+
+@pytest.mark.parametrize("dtype", ["c64", "c128"])
+@pytest.mark.parametrize("op", ["argmin", "argmax"])
+def test_the_least_complex_number_within_a_kernel(op, dtype, small):
+    text = f"""{{ lambda ; a:{dtype}[3,2,5]. let
+      b:i64[3,5] = {op}[axis=1] a
+      c:i64[3,5] = iota[axis=0 dtype=i64 shape=(3, 5)]
+      d:i64[3,5] = mul b c
+      e:{dtype}[3,2,5] = conj a
+      f:{dtype}[3,5] = reduce_sum[axes=(1,)] e
+    in (d, f) }}"""
+    x = np.arange(30).reshape(3, 2, 5) * 7 % 11 + 1j * (np.arange(30).reshape(3, 2, 5) * 5 % 7)
+    check(text, x.astype({"c64": np.complex64, "c128": np.complex128}[dtype]))
+
+
+@pytest.mark.parametrize("shape", [(33, 8, 3), (33, 33, 3), (16, 64, 4), (1, 4000, 1)])
+def test_a_tiny_product_errs_no_more_than_numpys(shape):
+    rng = np.random.default_rng(0)
+    m, k, n = shape
+    f, ours, theirs = ge2.jit(lambda a, b: a @ b), 0.0, 0.0
+    for _ in range(20):
+        a, b = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((k, n)).astype(np.float32)
+        exact = a.astype(np.float64) @ b.astype(np.float64)
+        ours += float(((f(a, b) - exact) ** 2).sum())
+        theirs += float(((a @ b - exact) ** 2).sum())
+    assert ours <= theirs
