@@ -1,4 +1,4 @@
-"""Has small programs written as large ones are: many tasks, blocks, panels, runs, and arrays off the stack."""
+"""Has small programs written as large ones are: many tasks, blocks, panels, runs, arrays off the stack."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ TINY = (
     (axes, "FEW", 2), (axes, "SHORT", 2),
     (kernel, "RUN", 4), (kernel, "STACK", 8), (kernel, "FEW", 2),
     (loops, "GRAIN", 0), (indexing, "GRAIN", 0), (indexing, "TILE", 4), (indexing, "LANES", 2),
-    (scans, "CHUNK", 3), (scans, "LINES", 4), (scans, "COLUMNS", 4), (sorting, "SEARCHES", 2), (draws, "PIECE", 64),
+    (scans, "CHUNK", 3), (scans, "LINES", 4), (scans, "COLUMNS", 4), (sorting, "SEARCHES", 2),
+    (draws, "PIECE", 64),
 )
 SHARED = (  # work for several threads; the text is the same, these are arguments
     (kernel, "GRAIN", 1), (kernel, "LEAST", 1), (kernel, "TASKS", 3),

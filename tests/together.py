@@ -1,7 +1,7 @@
 """Many compiled programs as one C file: a compilation a batch instead of one a program.
 
 Everything but the call of the compiler is what every user's program goes through: the text of each program is
-written as always, then its functions are renamed, equal kernels become one, and the first call compiles them all.
+written as always; then its functions are renamed, equal kernels become one, and the first call compiles all.
 """
 
 from __future__ import annotations

@@ -88,7 +88,10 @@ class Cells:
         dtype = None if step.eqn is None else wants_temp(step.eqn, size)
         if dtype is None:
             return
-        free = (c for c in self.scratch if c.last < n and (c.axes, c.dtype) == (x.axes, dtype))
+        used = [self.of.get(v) for v in (step.y, *step.xs)]  # a result that nobody reads may lie on one
+        free = (
+            c for c in self.scratch if c.last < n and (c.axes, c.dtype) == (x.axes, dtype) and c not in used
+        )
         cell = next(free, None) or Cell(f"s{len(self.scratch)}", x.axes, dtype)
         if cell not in self.scratch:
             self.scratch.append(cell)

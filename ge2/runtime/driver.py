@@ -67,7 +67,7 @@ class Driver:
     made: list[Made] = field(default_factory=list)  # the kernels, for people
     needs: list[tuple[str, tuple[int, ...], np.dtype, int, int]] = field(default_factory=list)
     views: list[Line] = field(default_factory=list)  # lines of `bind` that follow the arrays of the arena
-    begun: set[str] = field(default_factory=set)  # results whose arrays are there: what is lent is, before its own step
+    begun: set[str] = field(default_factory=set)  # results that have an array: a lent one has it early
     early: set[str] = field(default_factory=set)  # names known once the arena is
     plan: Plan | None = None
     texts: dict[str, str] = field(default_factory=dict)  # by language: what each call runs

@@ -63,6 +63,15 @@ def test_a_value_outlives_the_blocks_in_which_it_is_made(small):
     check(text, np.arange(9, dtype=np.float16).reshape(3, 3) % 4, np.float16(0.5))
 
 
+def test_a_constant_is_not_called_as_the_beginning_of_a_block(small):
+    text = """{ lambda ; a:f32[8,8,9]. let
+      b:f32[8,8,9] = mul a 0.75:f32[]
+      c:f32[8,8,9] = square b
+      d:f32[8,9,8] = transpose[order=(0, 2, 1)] c
+    in (d,) }"""
+    check(text, np.arange(8 * 8 * 9, dtype=np.float32).reshape(8, 8, 9))
+
+
 @pytest.mark.parametrize("size", [1, 7, 8, 9, 40])
 def test_a_donated_array_is_read_again_for_each_row_of_a_larger_space(size, small):
     text = """{ lambda ; a:i32[3,8]. let

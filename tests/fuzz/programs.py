@@ -1,13 +1,15 @@
-"""Random programs: the same seed gives the same program, in the types asked for or in float64 throughout.
+"""Random programs: a seed gives the same program in the types asked for, in float64 for every float, and in
+float32 for float64.
 
-A value is *exact* where both runs have the same number, to the bit. What jumps (tests, casts to integers, arguments of
-extremes) is done to exact values alone, so that the run in float64 tells how large an error is, not which branch was taken.
+A value is *exact* where all runs have the same number, to the bit. What jumps (tests, casts to integers,
+arguments of extremes) is done to exact values alone, so that the run in float64 tells how large an error is,
+not which branch was taken.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,13 +41,24 @@ COMMON = (FLOAT32, FLOAT32, FLOAT32, FLOAT64, FLOAT16, BFLOAT16, COMPLEX64, INT3
 EVERY = tuple(SHORT)
 SIZES = (1, 2, 3, 5, 8, 33)
 WIDE = {COMPLEX64: COMPLEX128, **dict.fromkeys(FLOATS, FLOAT64)}
+NARROW = {COMPLEX128: COMPLEX64, FLOAT64: FLOAT32}
 LARGEST = 20_000  # elements of a value
 # Never far from one, and smooth.
 TAME = ("tanh", "sin", "cos", "abs", "neg", "atan", "square", "erf_free", "is_finite", "positive", "asinh")
 TAME = tuple(name for name in TAME if name in BY_NAME)
 FIXED = ("sign", "rint", "floor", "ceil", "trunc", "abs", "neg")  # of exact numbers, exact numbers
 COMPLEX_TAME = ("neg", "conj", "square", "abs", "real", "imag")
-INTEGER_UNARY = ("neg", "abs", "sign", "not", "population_count", "square", "is_finite", "logical_not", "floor")
+INTEGER_UNARY = (
+    "neg",
+    "abs",
+    "sign",
+    "not",
+    "population_count",
+    "square",
+    "is_finite",
+    "logical_not",
+    "floor",
+)
 INTEGER_BINARY = (
     "add", "sub", "mul", "floor_div", "rem", "fmod", "max", "min", "and", "or", "xor", "shift_left",
     "shift_right", "gcd", "lcm", "eq", "lt", "ge",
@@ -71,10 +84,10 @@ class Made:
 
 
 class Program:
-    """A graph in the making. `wide`: floats are float64, whatever the program says."""
+    """A graph in the making. `instead`: dtypes that take the place of those that the program says."""
 
-    def __init__(self, seed: int, wide: bool = False) -> None:
-        self.rng, self.wide = np.random.default_rng(seed), wide
+    def __init__(self, seed: int, instead: Mapping[np.dtype, np.dtype]) -> None:
+        self.rng, self.instead = np.random.default_rng(seed), instead
         self.dtypes = COMMON if self.rng.random() < 0.6 else EVERY
         self.inputs: list[Var] = []
         self.arrays: list[Any] = []
@@ -87,7 +100,7 @@ class Program:
     # -- equations
 
     def dtype(self, dtype: np.dtype) -> np.dtype:
-        return WIDE.get(dtype, dtype) if self.wide else dtype
+        return self.instead.get(dtype, dtype)
 
     def apply(self, op: Op, *inputs: Atom, asked: np.dtype | None = None) -> Var:
         """`asked`: the dtype that the operation is told, where nothing is widened."""
@@ -150,7 +163,7 @@ class Program:
         return var
 
     def random(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        """Its values fit the narrow type."""
+        """Its values fit the narrow type, and float32."""
         if dtype == BOOL:
             return np.asarray(self.rng.random(shape) < 0.5)
         if dtype.kind in "iu":
@@ -162,7 +175,7 @@ class Program:
         x = np.asarray(self.rng.standard_normal(shape))
         if dtype in COMPLEX:
             x = x + 1j * self.rng.standard_normal(shape)
-        return np.asarray(x.astype(dtype))
+        return np.asarray(x.astype(NARROW.get(dtype, dtype)).astype(dtype))
 
     def strided(self, x: Any) -> Any:
         """The same numbers in another layout, at times read-only."""
@@ -204,8 +217,9 @@ class Program:
 
     def step(self) -> None:
         steps = (
-            self.unary, self.binary, self.binary, self.binary, self.scalar, self.reduce, self.reduce, self.spread,
-            self.view, self.cut, self.choose, self.cast, self.other, self.other, self.index, self.product,
+            self.unary, self.binary, self.binary, self.binary, self.scalar, self.reduce, self.reduce,
+            self.spread, self.view, self.cut, self.choose, self.cast,
+            self.other, self.other, self.index, self.product,
         )  # fmt: skip
         self.one_of(steps)()
 
@@ -230,7 +244,11 @@ class Program:
         if self.kind(v) == "c" and self.kind(a) == "f":
             return False
         rank = v.type.ndim
-        sides = zip(v.type.shape, a.type.shape[a.type.ndim - rank :], strict=True) if rank <= a.type.ndim else None
+        sides = (
+            zip(v.type.shape, a.type.shape[a.type.ndim - rank :], strict=True)
+            if rank <= a.type.ndim
+            else None
+        )
         return sides is not None and all(n == m or n == 1 for n, m in sides)
 
     # -- elementwise
@@ -276,7 +294,9 @@ class Program:
             return self.named("rem", v, self.number(v, 11))
         if kind == "c":
             return self.named("mul", v, self.number(v, 0.3))
-        return self.named("tanh", v) if self.rng.random() < 0.6 else self.named("mul", v, self.number(v, 0.25))
+        return (
+            self.named("tanh", v) if self.rng.random() < 0.2 else self.named("mul", v, self.number(v, 0.25))
+        )
 
     def scalar(self) -> None:
         """A number of the program, or one of Python's that it is given."""
@@ -439,9 +459,8 @@ class Program:
             self.apply(ops.Gather(axes), v, *indices)
             return
         rest = tuple(n for a, n in enumerate(v.type.shape) if a not in axes)
-        updates = self.convert(self.input((*shape, *rest), FLOAT32), self.nominal[v]) if self.kind(v) in "fc" else (
-            self.input((*shape, *rest), self.nominal[v])
-        )  # fmt: skip
+        dtype = FLOAT32 if self.kind(v) in "fc" else self.nominal[v]
+        updates = self.convert(self.input((*shape, *rest), dtype), self.nominal[v])
         write = ops.Scatter(axes) if choice == 1 else ops.ScatterAdd(axes)
         self.tame(self.apply(write, v, updates, *indices))
 
@@ -472,9 +491,9 @@ class Program:
         self.tame(y)
 
 
-def build(seed: int, wide: bool = False) -> Made:
+def build(seed: int, instead: Mapping[np.dtype, np.dtype] | None = None) -> Made:
     """A graph of 5 to 40 operations, and arguments to call it with."""
-    p, rng = Program(seed, wide), np.random.default_rng(seed + 1)
+    p, rng = Program(seed, instead or {}), np.random.default_rng(seed + 1)
     for _ in range(rng.integers(1, 4)):
         rank = int(rng.integers(4))
         sizes = tuple(int(SIZES[i]) for i in rng.integers(len(SIZES), size=rank))
@@ -504,8 +523,3 @@ def finished(p: Program, rng: np.random.Generator) -> Made:
         outputs.append(outputs[rng.integers(len(outputs))])
     donated = tuple(bool(rng.random() < 0.5) and isinstance(x, np.ndarray) for x in p.arrays)
     return Made(Graph(tuple(p.inputs), tuple(p.eqns), tuple(outputs)), p.arrays, donated)
-
-
-def program(seed: int, wide: bool = False) -> tuple[Graph, list[Any]]:
-    made = build(seed, wide)
-    return made.graph, made.arrays

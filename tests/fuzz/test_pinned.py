@@ -41,7 +41,9 @@ def affine(alpha, a, b, bias):
     return alpha * (a @ b + bias)
 
 
-@pytest.mark.parametrize("alpha", [0.5, np.float64(0.5), np.array([0.5, -2.0, 3.0])], ids=["weak", "one", "each"])
+@pytest.mark.parametrize(
+    "alpha", [0.5, np.float64(0.5), np.array([0.5, -2.0, 3.0])], ids=["weak", "one", "each"]
+)
 def test_a_scaled_product_under_vmap(alpha, rng):
     a, b, bias = rng.standard_normal((3, 4, 5)), rng.standard_normal((3, 5, 2)), rng.standard_normal((3, 2))
     many = 0 if np.ndim(alpha) else None
@@ -71,7 +73,7 @@ def test_the_gradient_of_a_scaled_product_under_vmap(rng):
     equal(got, want)
 
 
-# ---------------------------------------------------------------------------------- several results of a region
+# -------------------------------------------------------------------------------- several results of a region
 
 
 def test_several_results_of_one_region(rng):
@@ -99,11 +101,11 @@ def test_results_of_one_region_that_read_one_another(rng):
     equal(ge2.jit(f)(x), f(x), 1e-5)
 
 
-# ------------------------------------------------------------------------------------------------- donation
+# --------------------------------------------------------------------------------------------------- donation
 
 
 def donating(f, *arrays, argnums=0):
-    """What f gives for copies of the arrays, its first donated; a refusal warns, which is not the question here."""
+    """What f gives for the arrays, some donated; a refusal warns, which is not the question here."""
     want = f(*(x.copy() for x in arrays))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Ge2Warning)
@@ -177,7 +179,7 @@ def test_donated_arrays_that_trade_places(rng):
     donating(lambda a, b: (b * 2.0, a + b, a - b), a, b, argnums=(0, 1))
 
 
-# ---------------------------------------------------------------------------------------- what must not vanish
+# --------------------------------------------------------------------------------------- what must not vanish
 
 
 def test_zero_times_what_is_not_finite(rng):
@@ -201,7 +203,19 @@ def test_what_infinities_and_zeros_keep():
     x = np.array([0.0, -0.0, INF, -INF, NAN, 1.5, -2.5], np.float32)
 
     def f(x):
-        return x + 0.0, x - 0.0, -x, 0.0 - x, x * 1.0, x / 1.0, x * -1.0, abs(x), x**1, x**2, np.maximum(x, x[0])
+        return (
+            x + 0.0,
+            x - 0.0,
+            -x,
+            0.0 - x,
+            x * 1.0,
+            x / 1.0,
+            x * -1.0,
+            abs(x),
+            x**1,
+            x**2,
+            np.maximum(x, x[0]),
+        )
 
     with np.errstate(all="ignore"):
         want = f(x)
@@ -211,7 +225,7 @@ def test_what_infinities_and_zeros_keep():
         np.testing.assert_array_equal(np.signbit(y)[kept], np.signbit(w)[kept])
 
 
-# ------------------------------------------------------------------------------------------- odd arguments
+# ---------------------------------------------------------------------------------------------- odd arguments
 
 
 def test_arguments_in_any_layout(rng):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -23,12 +24,15 @@ from ge2.kernels.catalog import launch
 from ge2.passes import TABLE
 from ge2.runtime.compile import compile_graph
 from ge2.runtime.executable import Reference
-from tests.fuzz.programs import Made, build
+from tests.fuzz.programs import NARROW, WIDE, Made, build
 from tests.small import tiny
 from tests.together import together
 
-PROGRAMS, FIRST = (int(os.environ.get(f"GE2_TEST_{name}", n)) for name, n in (("PROGRAMS", 500), ("FIRST", 0)))
+PROGRAMS, FIRST = (
+    int(os.environ.get(f"GE2_TEST_{name}", n)) for name, n in (("PROGRAMS", 500), ("FIRST", 0))
+)
 SHARE = 50
+EPS = float(np.finfo(np.float64).eps)
 OFF = ("inline", "simplify", "fold", "match", "fuse")
 SETTINGS: dict[str, dict[str, Any]] = {
     "c": {"threads": 1},
@@ -82,14 +86,16 @@ def built(seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
 
 def judged(seed: int, executables: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """What is wrong, under which setting."""
-    made, wide = build(seed), build(seed, wide=True)
+    made = build(seed)
     given = [np.asarray(x).tobytes() for x in made.arrays]
-    reference, exact = (Reference(m.graph)(*m.arrays) for m in (made, wide))
+    judge = Judge.of(seed)
     bits: dict[str, list[bytes]] = {}
     for name, executable in executables.items():
         try:
-            results = [executable(*arguments(made, name)) for _ in range(2)]  # again in the arena of the first call
-            check(results[0], reference, exact, coarseness(made.graph))
+            results = [
+                executable(*arguments(made, name)) for _ in range(2)
+            ]  # again in the arena of the first call
+            judge(results[0])
         except (AssertionError, Exception) as trouble:  # noqa: BLE001 - each is one of many failures
             yield name, f"{type(trouble).__name__}: {trouble}"
             continue
@@ -122,21 +128,47 @@ def rounding(dtype: np.dtype) -> float:
     return float(ml_dtypes.finfo(dtype).eps) if dtype in INEXACT else 0.0
 
 
-def check(results: list[Any], reference: list[Any], exact: list[Any], eps: Sequence[float]) -> None:
-    """Integers are equal; floats err at most three times as much as the reference, or by some roundings."""
-    owned = [y for y in results if isinstance(y, np.ndarray)]
-    assert len({id(y) for y in owned}) == len(owned), "two results are one array"
-    for i, (y, r, e, rounded) in enumerate(zip(results, reference, exact, eps, strict=True)):
-        assert type(y) is type(r), f"result {i} is a {type(y).__name__}, not a {type(r).__name__}"
-        if isinstance(y, np.ndarray):
-            assert (y.shape, y.dtype) == (r.shape, r.dtype), f"result {i}"
-            assert y.flags.owndata and y.flags.writeable and y.flags.c_contiguous, f"result {i}"
-        if np.asarray(y).dtype.kind in "biu":
-            np.testing.assert_array_equal(y, r, err_msg=f"result {i}")
-            continue
-        ours, theirs = (np.abs(np.asarray(a, complex) - e).max(initial=0) for a in (y, r))
-        most = 3 * theirs + 8 * rounded * max(np.abs(e).max(initial=0), 1)
-        assert ours <= most, f"result {i} {np.asarray(y).dtype}: error {ours}, {theirs} of the reference"
+@dataclass(frozen=True)
+class Judge:
+    """What a program should give: its references, the same in float64, and in float32 instead of float64."""
+
+    reference: list[Any]
+    exact: list[Any]
+    narrow: list[Any]
+    rounded: list[float]
+
+    @classmethod
+    def of(cls, seed: int) -> Judge:
+        runs = [build(seed, instead) for instead in (None, WIDE, NARROW)]
+        return cls(*(Reference(m.graph)(*m.arrays) for m in runs), coarseness(runs[0].graph))
+
+    def __call__(self, results: list[Any]) -> None:
+        """Integers are equal; floats err at most three times as much as the reference, or some roundings."""
+        owned = [y for y in results if isinstance(y, np.ndarray)]
+        assert len({id(y) for y in owned}) == len(owned), "two results are one array"
+        for i, (y, r) in enumerate(zip(results, self.reference, strict=True)):
+            assert type(y) is type(r), f"result {i} is a {type(y).__name__}, not a {type(r).__name__}"
+            if isinstance(y, np.ndarray):
+                assert (y.shape, y.dtype) == (r.shape, r.dtype), f"result {i}"
+                assert y.flags.owndata and y.flags.writeable and y.flags.c_contiguous, f"result {i}"
+            if np.asarray(y).dtype.kind in "biu":
+                np.testing.assert_array_equal(y, r, err_msg=f"result {i}")
+            else:
+                self.errs_little(i, y)
+
+    def errs_little(self, i: int, result: Any) -> None:
+        y, r, e = (np.asarray(a, complex) for a in (result, self.reference[i], self.exact[i]))
+        over = ~np.isfinite(r)  # what overflows in a narrow type does so in each
+        np.testing.assert_array_equal(y[over], r[over], err_msg=f"result {i}")
+        ours, theirs = (np.abs(a - e)[~over].max(initial=0) for a in (y, r))
+        if (
+            self.rounded[i] == EPS
+        ):  # the reference is a run in float64 too: its error is as many roundings as in float32
+            n = np.asarray(self.narrow[i], complex)
+            theirs = np.abs(n - e)[~over].max(initial=0) * EPS / np.finfo(np.float32).eps
+        most = 3 * theirs + 8 * self.rounded[i] * max(np.abs(e[~over]).max(initial=0), 1)
+        what = f"result {i} {np.asarray(result).dtype}: error {ours}, {theirs} of the reference"
+        assert ours <= most, what
 
 
 def test_the_same_bits_on_any_number_of_threads(cut: Any) -> None:

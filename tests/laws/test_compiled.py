@@ -46,7 +46,7 @@ def loss(x, w, b):
     return (layer(x, w, b) ** 2).mean()
 
 
-# ----------------------------------------------------------------------------------- the text of another batch
+# ---------------------------------------------------------------------------------- the text of another batch
 
 W, B = np.ones((20, 40), np.float32), np.ones(40, np.float32)
 BATCHED: dict[str, tuple[Function, tuple[Any, ...]]] = {
@@ -96,7 +96,7 @@ def text_of(f: Function, *arrays: Any) -> str:
     return significant(ge2.jit(f).lower(*arrays).executable.text("c"))
 
 
-# --------------------------------------------------------------------- long axes, any layout, any number of threads
+# --------------------------------------------------------------- long axes, any layout, any number of threads
 
 
 def rows(rng, *shape):
@@ -117,7 +117,10 @@ LONG: dict[str, tuple[Function, tuple[int, ...]]] = {  # several runs, tasks, pa
     "argmax": (lambda x: (np.argmax(x, 1), np.argmin(x, 0)), (301, 1027)),
     "turned": (lambda x: (x.T + 1.0, x.T.sum(0), x + x.T.T), (517, 1031)),
     "reversed": (lambda x: (x[::-1] * x, x[:, ::-1].sum(0), x[::3, 5::7] * 2.0), (600, 1001)),
-    "shifted": (lambda x: x[1:-1, 1:-1] * -4.0 + x[:-2, 1:-1] + x[2:, 1:-1] + x[1:-1, 2:] + x[1:-1, :-2], (700, 900)),
+    "shifted": (
+        lambda x: x[1:-1, 1:-1] * -4.0 + x[:-2, 1:-1] + x[2:, 1:-1] + x[1:-1, 2:] + x[1:-1, :-2],
+        (700, 900),
+    ),
     "beside": (lambda x: x[:, None, :] * x[None, :50, :], (60, 400)),
     "joined": (lambda x: np.concatenate([x[200:] * 2.0, x[:200]], 0), (999, 501)),
     "cumsum": (lambda x: (np.cumsum(x, 1), np.cumsum(x, 0), np.cumsum(x.ravel())), (150, 1501)),
@@ -168,7 +171,7 @@ def results(y: Any) -> list[Any]:
     return [np.asarray(a) for a in (y if isinstance(y, tuple) else (y,))]
 
 
-# ----------------------------------------------------------------------------------------------- gradients
+# -------------------------------------------------------------------------------------------------- gradients
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -17,7 +17,7 @@ import pytest
 
 from ge2 import ops
 from ge2.base.config import config
-from ge2.base.dtypes import BFLOAT16, BOOL, COMPLEX, FLOAT32, FLOAT64, FP8, HALF, INEXACT
+from ge2.base.dtypes import BFLOAT16, BOOL, COMPLEX, FLOAT32, FP8, HALF, INEXACT
 from ge2.base.errors import InputError
 from ge2.ir import Graph
 from ge2.ir.text import op_text
@@ -93,7 +93,7 @@ def test_the_executors_are_all_of_them() -> None:
         config.using(executor="another").__enter__()
 
 
-# -------------------------------------------------------------------------------------------------- compiled C
+# ------------------------------------------------------------------------------------------------- compiled C
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,9 @@ def run(cases: list[Case], patch: pytest.MonkeyPatch, threads: tuple[int, ...] =
     failures = []
     for case, executables in zip(cases, built, strict=True):
         try:
-            found = [executable(*map(np.asarray, case.arrays)) for executable in executables for _ in range(2)]
+            found = [
+                executable(*map(np.asarray, case.arrays)) for executable in executables for _ in range(2)
+            ]
             case.judge(case.graph, found[0], case.want)
             bits = [[as_bytes(y) for y in ys] for ys in found]
             assert all(b == bits[0] for b in bits), f"other bits on another of {threads} threads, or again"
@@ -149,9 +151,11 @@ def dtypes_of(sample: Sample) -> tuple[np.dtype, ...]:
     return (*sample.dtypes, *FP8) if BFLOAT16 in sample.dtypes and FLOAT32 in sample.dtypes else sample.dtypes
 
 
-def chosen(name: str, rng: np.random.Generator, every: bool = EVERY) -> Iterator[tuple[Sample, tuple[Any, ...]]]:
-    """The samples of an operation for C: in one dtype all of them, in a third of the others those whose text is
-    another for another dtype alone; which third, depends on the operation."""
+def chosen(
+    name: str, rng: np.random.Generator, every: bool = EVERY
+) -> Iterator[tuple[Sample, tuple[Any, ...]]]:
+    """The samples of an operation for C: all in one dtype, some in a third of the others, which the operation
+    decides."""
     samples = SAMPLES[name]
     for i, sample in enumerate(samples):
         dtypes = dtypes_of(sample)
@@ -202,7 +206,7 @@ def left_out(name: str, i: int, arrays: tuple[Any, ...]) -> bool:
     return bool(i % 3) and any(np.asarray(x).dtype in COMPLEX for x in arrays)
 
 
-# ---------------------------------------------------------------------------------------------- special values
+# --------------------------------------------------------------------------------------------- special values
 
 
 def specials(dtype: np.dtype) -> Any:
@@ -247,7 +251,7 @@ def second(name: str, x: Any) -> Any:
 
 
 def exactly(name: str, graph: Graph, got: Any, want: Any) -> None:
-    """NaN, infinities and zeros with their signs are equal; what is finite has the relative error of `agree`."""
+    """NaN, infinities and signed zeros are equal; what is finite has the relative error of `agree`."""
     for y, w, a in zip(got, want, graph.outputs, strict=True):
         assert (np.asarray(y).dtype, np.shape(y)) == (a.type.dtype, a.type.shape)
         with np.errstate(all="ignore"):

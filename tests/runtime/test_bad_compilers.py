@@ -1,4 +1,4 @@
-"""A compiler that is missing, hangs, dies or makes junk costs a warning and its time limit, never the answer."""
+"""A compiler that is missing, hangs, dies or makes junk costs a warning and some time, never the answer."""
 
 from __future__ import annotations
 
@@ -46,9 +46,13 @@ print(json.dumps([right, seconds, again, said]))
 
 def run(tmp_path, cc: str) -> tuple[bool, float, float, list[str]]:
     env = {
-        **os.environ, "GE2_CC": cc, "GE2_COMPILE_TIMEOUT": str(LIMIT), "GE2_CACHE_DIR": str(tmp_path / "cache"),
-        "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1",
-    }  # fmt: skip
+        **os.environ,
+        "GE2_CC": cc,
+        "GE2_COMPILE_TIMEOUT": str(LIMIT),
+        "GE2_CACHE_DIR": str(tmp_path / "cache"),
+        "PYTHONPATH": str(ROOT),
+        "OPENBLAS_NUM_THREADS": "1",
+    }
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, timeout=60, check=True
     )

@@ -47,8 +47,8 @@ def state_type(w: Work) -> str:
 
 
 def in_runs(w: Work) -> bool:
-    """Whether it is a sum or product of floats, taken in short runs that are gathered in float64."""
-    return w.xs[0].dtype in REAL and op_of(w).name in ADDED
+    """Whether it is a sum or product of floats, taken in short runs, which a wide type gathers."""
+    return w.xs[0].dtype in (*REAL, COMPLEX128) and op_of(w).name in ADDED
 
 
 def apart(w: Work) -> bool:

@@ -66,7 +66,7 @@ class Places:
             return number(value, dtype)
         key = (id(literal), dtype)  # not the value: it may be a size, which equals another by chance
         if key not in self.constants:
-            name = self.constants[key] = f"k{len(self.constants)}"
+            name = self.constants[key] = f"const{len(self.constants)}"  # k0 begins a block
             self.argue(name, f"{HELD[dtype]} {name}", "constant", (value, dtype))
         return self.constants[key]
 

@@ -19,7 +19,7 @@ STORED: dict[np.dtype, str] = {  # the type of an element of an array
     COMPLEX64: "float _Complex", COMPLEX128: "double _Complex", **INTEGER, **BITS,
 }  # fmt: skip
 HELD = {**STORED, **dict.fromkeys(HALF, "float"), BOOL: "_Bool"}  # of a value between equations
-GATHERED = {**HELD, BOOL: "uint8_t"}  # of a state: gcc 12 writes vectors of _Bool past their place on the stack
+GATHERED = {**HELD, BOOL: "uint8_t"}  # of a state: gcc 12 writes vectors of _Bool past their place
 MEMBER = {"b": "i", "i": "i", "u": "i", "f": "f", "c": "c"}  # of ge2_number
 BAKED = frozenset((0.0, 0.5, 1.0, 2.0, 3.0))  # numbers that stand in the text, whatever their sign
 CALL = re.compile(r"ge2_(\w+)(?:<(-?\w+)>)?\(")
