@@ -507,6 +507,8 @@ def build(seed: int, instead: Mapping[np.dtype, np.dtype] | None = None) -> Made
         if len(p.eqns) >= length:
             break
         p.values = [v for v in p.values if v.type.size < LARGEST]
+        if not p.values:  # all has grown too large to go on from
+            break
         p.step()
     return finished(p, rng)
 
