@@ -255,7 +255,8 @@ class Program:
 
     def unary(self) -> None:
         v = self.pick(lambda v: True)
-        assert v is not None
+        if v is None:
+            return
         kind = self.kind(v)
         if kind == "b":
             self.named(self.one_of(("not", "logical_not", "is_nan")), v)
@@ -272,7 +273,8 @@ class Program:
 
     def binary(self) -> None:
         a = self.pick(lambda v: True)
-        assert a is not None
+        if a is None:
+            return
         b, kind = self.partner(a), self.kind(a)
         if kind in "bi":
             name = self.one_of(BOOL_BINARY if kind == "b" else INTEGER_BINARY)

@@ -99,13 +99,19 @@ def judged(seed: int, executables: dict[str, Any]) -> Iterator[tuple[str, str]]:
         except (AssertionError, Exception) as trouble:  # noqa: BLE001 - each is one of many failures
             yield name, f"{type(trouble).__name__}: {trouble}"
             continue
-        bits[name] = [np.asarray(y).tobytes() for y in results[0]]
-        if bits[name] != [np.asarray(y).tobytes() for y in results[1]]:
+        bits[name] = [*map(as_bytes, results[0])]
+        if bits[name] != [*map(as_bytes, results[1])]:
             yield name, "the second call gives other bits"
         if name in ALIKE and ALIKE[name] in bits and bits[name] != bits[ALIKE[name]]:
             yield name, f"other bits than {ALIKE[name]}"
         if [np.asarray(x).tobytes() for x in made.arrays] != given:
             yield name, "an argument was changed"
+
+
+def as_bytes(y: Any) -> bytes:
+    """Bits. gcc may take -(a * b + c) for -a * b - c, so zeros of complex numbers have any sign."""
+    y = np.asarray(y)
+    return (y + 0 if y.dtype.kind == "c" else y).tobytes()
 
 
 def arguments(made: Made, name: str) -> list[Any]:
