@@ -570,7 +570,8 @@ def test_no_reference_is_lost_or_gained(launch):
     ]  # fmt: skip
     for n, act in enumerate(acts):
         references, blocks = grown(act, *watched)
-        assert all(abs(r) <= 1 for r in references) and blocks < 50, (n, references, blocks)
+        # a leak is a block a call, of 2000; Python's own free lists come and go by some dozens
+        assert all(abs(r) <= 1 for r in references) and blocks < 500, (n, references, blocks)
 
 
 def test_a_launcher_that_goes_leaves_nothing(launch):
