@@ -132,11 +132,11 @@ class Writer:
         return axes
 
     def run(self) -> CKernel:
-        total, apart = "", self.apart()
-        if apart is None:
+        total, alone = "", self.alone()
+        if alone is None:
             body = self.inside(self.root)
         else:
-            body, cut = self.share(apart), self.cut(apart, False)
+            body, cut = self.share(alone), self.cut(alone, False)
             total = cut.total
             for name, value in (("chunk", cut.chunk), ("grain", cut.grain)):
                 self.places.size(name, value)
@@ -349,7 +349,7 @@ class Writer:
         total = f"({extent} + {block - 1}) / {block}" if block else extent
         return Cut(total, count, chunk, max(GRAIN // each, 1))
 
-    def apart(self) -> Loop | None:
+    def alone(self) -> Loop | None:
         """The loop that threads share, if the kernel is nothing else: then it is a function of its own."""
         (child, *more) = self.root.children
         if more or isinstance(child, Work) or child.spec is None or child.spec.role not in ("task", "panel"):
