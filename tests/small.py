@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ge2.codegen import blocks, statements
-from ge2.codegen.c import axes, kernel
+from ge2.codegen.c import axes, folds, kernel
 from ge2.kernels import draws, indexing, loops, scans, sorting
 from ge2.runtime import driver
 
@@ -15,7 +15,7 @@ TINY = (
     (driver, "SHARED", 0),
     (axes, "LANES", 2), (axes, "PANEL", 4), (axes, "CACHE", 64), (axes, "WIDE", 8), (axes, "TILE", 4),
     (axes, "FEW", 2), (axes, "SHORT", 2),
-    (kernel, "RUN", 4), (kernel, "STACK", 8), (kernel, "FEW", 2),
+    (folds, "RUN", 4), (folds, "EXACT_RUN", 8), (kernel, "STACK", 8), (kernel, "FEW", 2),
     (loops, "GRAIN", 0), (indexing, "GRAIN", 0), (indexing, "TILE", 4), (indexing, "LANES", 2),
     (scans, "CHUNK", 3), (scans, "LINES", 4), (scans, "COLUMNS", 4), (sorting, "SEARCHES", 2),
     (draws, "PIECE", 64),

@@ -43,8 +43,8 @@ class CBits(Generated):
             Text(f"ge2_random_fill_{SUFFIX[op.dtype]}({first}, {second}, {part}, y + {to});"),
         ]
         pieces = f"({count} + {PIECE - 1}) / {PIECE}"
-        pragma = shared(head, len(ends) + 1, COST * math.prod(lines) * n)
-        body = loops((*letters, "piece"), (*ends, pieces), each, pragma)
+        sharing = shared(head, len(ends) + 1, COST * math.prod(lines) * n)
+        body = loops((*letters, "piece"), (*ends, pieces), each, sharing)
         return Pieces((head.kernel(op.name, problem, body),))
 
 
@@ -76,8 +76,8 @@ class CFold(Generated):
             Text(f"y[{place}] = (uint32_t)made;"),
             Text(f"y[{place} + 1] = (uint32_t)(made >> 32);"),
         ]
-        pragma = shared(head, len(ends), COST * data.size) if ends else ""
-        return Pieces((head.kernel(op.name, problem, loops(letters, ends, each, pragma)),))
+        sharing = shared(head, len(ends), COST * data.size) if ends else None
+        return Pieces((head.kernel(op.name, problem, loops(letters, ends, each, sharing)),))
 
 
 def words(head: Head, name: str, letters: str, strides: tuple[int, ...], step: int) -> tuple[str, str]:

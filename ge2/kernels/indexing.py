@@ -138,8 +138,8 @@ class CGather(Generated):
             each = loops(rows.u, along[:-1], [Text(f"memcpy({ends}, {along[-1]} * sizeof *y);")])
         else:
             each = [Text(f"y[{rows.place_y()}] = x[{rows.place_x()}];")]
-        pragma = shared(rows.head, len(over), rows.work, simd=not tight) if over else ""
-        return loops(rows.i, over, [rows.at(), *each], pragma)
+        sharing = shared(rows.head, len(over), rows.work, simd=not tight) if over else None
+        return loops(rows.i, over, [rows.at(), *each], sharing)
 
     def apart(self, rows: Rows) -> list[Text]:
         """Rows whose elements lie apart: some columns of all rows, then the next."""
@@ -148,8 +148,8 @@ class CGather(Generated):
         run = Text(f"for (int64_t {last} = from; {last} < to; {last}++)", body=(move,))
         bounds = f"const int64_t from = tile * {TILE}, to = ge2_least(from + {TILE}, {along[-1]});"
         ends = [f"({along[-1]} + {TILE - 1}) / {TILE}", *over]
-        pragma = shared(rows.head, len(ends), rows.work)
-        return loops(["tile", *rows.i], ends, [Text(bounds), rows.at(), *rows.inner([run])], pragma)
+        sharing = shared(rows.head, len(ends), rows.work)
+        return loops(["tile", *rows.i], ends, [Text(bounds), rows.at(), *rows.inner([run])], sharing)
 
 
 class CWriting(Generated):

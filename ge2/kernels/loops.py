@@ -7,7 +7,8 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.codegen.c.text import Argument, CKernel, Operand, Text
+from ge2.base.record import record
+from ge2.codegen.c.text import HOME, Argument, CKernel, Operand, Text, by_team
 from ge2.codegen.c.typed import HELD, STORED
 from ge2.ir import Dims
 from ge2.kernels.kernel import Problem
@@ -42,6 +43,7 @@ class Head:
 
     def __init__(self) -> None:
         self.arguments: dict[str, Argument] = {}
+        self.teams = False
 
     def add(self, name: str, declaration: str, kind: str, value: Any = None) -> str:
         self.arguments.setdefault(name, Argument(f"{declaration}{name}", kind, value))
@@ -70,7 +72,8 @@ class Head:
         return " + ".join(terms) or "0"
 
     def team(self, work: int) -> str:
-        """The clauses of a loop that threads share if there are so many elements."""
+        """The clauses of a team whose threads share a loop if there are so many elements."""
+        self.teams = True
         self.add("threads", "int ", "threads")
         return f"num_threads(threads) if ({self.size('work', work)} > {GRAIN})"
 
@@ -81,7 +84,8 @@ class Head:
 
     def kernel(self, kind: str, problem: Problem, body: Sequence[Text]) -> CKernel:
         arguments = sorted(self.arguments.values(), key=lambda a: ORDER.index(a.kind))
-        return CKernel(kind, described(problem), tuple(arguments), tuple(body), 1)
+        lines = (HOME, *body) if self.teams else tuple(body)
+        return CKernel(kind, described(problem), tuple(arguments), lines, 1)
 
 
 def described(problem: Problem) -> str:
@@ -90,16 +94,26 @@ def described(problem: Problem) -> str:
     return f"{made} = {problem.op} of {given}"
 
 
-def loops(letters: Sequence[str], ends: Sequence[str], body: Sequence[Text], pragma: str = "") -> list[Text]:
-    """Nested loops from 0, outermost first; the pragma is that of all of them."""
+@final
+@record
+class Sharing:
+    """How threads share loops: the clauses of their team, and the schedule of the rounds."""
+
+    clauses: str
+    schedule: str
+
+
+def loops(
+    letters: Sequence[str], ends: Sequence[str], body: Sequence[Text], sharing: Sharing | None = None
+) -> list[Text]:
+    """Nested loops from 0, outermost first, perhaps shared by threads."""
     lines = list(body)
-    for n, (letter, end) in reversed(list(enumerate(zip(letters, ends, strict=True)))):
-        head = f"for (int64_t {letter} = 0; {letter} < {end}; {letter}++)"
-        lines = [Text(head, body=tuple(lines), pragma="" if n else pragma)]
-    return lines
+    for letter, end in reversed(list(zip(letters, ends, strict=True))):
+        lines = [Text(f"for (int64_t {letter} = 0; {letter} < {end}; {letter}++)", body=tuple(lines))]
+    return [by_team(lines[0], sharing.clauses, sharing.schedule)] if sharing else lines
 
 
-def shared(head: Head, depth: int, work: int, simd: bool = False) -> str:
-    """The pragma of loops that threads share."""
+def shared(head: Head, depth: int, work: int, simd: bool = False) -> Sharing:
+    """How threads share so many nested loops."""
     collapse = f"collapse({depth}) " if depth > 1 else ""
-    return f"#pragma omp parallel for {'simd ' if simd else ''}{collapse}schedule(static) {head.team(work)}"
+    return Sharing(head.team(work), f"for {'simd ' if simd else ''}{collapse}schedule(static)")

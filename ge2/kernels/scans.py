@@ -113,7 +113,7 @@ class Scan:
         writes = follow(head.place("y", letters, y_over), y_step)
         if not self.chunked:
             each = [self.begun(self.start), *self.run(reads, writes, "0", size)]
-            return loops(letters, ends, each, shared(head, len(ends), lines * n) if ends else "")
+            return loops(letters, ends, each, shared(head, len(ends), lines * n) if ends else None)
         chunks = max(-(-n // CHUNK), 1) if lines < LINES else 1
         head.size("chunks", chunks)
         ctype = GATHERED[self.held]
@@ -124,12 +124,12 @@ class Scan:
         total = [self.begun(self.start), *self.run(reads, "", "from", "to"), Text("row[c] = state;")]
         scan = [self.begun(f"chunks > 1 ? row[c] : {self.start}"), *self.run(reads, writes, "from", "to")]
         each_chunk = [*letters, "c"], [*ends, "chunks"]
-        pragma = shared(head, len(ends) + 1, lines * n)
-        first = loops(*each_chunk, [*bounds, *total], pragma)
+        sharing = shared(head, len(ends) + 1, lines * n)
+        first = loops(*each_chunk, [*bounds, *total], sharing)
         second = loops(letters, ends, [row, self.begun(self.start), self.sums()])
         return [
             Text("if (chunks > 1)", body=(*first, *second)),
-            *loops(*each_chunk, [*bounds, *scan], pragma),
+            *loops(*each_chunk, [*bounds, *scan], sharing),
         ]
 
     def row(self, letters: str, over: Dims) -> str:
@@ -204,8 +204,8 @@ class Scan:
             Text(f"for (int64_t t = 0; t < {n}; t++)", body=(Text(columns, body=body, pragma=simd),)),
         ]
         blocks = f"({width} + {COLUMNS - 1}) / {COLUMNS}"
-        pragma = shared(head, len(ends) + 1, math.prod(shape))
-        return loops((*letters, "block"), (*ends, blocks), each, pragma)
+        sharing = shared(head, len(ends) + 1, math.prod(shape))
+        return loops((*letters, "block"), (*ends, blocks), each, sharing)
 
 
 def follow(place: str, step: str) -> str:

@@ -61,9 +61,9 @@ class CSort(Generated):
             Text(f"ge2_sort_{suffix}(line, line + {count}, {count});"),
             Text(line, body=(Text(f"{write} = {found};"),)),
         ]
-        pragma = shared(head, len(ends), COST * t.size) if ends else ""
+        sharing = shared(head, len(ends), COST * t.size) if ends else None
         head.arguments["scratch"] = Argument("char *scratch", "scratch", max(own, 64) * threads)
-        return Pieces((head.kernel(op.name, problem, loops(letters, ends, each, pragma)),))
+        return Pieces((head.kernel(op.name, problem, loops(letters, ends, each, sharing)),))
 
 
 @final
@@ -107,5 +107,5 @@ class CSearch(Generated):
                 [*letters[:-1], "block"],
                 [*ends[:-1], f"({ends[-1]} + {SEARCHES - 1}) / {SEARCHES}"],
             )
-        pragma = shared(head, len(ends), COST * math.prod(values.shape)) if ends else ""
-        return Pieces((head.kernel(op.name, problem, loops(names, ends, each, pragma)),))
+        sharing = shared(head, len(ends), COST * math.prod(values.shape)) if ends else None
+        return Pieces((head.kernel(op.name, problem, loops(names, ends, each, sharing)),))

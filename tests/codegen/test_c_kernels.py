@@ -146,3 +146,18 @@ def test_a_tiny_product_errs_no_more_than_numpys(shape):
         ours += float(((f(a, b) - exact) ** 2).sum())
         theirs += float(((a @ b - exact) ** 2).sum())
     assert ours <= theirs
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+@pytest.mark.parametrize("n", [1, 5, 64])
+@pytest.mark.parametrize("op", [np.negative, np.conj])
+def test_the_zeros_of_a_negated_product_keep_their_signs(op, n, dtype):
+    """gcc 12 made -(a * b) - c of -(a * b + c)."""
+    a, f = (
+        np.full(n, 1 + 1j, dtype),
+        lambda a: (op(a * a), op(np.square(a)), op(a * a + 0j), op(a * (a * 1j))),
+    )
+    for y, want in zip(ge2.jit(f)(a), f(a), strict=True):
+        np.testing.assert_array_equal(y, want)
+        np.testing.assert_array_equal(np.signbit(y.real), np.signbit(want.real))
+        np.testing.assert_array_equal(np.signbit(y.imag), np.signbit(want.imag))

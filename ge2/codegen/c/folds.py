@@ -15,6 +15,8 @@ from ge2.ops.reduce import ArgReduce
 ADDED = ("reduce_sum", "reduce_prod")
 EXTREME = ("reduce_max", "reduce_min")
 WIDER = {FLOAT32: FLOAT64, COMPLEX64: COMPLEX128}
+RUN = 256  # the elements whose float32 sum is taken before it is added to a float64: NumPy errs as much
+EXACT_RUN = 128  # as many as NumPy adds before it goes pairwise, in eight sums
 REAL = (FLOAT32, FLOAT64)
 BITS = {
     "reduce_sum": "|", "reduce_or": "|", "reduce_max": "|",
@@ -49,6 +51,19 @@ def state_type(w: Work) -> str:
 def in_runs(w: Work) -> bool:
     """Whether it is a sum or product of floats, taken in short runs, which a wide type gathers."""
     return w.xs[0].dtype in (*REAL, COMPLEX128) and op_of(w).name in ADDED
+
+
+def compensated(w: Work) -> bool:
+    """Whether no wider type can gather the sums of runs: then what they round away is gathered too."""
+    return op_of(w).name == "reduce_sum" and state_dtype(w) == w.xs[0].dtype
+
+
+def run_length(works: Iterable[Work]) -> int:
+    """How many elements the wider type, or the compensated sum, takes in at once."""
+    exact = [w.xs[0].dtype for w in works if compensated(w)]
+    if COMPLEX128 in exact:  # which are added one by one
+        return EXACT_RUN // 8
+    return EXACT_RUN if exact else RUN
 
 
 def apart(w: Work) -> bool:

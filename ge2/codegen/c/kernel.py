@@ -16,10 +16,12 @@ from ge2.codegen.c.axes import Axes
 from ge2.codegen.c.folds import (
     apart,
     clause,
+    compensated,
     gathers_index,
     in_runs,
     larger,
     merged,
+    run_length,
     start,
     state_dtype,
     state_type,
@@ -29,7 +31,7 @@ from ge2.codegen.c.folds import (
 )
 from ge2.codegen.c.nest import Home, Loop, Work, homes, nest
 from ge2.codegen.c.places import BLOCKED, Places, label
-from ge2.codegen.c.text import Argument, CKernel, Operand, Text
+from ge2.codegen.c.text import HOME, Argument, CKernel, Operand, Text, by_team
 from ge2.codegen.c.typed import HELD, SUFFIX, expression, number
 from ge2.codegen.values import Held, Param, Values
 from ge2.ir import Eqn, Literal, Names, Var, write
@@ -41,11 +43,9 @@ from ge2.ops.shape import Iota
 GRAIN = 1 << 21  # simple operations that are worth waking other threads for, some 50 us
 LEAST = 1 << 19  # simple operations that a task has at least, some 10 us
 TASKS = 64  # the most tasks of a sum that has partial results
-RUN = 1024  # the elements whose float32 sum is taken before it is added to a float64
 STACK = 4096  # the most elements of an array on the stack
 FEW = 8  # the rounds of a loop that are not worth a vector
 ORDER = ("array", "result", "value", "constant", "size", "partial", "scratch", "threads")
-PARALLEL = "#pragma omp parallel for num_threads({0}) if ({0} > 1) schedule(dynamic)"
 
 
 def c_kernel(region: Region, operands: Mapping[Var, Operand], threads: int) -> CKernel:
@@ -209,9 +209,12 @@ class Writer:
                 *checks,
             ]
         head = f"for (int64_t {letter} = at; {letter} < end; {letter}++)"
-        first = Text(f"const int64_t end = ge2_least(at + {RUN}, {end});")
+        run = run_length(runs)
+        first = Text(f"const int64_t end = ge2_least(at + {run}, {end});")
         lines = (first, *before, Text(head, body=tuple(self.inside(loop)), pragma=pragma), *after)
-        return [*flags, Text(f"for (int64_t at = {begin}; at < {end}; at += {RUN})", body=lines), *checks]
+        outer = Text(f"for (int64_t at = {begin}; at < {end}; at += {run})", body=lines)
+        rests, sums = self.rests(runs)
+        return [*flags, *rests, outer, *sums, *checks]
 
     def unrolled(self, loop: Loop) -> bool:
         """Whether all loops within have so few rounds that the compiler writes them out."""
@@ -280,8 +283,22 @@ class Writer:
         dtype = w.xs[0].dtype if run else state_dtype(w)
         ctype = HELD[dtype] if run else state_type(w)
         before.append(Text(f"{ctype} {part} = {start(w, dtype)};"))
-        after.append(Text(merged(w, name + (self.places.at(home) if home.dims else ""), part)))
+        whole = name + (self.places.at(home) if home.dims else "")
+        exact = f"ge2_compensate_{SUFFIX[dtype]}(&{whole}, &{label(w.y.name)}_rest, {part});"
+        after.append(Text(exact if run and compensated(w) else merged(w, whole, part)))
         return part
+
+    def rests(self, runs: frozenset[Work]) -> tuple[list[Text], list[Text]]:
+        """What the sums of runs round away: its declarations, and its addition after the last run."""
+        before: list[Text] = []
+        after: list[Text] = []
+        for w in sorted(filter(compensated, runs), key=lambda w: w.order):
+            assert w.y is not None
+            home, rest = self.homes[w.y], f"{label(w.y.name)}_rest"
+            whole = self.state(w) + (self.places.at(home) if home.dims else "")
+            before.append(Text(f"{state_type(w)} {rest} = {start(w)};"))
+            after.append(Text(f"{whole} = ge2_compensated_{SUFFIX[state_dtype(w)]}({whole}, {rest});"))
+        return before, after
 
     def state(self, w: Work) -> str:
         assert w.y is not None
@@ -322,10 +339,12 @@ class Writer:
             *self.share(loop),
             *partial.last,
         )
+        every = Text(f"for (int64_t task = 0; task < {tasks}; task++)", body=body)
         return [
+            *([HOME] if self.shared == 1 else []),
             Text(f"const int64_t {tasks} = {rounds};"),
             Text(f"const int {team} = {total} > {grain} ? threads : 1;"),
-            Text(f"for (int64_t task = 0; task < {tasks}; task++)", pragma=PARALLEL.format(team), body=body),
+            by_team(every, f"num_threads({team}) if ({team} > 1)", "for schedule(dynamic)"),
             *partial.after,
         ]
 

@@ -23,6 +23,15 @@ class Text:
     pragma: str = ""
 
 
+HOME = Text("const int home = ge2_home();")
+
+
+def by_team(loop: Text, clauses: str, schedule: str) -> Text:
+    """A loop whose rounds a team shares, no other thread of it where the caller runs: see ge2_apart."""
+    each = replace(loop, pragma=f"#pragma omp {schedule}")
+    return Text("", body=(Text("ge2_apart(home);"), each), pragma=f"#pragma omp parallel {clauses}")
+
+
 @final
 @record
 class Argument:

@@ -117,7 +117,7 @@ FLOAT_HEADERS = {
     **dict.fromkeys(EXPONENTIALS, "float_exp"), **dict.fromkeys(LOGARITHMS, "float_log"),
     **dict.fromkeys(ANGLES, "float_trig"), **dict.fromkeys(POWERS, "float_power"),
 }  # fmt: skip
-FOLDS = frozenset(("indexed", "first", "at", "argmax", "argmin"))
+FOLDS = frozenset(("indexed", "first", "at", "argmax", "argmin", "compensate", "compensated"))
 LONGEST = sorted(map(re.escape, SHORT.values()), key=len, reverse=True)
 NAMED = re.compile(rf"\bge2_([a-z0-9]+(?:_[a-z]+[a-z0-9]*)*?)_({'|'.join(LONGEST)})\b")
 

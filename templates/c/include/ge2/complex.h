@@ -13,8 +13,8 @@
     GE2_FN T ge2_complex_##r(F a, F b) { return __builtin_complex(a, b); } \
     GE2_FN F ge2_real_##t(T x) { return __real__ x; } \
     GE2_FN F ge2_imag_##t(T x) { return __imag__ x; } \
-    GE2_FN T ge2_conj_##t(T x) { return ge2_complex_##r(__real__ x, -__imag__ x); } \
-    GE2_FN T ge2_neg_##t(T x) { return ge2_complex_##r(-__real__ x, -__imag__ x); } \
+    GE2_FN T ge2_conj_##t(T x) { return ge2_complex_##r(__real__ x, ge2_flipped_##r(__imag__ x)); } \
+    GE2_FN T ge2_neg_##t(T x) { return ge2_complex_##r(ge2_flipped_##r(__real__ x), ge2_flipped_##r(__imag__ x)); } \
     GE2_FN T ge2_add_##t(T a, T b) { return ge2_complex_##r(__real__ a + __real__ b, __imag__ a + __imag__ b); } \
     GE2_FN T ge2_sub_##t(T a, T b) { return ge2_complex_##r(__real__ a - __real__ b, __imag__ a - __imag__ b); } \
     GE2_FN T ge2_times_##t(T a, F b) { return ge2_complex_##r(__real__ a * b, __imag__ a * b); } \
@@ -158,5 +158,19 @@ GE2_COMPLEX(c64, float _Complex, f32, float, f)
 #define GE2_FUSED(a, b, c) __builtin_fma(a, b, c)
 #endif
 GE2_COMPLEX(c128, double _Complex, f64, double, )
+
+/* A sum of sums, by parts, as in fold.h. */
+GE2_FN void ge2_compensate_c128(double _Complex *sum, double _Complex *rest, double _Complex part) {
+    double re = __real__ *sum, im = __imag__ *sum, re_rest = __real__ *rest, im_rest = __imag__ *rest;
+    ge2_compensate_f64(&re, &re_rest, __real__ part);
+    ge2_compensate_f64(&im, &im_rest, __imag__ part);
+    *sum = ge2_complex_f64(re, im), *rest = ge2_complex_f64(re_rest, im_rest);
+}
+
+GE2_FN double _Complex ge2_compensated_c128(double _Complex sum, double _Complex rest) {
+    return ge2_complex_f64(
+        ge2_compensated_f64(__real__ sum, __real__ rest), ge2_compensated_f64(__imag__ sum, __imag__ rest)
+    );
+}
 
 #endif

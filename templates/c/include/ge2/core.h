@@ -2,6 +2,9 @@
 #ifndef GE2_CORE_H
 #define GE2_CORE_H
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* sched_getcpu */
+#endif
 #ifdef _OPENMP
 #include <omp.h>
 #define GE2_THREAD omp_get_thread_num()
@@ -9,6 +12,10 @@
 #define GE2_THREAD 0
 #endif
 #include <complex.h>
+#ifdef __linux__
+#include <sched.h>
+#include <unistd.h>
+#endif
 #include <stdint.h>
 #include <string.h>
 
@@ -44,6 +51,23 @@ typedef struct {
     int64_t ilp64;                       /* whether their integers have 64 bits, or else 32 */
     ge2_error *error;
 } ge2_services;
+
+/* Linux often wakes the threads of a team on the processor of the one that calls them, most of all in a virtual
+   machine, whose idle processors look taken; there they wait until the caller has done everything alone. A thread
+   that finds itself at `home` keeps away from then on. */
+#if defined(_OPENMP) && defined(__linux__)
+GE2_FN int ge2_home(void) { return sched_getcpu(); }
+
+GE2_FN void ge2_apart(int home) {
+    cpu_set_t others;
+    if (GE2_THREAD == 0 || sched_getcpu() != home || sched_getaffinity(getpid(), sizeof others, &others)) return;
+    CPU_CLR(home, &others);
+    if (CPU_COUNT(&others)) sched_setaffinity(0, sizeof others, &others);
+}
+#else
+GE2_FN int ge2_home(void) { return 0; }
+GE2_FN void ge2_apart(int home) { (void)home; }
+#endif
 
 GE2_FN int64_t ge2_least(int64_t a, int64_t b) { return a < b ? a : b; }
 

@@ -31,6 +31,10 @@ GE2_FN double ge2_of_bits_f64(uint64_t bits) {
 }
 
 /* 2**n for the exponent of a normal number */
+/* -x of what may be a fused product: gcc 12 makes -(a * b + c) of it -(a * b) - c, whose zeros have other signs. */
+GE2_FN float ge2_flipped_f32(float x) { return ge2_of_bits_f32(ge2_bits_f32(x) ^ UINT32_C(1) << 31); }
+GE2_FN double ge2_flipped_f64(double x) { return ge2_of_bits_f64(ge2_bits_f64(x) ^ UINT64_C(1) << 63); }
+
 GE2_FN float ge2_power_of_two_f32(int32_t n) { return ge2_of_bits_f32((uint32_t)(n + 127) << 23); }
 GE2_FN double ge2_power_of_two_f64(int64_t n) { return ge2_of_bits_f64((uint64_t)(n + 1023) << 52); }
 

@@ -95,4 +95,16 @@ GE2_ROWS(u64, uint64_t, uint64_t, m)
 GE2_ROWS(f32, float, int32_t, __builtin_nanf(""))
 GE2_ROWS(f64, double, int64_t, __builtin_nan(""))
 
+/* What each addition rounds away is gathered beside it (D. E. Knuth's two-sum). */
+GE2_FN void ge2_compensate_f64(double *sum, double *rest, double part) {
+    const double total = *sum + part, taken = total - *sum;
+    *rest += (*sum - (total - taken)) + (part - taken);
+    *sum = total;
+}
+
+/* The rest is no number where the sum is none, and a sum of -0.0 stays so. */
+GE2_FN double ge2_compensated_f64(double sum, double rest) {
+    return rest - rest == 0 && rest != 0 ? sum + rest : sum;
+}
+
 #endif
