@@ -77,7 +77,7 @@ class PlainLauncher:
     """A compiled program as a function of arrays, which returns a list of arrays."""
 
     __slots__ = (
-        "checks", "frames", "inputs", "made", "most", "outputs", "owner", "run", "shape", "sizes", "threads",
+        "checks", "frames", "held", "inputs", "most", "outputs", "owner", "run", "shape", "sizes", "threads",
     )  # fmt: skip
 
     def __init__(
@@ -97,7 +97,8 @@ class PlainLauncher:
         prototype = CFUNCTYPE(*TYPES) if heavy else PYFUNCTYPE(*TYPES)
         self.run = prototype(address)
         self.checks, self.owner, self.threads = checks, owner, threads
-        self.sizes = (c_char * max(len(sizes), 1)).from_buffer_copy(sizes or b"\0")
+        self.held = (c_char * max(len(sizes), 1)).from_buffer_copy(sizes or b"\0")
+        self.sizes = addressof(self.held)
         self.inputs = [x if isinstance(x, Array) else x.kind for x in inputs]
         self.outputs = [
             (y.dtype, y.shape, y.donor, Kept(y.shape, y.dtype) if y.kept else None) for y in outputs
@@ -125,7 +126,7 @@ class PlainLauncher:
         results = self.make(frame, args, xs, count)
         p, k, arena, services = frame.fixed
         threads = 1 if forked else self.threads
-        if code := self.run(p, addressof(self.sizes), k, arena, threads, services):
+        if code := self.run(p, self.sizes, k, arena, threads, services):
             found = tuple(frame.error)
             frame.error[:] = [0] * 5
             self.checks.fail(code, *found[1:])
