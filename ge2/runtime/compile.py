@@ -6,9 +6,9 @@ from ge2.backends.cpu.launcher import prepare
 from ge2.backends.cpu.toolchain import toolchain
 from ge2.base.config import config
 from ge2.ir import Graph
-from ge2.ops.control import Cond, CondSaving
 from ge2.passes.pipeline import run_pipeline
 from ge2.runtime.executable import Executable
+from ge2.runtime.loops import CONTROL, held
 from ge2.runtime.schedule import schedule
 
 
@@ -24,9 +24,9 @@ def compile_graph(graph: Graph, *, donated: tuple[bool, ...] = (), name: str = "
     program = schedule(run_pipeline(graph, name), donated, target)
     branches = {
         step.number: tuple(
-            compile_graph(branch, name=f"{name}_branch{i}") for i, branch in enumerate(step.eqn.op.branches)
+            compile_graph(graph, name=f"{name}_{step.name}{i}") for i, graph in enumerate(held(step.eqn.op))
         )
         for step in program.steps
-        if isinstance(step.eqn.op, Cond | CondSaving)
+        if step.kind == "library" and isinstance(step.eqn.op, CONTROL)
     }
     return Executable(name, program, config.executor, config.thread_count(), branches, donated)

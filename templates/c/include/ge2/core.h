@@ -69,6 +69,14 @@ GE2_FN int ge2_home(void) { return 0; }
 GE2_FN void ge2_apart(int home) { (void)home; }
 #endif
 
+/* After round t of a loop, what it wrote is read next, and what it read is written; at first that is `spare`,
+   for the loop does not write over its arguments. */
+GE2_FN void ge2_turn(char **q, int read, int written, char *spare, int64_t t) {
+    char *last = q[read];
+    q[read] = q[written];
+    q[written] = t ? last : spare;
+}
+
 GE2_FN int64_t ge2_least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 #endif
