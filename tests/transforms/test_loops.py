@@ -281,6 +281,28 @@ def test_only_what_changes_is_stacked_for_the_derivative():
     assert line.split("=")[0].count("f64[6,3]") <= 2  # its slope, and the carry that w is multiplied with
 
 
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_switch(executor, batched):
+    branches = [lambda x: x + 1, lambda x: (x * x).astype(x.dtype), np.sin, lambda x: x * 0]
+
+    def f(i, x):
+        return lax.switch(i, branches, x)
+
+    x, every = np.linspace(0.1, 1, 5), np.array([-3, 0, 1, 2, 3, 9])
+    want = np.stack([branches[min(max(i, 0), 3)](x) for i in every])
+    slopes = np.stack([[1 + 0 * x, 2 * x, np.cos(x), 0 * x][min(max(i, 0), 3)] for i in every])
+    slope = ge2.grad(lambda i, x: f(i, x).sum(), 1)
+    if batched:
+        np.testing.assert_allclose(ge2.jit(ge2.vmap(f, (0, None)))(every, x), want, rtol=1e-12)
+        np.testing.assert_allclose(ge2.jit(ge2.vmap(slope, (0, None)))(every, x), slopes, rtol=1e-12)
+        return
+    for i, w, s in zip(every, want, slopes, strict=True):
+        np.testing.assert_allclose(ge2.jit(f)(i, x), w, rtol=1e-12)
+        np.testing.assert_allclose(f(i, x), w, rtol=1e-12)
+        np.testing.assert_allclose(ge2.jit(slope)(i, x), s, rtol=1e-12)
+        assert ge2.jit(f)(int(i), x)[0] == pytest.approx(w[0])
+
+
 # ------------------------------------------------------------------------------------------------- errors
 
 
@@ -328,3 +350,9 @@ def test_other_mistakes():
     with pytest.raises(InputError) as error:
         lax.scan(lambda c, x: (c, None), "text", XS)
     check(error, "init of scan holds a str")
+    with pytest.raises(TypeRuleError) as error:
+        ge2.jit(lambda i, x: lax.switch(i, [lambda x: x, lambda x: x, lambda x: x[0]], x))(1, H)
+    check(error, "branch 0", "branch 2", "f64[3]", "f64[]")
+    with pytest.raises(TypeRuleError) as error:
+        lax.switch(1.0, [np.sin], H)
+    check(error, "integer scalar")
