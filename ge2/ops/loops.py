@@ -231,6 +231,47 @@ class ScanLoop(GraphOp):
         return found, [*axes_of(out[: self.carry]), *(1 if f else None for f in out[self.carry :])]
 
 
+@final
+@record
+class RepeatLoop(GraphOp):
+    """A scan whose elements are arrays of their own, and so are its results: a Python loop, rolled up.
+
+    The inputs are the constants, the carry, then for each element the arrays of all rounds; the results are
+    the carry, then for each result of a round those of all rounds. It is made after all derivatives.
+    """
+
+    body: Graph
+    length: int
+    consts: int
+    carry: int
+    name = "repeat"
+
+    def graphs(self) -> tuple[Graph, ...]:
+        return (self.body,)
+
+    def infer(self, *types: ArrayType) -> Types:
+        inputs, outputs = types_of(self.body.inputs), types_of(self.body.outputs)
+        at = self.consts + self.carry
+        agree(self, (*inputs[:at], *(t for t in inputs[at:] for _ in range(self.length))), types)
+        agree(self, inputs[self.consts : at], outputs[: self.carry])
+        return (*outputs[: self.carry], *(t for t in outputs[self.carry :] for _ in range(self.length)))
+
+    def reference(self, *arrays: Any) -> Any:
+        return self.rounds(self.body, *arrays)
+
+    def rounds(self, body: Callable[..., Sequence[Any]], *arrays: Any) -> tuple[Any, ...]:
+        """The loop in Python, whatever computes a round."""
+        at, n = self.consts + self.carry, self.length
+        consts, carry, elements = apart(arrays, self.consts, self.carry, None)
+        results: list[list[Any]] = [[] for _ in self.body.outputs[self.carry :]]
+        for t in range(n):
+            found = body(*consts, *carry, *(elements[i * n + t] for i in range(len(self.body.inputs) - at)))
+            carry = list(found[: self.carry])
+            for each, y in zip(results, found[self.carry :], strict=True):
+                each.append(y)
+        return (*carry, *(y for each in results for y in each))
+
+
 def batched_body(
     derive: Derive, body: Graph, flags: Sequence[bool], carry: slice, size: int
 ) -> tuple[Graph, list[bool], Flags]:
@@ -526,4 +567,4 @@ def with_unread(graph: Graph, types: Sequence[ArrayType]) -> Graph:
     return Graph((*graph.inputs, *map(Var, types)), graph.eqns, graph.outputs)
 
 
-LOOPS: tuple[type[GraphOp], ...] = (ScanLoop, ScanSaving, WhileLoop)
+LOOPS: tuple[type[GraphOp], ...] = (ScanLoop, ScanSaving, WhileLoop, RepeatLoop)

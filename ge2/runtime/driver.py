@@ -24,7 +24,7 @@ from ge2.ir.text import op_text
 from ge2.kernels.catalog import launch as choose
 from ge2.kernels.kernel import Problem
 from ge2.ops.dot import DotGeneral
-from ge2.ops.loops import ScanLoop, WhileLoop
+from ge2.ops.loops import RepeatLoop, ScanLoop, WhileLoop
 from ge2.ops.shape import Barrier, BroadcastInDim, Reshape, Rev, Slice, StopGradient, Transpose
 from ge2.passes.host import compute
 from ge2.runtime.linked import Linked
@@ -426,7 +426,7 @@ Runs = Sequence[Callable[..., Sequence[Any]]]
 
 def hosted(op: Any, runs: Runs) -> Callable[..., Sequence[Any]]:
     """A loop or a branch in Python, whose rounds are executables."""
-    if isinstance(op, ScanLoop):
+    if isinstance(op, ScanLoop | RepeatLoop):
         return partial(op.rounds, runs[0])
     if isinstance(op, WhileLoop):
         return partial(op.rounds, *runs)

@@ -7,6 +7,7 @@ single one where a round may write over what it reads.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
@@ -15,7 +16,7 @@ from ge2.codegen.c.text import Text
 from ge2.codegen.c.typed import STORED
 from ge2.ir import Atom, Eqn, Graph, Literal, Var
 from ge2.ops.control import Cond
-from ge2.ops.loops import ScanLoop, WhileLoop
+from ge2.ops.loops import RepeatLoop, ScanLoop, WhileLoop
 from ge2.ops.shape import BroadcastInDim
 from ge2.runtime.memory import Lifetime, plan
 from ge2.runtime.program import Program, Step
@@ -23,7 +24,8 @@ from ge2.runtime.program import Program, Step
 if TYPE_CHECKING:
     from ge2.runtime.native import Native, Segment
 
-CONTROL = (ScanLoop, WhileLoop, Cond)
+COUNTED = (ScanLoop, RepeatLoop)
+CONTROL = (*COUNTED, WhileLoop, Cond)
 SMALL = 1 << 12  # elements that a round makes up to which sizes are written out: it is made for them alone
 KNOWN = 64  # bytes up to which the size of a copy is written out
 STOPS = "return lib->error->code;"
@@ -37,7 +39,7 @@ def held(op: Any) -> tuple[Graph, ...]:
 def carried(op: Any, i: int) -> tuple[bool, ...]:
     """Which inputs of graph `i` are a carry, whose memory the round may write over."""
     graph = held(op)[i]
-    if isinstance(op, ScanLoop):
+    if isinstance(op, COUNTED):
         return tuple(op.consts <= n < op.consts + op.carry for n in range(len(graph.inputs)))
     if isinstance(op, WhileLoop) and i == 1:
         return tuple(n >= op.body_consts for n in range(len(graph.inputs)))
@@ -76,7 +78,7 @@ def stands(program: Program, kinds: Sequence[str]) -> bool:
 
 def keeps_places(op: Any, program: Program) -> bool:
     """Whether results that lie in the memory of a carry are what that carry becomes."""
-    first = op.consts if isinstance(op, ScanLoop) else op.body_consts
+    first = op.consts if isinstance(op, COUNTED) else op.body_consts
     for i, a in enumerate(program.graph.outputs):
         donor = program.buffers[a].donor if isinstance(a, Var) else ""
         own = first + i < len(program.graph.inputs) and program.buffers[program.graph.inputs[first + i]].name
@@ -143,11 +145,13 @@ class Loop:
         self.results = [self.pointer(v, True) for v in step.eqn.outs]
         self.pointers: list[str] = []
         self.before: list[Text] = []
-        self.each: list[Text] = []  # after a round
+        self.tables: list[Text] = []
+        self.first: list[Text] = []  # before a round
+        self.each: list[Text] = []  # after it
         self.after: list[Text] = []
 
     def texts(self) -> list[Text]:
-        if isinstance(self.op, ScanLoop):
+        if isinstance(self.op, COUNTED):
             body = self.scan()
         elif isinstance(self.op, WhileLoop):
             body = self.while_loop()
@@ -178,7 +182,10 @@ class Loop:
         return Text(f"if ({turn.call.format(name)}) {STOPS}")
 
     def array(self, name: str, pointers: Sequence[str]) -> Text:
-        return Text(f"char *{name}[] = {{{', '.join(pointers) or '0'}}};")
+        """Pointers as an array, a few of them a line."""
+        listed = ", ".join(pointers) or "0"
+        lines = textwrap.wrap(listed, 90, break_long_words=False, break_on_hyphens=False)
+        return Text(f"char *{name}[] = {{{(chr(10) + 12 * ' ').join(lines)}}};")
 
     # -- the carry
 
@@ -230,7 +237,11 @@ class Loop:
         self.pointers = [*self.given, *("0" for _ in turn.made)]
         moves: list[Text] = []
         for slot in range(first, len(graph.inputs)):
-            self.pointers[slot] = self.moving(moves, slot, self.given[slot], graph.inputs[slot])
+            at = self.stack(first, slot - first)
+            if isinstance(op, RepeatLoop):
+                self.pointers[slot] = self.listed(slot, self.given[at : at + op.length])
+                continue
+            self.pointers[slot] = self.moving(moves, slot, self.given[at], graph.inputs[slot])
         for i in range(op.carry):
             self.carry(turn, i, op.consts, op.length)
         for n in range(op.carry, len(graph.outputs)):
@@ -239,7 +250,7 @@ class Loop:
         self.segment.work += work
         rounds = Text(
             f"for (int64_t t = 0; t < {self.size(op.length)}; t++)",
-            body=(self.called(turn), *self.each, *moves),
+            body=(*self.first, self.called(turn), *self.each, *moves),
         )
         if op.length == 0:
             return [
@@ -248,7 +259,18 @@ class Loop:
                     self.results, self.given[op.consts :], graph.inputs[op.consts : first], strict=False
                 )
             ]
-        return [*self.before, self.array("q", self.pointers), rounds, *self.after]
+        return [*self.before, *self.tables, self.array("q", self.pointers), rounds, *self.after]
+
+    def stack(self, first: int, i: int) -> int:
+        """The number of stack `i` among the operation's inputs or results, which begin with `first` others."""
+        return first + i * (self.op.length if isinstance(self.op, RepeatLoop) else 1)
+
+    def listed(self, slot: int, pointers: Sequence[str]) -> str:
+        """Arrays of their own, one for each round."""
+        name = f"each{slot}"
+        self.tables.append(self.array(name, pointers))
+        self.first.append(Text(f"q[{slot}] = {name}[t];"))
+        return "0"
 
     def moving(self, moves: list[Text], slot: int, base: str, a: Atom) -> str:
         """The first element of a stack, from which each round moves on by one."""
@@ -268,7 +290,11 @@ class Loop:
             self.each.insert(0, self.copied(f"q[{slot}]", f"q[{turn.slot(out)}]", out))
         else:
             slot = turn.slot(out)
-        self.pointers[slot] = self.moving(moves, slot, self.results[n], out)
+        at = self.stack(self.op.carry, n - self.op.carry)
+        if isinstance(self.op, RepeatLoop):
+            self.pointers[slot] = self.listed(slot, self.results[at : at + self.op.length])
+        else:
+            self.pointers[slot] = self.moving(moves, slot, self.results[at], out)
 
     def shares(self, turn: Round, n: int) -> bool:
         """Whether the first part of the carry that is this value is made in this stack."""
