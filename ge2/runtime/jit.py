@@ -263,7 +263,7 @@ class Jitted:
     def _trace(self, key: Key, leaves: list[Any], seen: Seen) -> Entry:
         positions = [i for i, k in enumerate(key.leaves) if not is_static(k)]
         arguments = self._arguments(leaves, key.structure, positions)
-        names = [arguments.name(i) for i in range(len(leaves))]
+        names = arguments.names()
         hidden = self._hidden(seen)
         inputs = [Input(t, ABSTRACT, names[i]) for i, t in zip(positions, arguments.types(), strict=True)]
         returned = Results()

@@ -141,11 +141,13 @@ class Loop:
             write_round(native, segment, step, program, self.op.name)
             for program in native.program.inner[step.number]
         ]
-        self.given = [self.pointer(a, False) for a in step.eqn.inputs]
-        self.results = [self.pointer(v, True) for v in step.eqn.outs]
+        given, results = step.eqn.inputs, step.eqn.outs
+        if isinstance(self.op, RepeatLoop):
+            given, results = given[: self.op.consts + self.op.carry], results[: self.op.carry]
+        self.given = [self.pointer(a, False) for a in given]
+        self.results = [self.pointer(v, True) for v in results]
         self.pointers: list[str] = []
         self.before: list[Text] = []
-        self.tables: list[Text] = []
         self.first: list[Text] = []  # before a round
         self.each: list[Text] = []  # after it
         self.after: list[Text] = []
@@ -234,12 +236,12 @@ class Loop:
         (turn,) = self.rounds
         op, graph = self.op, turn.program.graph
         first = op.consts + op.carry
-        self.pointers = [*self.given, *("0" for _ in turn.made)]
+        self.pointers = [*self.given[:first], *("0" for _ in range(turn.count - first))]
         moves: list[Text] = []
         for slot in range(first, len(graph.inputs)):
             at = self.stack(first, slot - first)
             if isinstance(op, RepeatLoop):
-                self.pointers[slot] = self.listed(slot, self.given[at : at + op.length])
+                self.pointers[slot] = self.listed(slot, self.step.eqn.inputs[at : at + op.length], False)
                 continue
             self.pointers[slot] = self.moving(moves, slot, self.given[at], graph.inputs[slot])
         for i in range(op.carry):
@@ -259,17 +261,20 @@ class Loop:
                     self.results, self.given[op.consts :], graph.inputs[op.consts : first], strict=False
                 )
             ]
-        return [*self.before, *self.tables, self.array("q", self.pointers), rounds, *self.after]
+        return [*self.before, self.array("q", self.pointers), rounds, *self.after]
 
     def stack(self, first: int, i: int) -> int:
         """The number of stack `i` among the operation's inputs or results, which begin with `first` others."""
         return first + i * (self.op.length if isinstance(self.op, RepeatLoop) else 1)
 
-    def listed(self, slot: int, pointers: Sequence[str]) -> str:
-        """Arrays of their own, one for each round."""
-        name = f"each{slot}"
-        self.tables.append(self.array(name, pointers))
-        self.first.append(Text(f"q[{slot}] = {name}[t];"))
+    def listed(self, slot: int, atoms: Sequence[Atom], written: bool) -> str:
+        """Arrays of their own, one for each round, found by numbers: code for each takes long to compile."""
+        sizes, native = self.segment.sizes, self.native
+        self.first.append(Text(f"q[{slot}] = ge2_place(p, arena, n + {len(sizes)} + 3 * t);"))
+        for a in atoms:
+            assert isinstance(a, Var)
+            at, offset = native.located(self.segment, native.program.buffers[a], written)
+            sizes += [at, offset, native.layout(a).offset * a.type.dtype.itemsize]
         return "0"
 
     def moving(self, moves: list[Text], slot: int, base: str, a: Atom) -> str:
@@ -292,7 +297,7 @@ class Loop:
             slot = turn.slot(out)
         at = self.stack(self.op.carry, n - self.op.carry)
         if isinstance(self.op, RepeatLoop):
-            self.pointers[slot] = self.listed(slot, self.results[at : at + self.op.length])
+            self.pointers[slot] = self.listed(slot, self.step.eqn.outs[at : at + self.op.length], True)
         else:
             self.pointers[slot] = self.moving(moves, slot, self.results[at], out)
 

@@ -227,17 +227,22 @@ class Native:
         return f"p[{at}]"
 
     def pointer(self, segment: Segment, buffer: Buffer, written: bool) -> str:
+        at, offset = self.located(segment, buffer, written)
+        return f"p[{at}]" if at >= 0 else f"arena + {self.size(segment, offset)}"
+
+    def located(self, segment: Segment, buffer: Buffer, written: bool) -> tuple[int, int | Need]:
+        """Where an array is: the number of a pointer, or -1 for the arena, and the offset from there."""
         base = buffer.base or buffer
         if segment.direct and base.storage == "arena":
             found = self.arena.get(id(base))
             if found is None:
                 found = self.arena[id(base)] = Need(base.type.nbytes, base.first, base.last)
                 self.needs.append(found)
-            return f"arena + {self.size(segment, found)}"
+            return -1, found
         at = self.place(segment, base)
         if written:
             segment.written.add(at)
-        return f"p[{at}]"
+        return at, 0
 
     def place(self, segment: Segment, array: Buffer | Need) -> int:
         """The number of an array among those that the function is given."""
