@@ -31,7 +31,6 @@ from ge2.ops.index import Scatter as Scatter
 from ge2.ops.index import ScatterAdd as ScatterAdd
 from ge2.ops.index import UpdateSlice as UpdateSlice
 from ge2.ops.loops import LOOPS as LOOPS
-from ge2.ops.loops import RepeatLoop as RepeatLoop
 from ge2.ops.loops import ScanLoop as ScanLoop
 from ge2.ops.loops import ScanSaving as ScanSaving
 from ge2.ops.loops import WhileLoop as WhileLoop

@@ -113,7 +113,7 @@ def test_other_indices_are_left_alone():
 
 
 def test_the_pipeline_is_a_list_of_names():
-    assert [step.__name__ for step in PIPELINE] == ["inline", "simplify", "fold", "match", "fuse"]
+    assert [step.__name__ for step in PIPELINE] == ["inline", "simplify", "fold", "match", "roll", "fuse"]
 
 
 def test_a_pass_can_be_switched_off():

@@ -57,10 +57,13 @@ class CFile:
     runs: tuple[Run, ...]
     products: frozenset[tuple[str, str]] = frozenset()
     prototypes: tuple[str, ...] = ()
+    inlined: frozenset[str] = frozenset()  # kernels that a loop calls with sizes that are numbers
 
     @property
     def parts(self) -> tuple[tuple[str, ...], ...]:
         """The kernels; those of a large file in two parts, which are compiled at once."""
+        if self.inlined:
+            return (tuple(KERNEL_NAME.sub(self.head, k) for k in self.kernels),)
         if len(self.kernels) < LARGE:
             return (self.kernels,)
         half, size, total = 0, 0, sum(map(len, self.kernels))
@@ -69,6 +72,9 @@ class CFile:
             half += 1
         both = self.kernels[:half], self.kernels[half:]
         return tuple(tuple(KERNEL_NAME.sub(r"GE2_SHARED void \1(", k) for k in part) for part in both)
+
+    def head(self, found: re.Match[str]) -> str:
+        return f"GE2_FN void {found[1]}(" if found[1] in self.inlined else found[0]
 
     @property
     def headers(self) -> tuple[str, ...]:
