@@ -207,7 +207,8 @@ class Loop:
         if out is a:  # it stays as it is
             self.after.append(self.copied(result, f"q[{slot}]", a))
             return
-        if out in turn.made and turn.donor(out):
+        outputs = turn.program.graph.outputs
+        if out in turn.made and turn.donor(out) and outputs.index(out) == i:
             home = result
             if a.type.nbytes <= SHORT:
                 home = f"state{i}"
@@ -222,7 +223,7 @@ class Loop:
             return
         spare = self.native.scratch(self.segment, self.native.need(a.type.nbytes, self.step.number))
         target = turn.slot(out)
-        if out in turn.program.graph.inputs or turn.program.graph.outputs.index(out) != i:
+        if out in turn.program.graph.inputs or outputs.index(out) != i:
             target = len(self.pointers)  # another value, which is copied
             self.pointers.append("")
             self.each.insert(0, self.copied(f"q[{target}]", f"q[{turn.slot(out)}]", a))
