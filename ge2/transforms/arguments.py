@@ -33,8 +33,11 @@ OPAQUE = (str, bytes, type, np.dtype, type(Ellipsis), slice, range)
 
 
 def is_array(leaf: Any) -> bool:
-    """Whether a leaf is an array or a number, traced or real; anything else is handed on as it is."""
-    return (
+    """Whether a leaf is an array or a number, traced or real; anything else is handed on as it is.
+
+    So is the derivative by an integer (float0), which has no bytes that could travel.
+    """
+    return not is_float0(leaf) and (
         type(leaf) in PYTHON
         or is_traced(leaf)
         or isinstance(leaf, np.ndarray | np.generic)
@@ -66,7 +69,7 @@ class Arguments:
         for i, leaf in enumerate(leaves):
             if is_array(leaf):
                 found.arrays.append(i)
-            elif not (isinstance(leaf, OPAQUE) or callable(leaf)):
+            elif not (isinstance(leaf, OPAQUE) or callable(leaf) or is_float0(leaf)):
                 raise found.refused(i)
         return found
 
