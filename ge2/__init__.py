@@ -26,6 +26,7 @@ from ge2.transforms.api import linearize as linearize
 from ge2.transforms.api import value_and_grad as value_and_grad
 from ge2.transforms.api import vjp as vjp
 from ge2.transforms.api import vmap as vmap
+from ge2.transforms.batching import custom_batch as custom_batch
 from ge2.transforms.custom import checkpoint as checkpoint
 from ge2.transforms.custom import custom_jvp as custom_jvp
 from ge2.transforms.custom import custom_vjp as custom_vjp
@@ -39,6 +40,7 @@ from ge2.transforms.jacobians import jacfwd as jacfwd
 from ge2.transforms.jacobians import jacobian as jacobian
 from ge2.transforms.jacobians import jacrev as jacrev
 from ge2.transforms.lax import stop_gradient as stop_gradient
+from ge2.transforms.linear import linear_transpose as linear_transpose
 from ge2.transforms.zeros import float0 as float0
 
 bfloat16 = BFLOAT16

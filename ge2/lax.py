@@ -5,3 +5,5 @@ from __future__ import annotations
 from ge2.transforms.lax import cond as cond
 from ge2.transforms.lax import dot_general as dot_general
 from ge2.transforms.lax import stop_gradient as stop_gradient
+from ge2.transforms.solves import custom_linear_solve as custom_linear_solve
+from ge2.transforms.solves import custom_root as custom_root

@@ -55,7 +55,7 @@ class Made:
 class CustomRule(ABC):
     """A function with a rule of its own; `nondiff_argnums` are handed on as they are, and have no derivative.
 
-    `nondiff_argnames` names such arguments instead of counting them; they come in the order of the parameters.
+    `nondiff_argnames` names such arguments instead of counting them; their order is that of the parameters.
 
     The rule says nothing of values that the function reads from around it: a derivative by one of those is a
     GradientError, not a zero.

@@ -422,3 +422,21 @@ def test_wrong_results_of_a_rule(rule, says):
     with pytest.raises((GradientError, InputError), match=says) as error:
         grad(lambda x: np.sum(f(x)))(np.ones(2))
     assert here(error)
+
+
+# --------------------------------------------------------------------------------------- nondiff by name
+
+
+@both
+def test_nondiff_arguments_by_name(make):
+    kind = custom_vjp if make is with_vjp else custom_jvp
+    f = kind(lambda m, x, n: m * x * n, nondiff_argnames=("n", "m"))
+    if make is with_vjp:
+        f.defvjp(lambda m, x, n: (m * x * n, None), lambda m, n, _, ct: (ct * n * 100 + m,))
+    else:
+        f.defjvp(lambda m, n, p, t: (m * p[0] * n, t[0] * n * 100 + m * t[0]))
+    assert grad(f, 1)(1, 2.0, 3) == 301.0
+    assert grad(lambda x: f(n=3, x=x, m=1))(2.0) == 301.0
+    with pytest.raises(InputError, match="names 'k', but .* no such parameter") as error:
+        kind(lambda x, n: x, nondiff_argnames="k")
+    assert here(error)
