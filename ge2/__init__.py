@@ -10,6 +10,7 @@ array([1., 1.])
 from typing import Any
 
 from ge2 import errors as errors
+from ge2 import extend as extend
 from ge2 import lax as lax
 from ge2 import numpy as numpy
 from ge2 import random as random
@@ -57,4 +58,8 @@ def __getattr__(name: str) -> Any:
             return version("ge2")
         except PackageNotFoundError:
             return "0.0.0+checkout"  # run from a folder, without being installed
+    if name == "test_util":
+        from importlib import import_module  # programs that run need no checks
+
+        return import_module("ge2.test_util")
     raise AttributeError(f"module 'ge2' has no attribute {name!r}")

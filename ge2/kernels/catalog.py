@@ -22,12 +22,13 @@ from ge2.kernels.generated import (
 from ge2.kernels.indexing import CGather, CIndex, CScatter, CScatterAdd
 from ge2.kernels.kernel import Family, Launch, Problem
 from ge2.kernels.library import Library, Product
+from ge2.kernels.own import COwn
 from ge2.kernels.scans import CScan
 from ge2.kernels.sorting import CSearch, CSort
 
 CATALOG: tuple[Family, ...] = (
     CRegion(), CProduct(), CCopy(), CConcatenate(), CPad(), CUpdateSlice(), CConstant(), CTable(),
-    CGather(), CScatterAdd(), CScatter(), CIndex(), CScan(), CBits(), CFold(), CSort(), CSearch(),
+    CGather(), CScatterAdd(), CScatter(), CIndex(), CScan(), CBits(), CFold(), CSort(), CSearch(), COwn(),
     BlockedPointwise(), BlockedRowwise(), BlockedReduce(), Product(), Library(),
 )  # fmt: skip
 

@@ -1,5 +1,6 @@
 """Every operation, each whole in one place; `ALL` lists them, `TABLE` makes them by name."""
 
+from collections import ChainMap
 from collections.abc import Callable
 
 from ge2.ir import Op
@@ -84,3 +85,5 @@ TABLE: dict[str, Callable[..., Op]] = {
     **{op.name: (lambda op=op: op) for op in ELEMENTWISE},
     **{op.name: op for op in (*CLASSES, *CONTROL, *CUSTOM, *SOLVES)},
 }
+OWN: dict[str, Callable[..., Op]] = {}  # of users, by name
+KNOWN = ChainMap(TABLE, OWN)  # what the text of a graph may name

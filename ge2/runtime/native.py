@@ -107,6 +107,7 @@ class Native:
             tuple(self.runs),
             self.products,
             prototypes,
+            tuple(dict.fromkeys(h for n in self.named.values() for h in n.kernel.helpers)),
         )
         return file.text()
 

@@ -56,6 +56,7 @@ class CFile:
     runs: tuple[Run, ...]
     products: frozenset[tuple[str, str]] = frozenset()
     prototypes: tuple[str, ...] = ()
+    helpers: tuple[str, ...] = ()
 
     @property
     def parts(self) -> tuple[tuple[str, ...], ...]:
@@ -71,7 +72,9 @@ class CFile:
 
     @property
     def headers(self) -> tuple[str, ...]:
-        found = headers("".join([*self.kernels, *(c.code for run in self.runs for c in run.calls)]))
+        found = headers(
+            "".join([*self.helpers, *self.kernels, *(c.code for run in self.runs for c in run.calls)])
+        )
         return ("core", *found, *(("product",) if self.products else ()))
 
     @property
@@ -87,7 +90,7 @@ class CFile:
 
 def same_code(kernel: CKernel) -> str:
     """A kernel without what is for people alone: equal texts are one function."""
-    return "\n".join([kernel.parameters, kernel.total, *codes(kernel.body)])
+    return "\n".join([kernel.parameters, kernel.total, *kernel.helpers, *codes(kernel.body)])
 
 
 def codes(texts: Sequence[Text]) -> list[str]:
