@@ -21,16 +21,16 @@ logit = ge2.extend.elementwise(
     helpers="static inline $T logit_$t($T p) { return ge2_log_$t(p / (1 - p)); }",
 )
 
-# It is an operation like any other: it promotes and broadcasts, has both derivatives of any order and a batch,
-# and is fused with what stands beside it into one loop.
+# It is an operation like any other: it promotes and broadcasts, has both derivatives of any order and a
+# batch, and is fused with what stands beside it into one loop.
 
 p = np.linspace(0.1, 0.9, 5)
 print(ge2.jit(ge2.vmap(ge2.grad(logit)))(p))
 print(ge2.jit(lambda p: np.tanh(2 * logit(p))).lower(p).kernels)
 
-# The long way: a class, whose fields are parameters and whose methods are rules. The type rule says what comes
-# out, the reference what it means, `vjp` how cotangents go back (forward mode is its transpose, or `linear`,
-# or a `jvp`), `batch` what vmap does (a loop, if there is none), and `c` is the body of the kernel.
+# The long way: a class, whose fields are parameters and whose methods are rules. `infer` says what comes out,
+# the reference what it means, `vjp` how cotangents go back (forward mode is its transpose, unless there is a
+# `jvp`), `batch` what vmap does (a loop, if there is none), and `c` is the body of the kernel.
 
 
 @ge2.extend.op
@@ -68,8 +68,8 @@ f = ge2.jit(lambda x: smooth(2 * x) + 1)
 assert np.array_equal(f(x), smooth(2 * x) + 1)
 print(f.lower(x).kernels.named("smooth_1"))  # inside: your C
 
-# Is it right? The laws that ge2 holds its own operations to: the types, any layout of memory, a batch along any
-# axis against a loop, every executor against the reference, derivatives against differences, twice.
+# Is it right? The laws that ge2 holds its own operations to: the types, any layout of memory, a batch along
+# any axis against a loop, every executor against the reference, derivatives against differences, twice.
 
 check_op(logit, [p, p.astype(np.float32)])
 check_op(smooth, [x, x[0], np.ones((2, 1), np.float32)])

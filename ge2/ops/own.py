@@ -16,7 +16,7 @@ from ge2.base.errors import ArgumentError, NoRuleError, TypeRuleError
 from ge2.base.record import record
 from ge2.base.source import here
 from ge2.ir import ArrayType, Axis, Batched, Evaluate, Op, Value, current, type_of
-from ge2.ops import OWN, TABLE
+from ge2.ops import OWN, REPLACED, TABLE
 from ge2.ops.shape import BroadcastInDim
 
 BUILT_IN = frozenset(TABLE)
@@ -157,11 +157,14 @@ def op(cls: type[Own]) -> type[Own]:
 def check_name(name: Any, whose: str) -> None:
     if not isinstance(name, str) or not WORD.fullmatch(name):
         what = f"{whose} has no name of small letters, digits and _: {name!r}"
-        raise ArgumentError(what, where=here(), fix=f'"{whose.lower()}"')
+        near = whose.lower()
+        raise ArgumentError(what, where=here(), fix=repr(f"my_{near}" if near in BUILT_IN else near))
     if name in BUILT_IN:
         raise ArgumentError(f"{name} is an operation of ge2", where=here(), fix=f"my_{name}")
 
 
 def register(name: str, make: Callable[..., Op]) -> None:
     """The text of graphs knows the operation from now on."""
+    if name in OWN:
+        REPLACED.add(name)
     OWN[name] = make
