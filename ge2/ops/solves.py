@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, final
 
-from ge2.base.errors import GradientError, NoRuleError, TypeRuleError
+from ge2.base.errors import NoRuleError, TypeRuleError
 from ge2.base.record import record
 from ge2.ir import (
     ArrayType,
@@ -13,6 +13,7 @@ from ge2.ir import (
     Batched,
     Cotangents,
     Derive,
+    Eqn,
     Flags,
     Graph,
     GraphOp,
@@ -21,11 +22,20 @@ from ge2.ir import (
     Value,
     without_dead_code,
 )
-from ge2.ops.control import CALLS, Call, Types, filled, matches, present, scattered, to_front, types_of, whole
-from ge2.ops.inline import inlined
+from ge2.ops.control import (
+    Call,
+    Types,
+    filled,
+    matches,
+    present,
+    scattered,
+    to_front,
+    types_of,
+    whole,
+    zero_equation,
+)
 
 Graphs = tuple[Graph, ...]
-MATVEC, TANGENT = "the matvec of a custom_linear_solve", "the tangent_solve of a custom_root"
 
 
 @final
@@ -77,7 +87,7 @@ class LinearSolve(GraphOp):
             )
         n, around = len(self.matvec.outputs), wanted[: self.consts]
         backward = reverse_of(self.matvec, (*around, *(False,) * n), derive) if any(around) else None
-        turned = () if self.symmetric else (transpose_of(self.matvec, self.consts, derive, MATVEC),)
+        turned = () if self.symmetric else (transpose_of(self.matvec, self.consts, derive),)
         return LinearSolveSaving(
             self.solve, self.matvec, self.transposed, self.consts, self.symmetric, turned,
             (backward,) if backward else (), wanted,
@@ -185,7 +195,7 @@ class Root(GraphOp):
         around = (*wanted[: self.consts], *(False,) * len(self.residual.outputs))
         if not any(around):
             return RootSaving(self.solve, self.residual, self.tangent, self.consts, (), wanted)
-        turned = transpose_of(self.tangent, self.consts + len(self.residual.outputs), derive, TANGENT)
+        turned = transpose_of(self.tangent, self.consts + len(self.residual.outputs), derive)
         backward = reverse_of(self.residual, around, derive)
         return RootSaving(self.solve, self.residual, self.tangent, self.consts, (turned, backward), wanted)
 
@@ -253,14 +263,13 @@ def reverse_of(graph: Graph, wanted: Flags, derive: Derive) -> Graph:
     return whole(*derive.vjp(graph, wanted))
 
 
-def transpose_of(graph: Graph, known: int, derive: Derive, what: str) -> Graph:
+def transpose_of(graph: Graph, known: int, derive: Derive) -> Graph:
     """Of a graph that is linear in what follows its first inputs: (those, cotangents) -> cotangents."""
     n = len(graph.inputs) - known
-    found = inlined(reverse_of(inlined(graph, CALLS), (*(False,) * known, *(True,) * n), derive), CALLS)
-    found = without_dead_code(found)
+    found = reverse_of(graph, (*(False,) * known, *(True,) * n), derive)
     at = found.inputs[known : known + n]
-    if not set(at).isdisjoint(a for e in found.eqns for a in e.inputs) or set(at) & set(found.outputs):
-        raise GradientError(f"{what} is not linear", fix="custom_linear_solve inside, or y / g(1.0)")
+    zeros = [Eqn(e.op, e.inputs, (v,)) for v in at for e in (zero_equation(v.type),)]  # the same anywhere
+    found = without_dead_code(Graph(found.inputs, (*zeros, *found.eqns), found.outputs))
     return Graph((*found.inputs[:known], *found.inputs[known + n :]), found.eqns, found.outputs)
 
 

@@ -16,7 +16,7 @@ from ge2.trace import Closed, Input, stage, title_of
 from ge2.transforms.api import linearize
 from ge2.transforms.arguments import Arguments, Results, at_top
 from ge2.transforms.inspect import ShapeDtypeStruct
-from ge2.transforms.linear import linear_transpose, turned, zeros_of
+from ge2.transforms.linear import check_linear, linear_transpose
 from ge2.transforms.several import common, retyped, widened
 
 Function = Callable[..., Any]
@@ -70,8 +70,7 @@ def product(call: Arguments, types: Sequence[ArrayType], like_b: Results, matvec
     returned = Results()
     closed = staged(call, types, returned, matvec, matvec)
     check(returned, closed, like_b, types, f"the result of {title_of(matvec)}", "b of custom_linear_solve")
-    everything = (*(False for _ in closed.captured), *(True for _ in types))
-    turned(closed.graph, everything, title_of(matvec), zeros_of(closed))  # an error unless it is linear
+    check_linear(closed, 0, title_of(matvec))
     return closed
 
 
@@ -132,6 +131,7 @@ def custom_root(
     check(value, residual, like_guess, types, f"the result of {title_of(f)}", GUESS)
     at = staged_tangent(call, types, tangent, f, tangent_solve)
     check(tangent, at, like_guess, types, f"the result of {title_of(tangent_solve)}", GUESS)
+    check_linear(at, len(types), title_of(tangent_solve))
     (first, second, third), captured = widened([solved, residual, at])
     op = Root(retyped(first, types), retyped(second, types), retyped(third, types), len(captured))
     return returned.build(op(*captured, *strong(call, types)))

@@ -7,6 +7,7 @@ import pytest
 
 import ge2
 from ge2.base.errors import GradientError, TraceError
+from ge2.transforms import cond
 from ge2.transforms.linear import linear_transpose
 from tests.transforms.functions import close
 
@@ -52,6 +53,27 @@ def test_trees_and_several_arguments():
     assert dy == -1.0
 
 
+def test_branches():
+    def back(take, first):
+        f = lambda x: cond(take, first, lambda x: x * 3.0, x)  # noqa: E731
+        return linear_transpose(f, np.zeros(3))(np.ones(3))[0]
+
+    square = np.arange(9.0).reshape(3, 3)
+    both = ge2.jit(lambda take: back(take, lambda x: square @ x))
+    close(both(True), square.sum(0))
+    close(both(False), [3.0, 3.0, 3.0])
+    wrong = {
+        "add puts a constant": lambda x: x + 1.0,
+        "a branch returns a constant": lambda x: np.ones(3),
+        "depends on where it is taken": lambda x: x * x,
+    }
+    for says, first in wrong.items():
+        with pytest.raises(GradientError, match=says):
+            ge2.jit(lambda take, first=first: back(take, first))(True)
+    with pytest.raises(GradientError, match="makes bool"):
+        linear_transpose(lambda x: cond(x[0] > 0, np.negative, np.positive, x), np.zeros(3))
+
+
 def test_under_other_transforms():
     def back(a, ct):
         return linear_transpose(lambda x: a @ x, np.zeros(3))(ct)[0]
@@ -77,6 +99,8 @@ def test_under_other_transforms():
         (lambda x: (x > 0) * 1.0, "makes bool"),
         (lambda x: x.astype(int), "makes i64"),
         (lambda x: (x, np.ones(2)), "is a constant that is not known to be zero"),
+        (lambda x: np.sort(x), "depends on where it is taken"),
+        (lambda x: 1.0 / x, "depends on where it is taken"),
     ],
 )
 def test_what_is_not_linear(f, says):
