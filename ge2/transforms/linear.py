@@ -94,7 +94,7 @@ def check_linear(closed: Closed, known: int, title: str) -> None:
 
 class Proof:
     """That a graph is linear: `moves` are the values that depend on the arguments, linearly so far; `zeros`
-    the constants known to be zero. What is not linear at once raises; what is not known leaves it incomplete."""
+    the constants known to be zero. What is not linear raises; what is not known leaves it incomplete."""
 
     def __init__(self, title: str) -> None:
         self.title, self.complete = title, True
@@ -150,12 +150,9 @@ class Proof:
             inner: set[Atom] = {v for v, a in pairs if a in moves}
             none: set[Atom] = {v for v, a in pairs if is_zero(a, zeros)}
             self.walk(graph, inner, none)
-            moves.update(v for v, a in zip(eqn.outs, graph.outputs, strict=True) if a in inner)
-            fixed.update(
-                v
-                for v, a in zip(eqn.outs, graph.outputs, strict=True)
-                if not (a in inner or is_zero(a, none))
-            )
+            results = list(zip(eqn.outs, graph.outputs, strict=True))
+            moves.update(v for v, a in results if a in inner)
+            fixed.update(v for v, a in results if not (a in inner or is_zero(a, none)))
         if not moves.isdisjoint(fixed):
             raise self.fails(eqn, "a branch returns a constant")
 
