@@ -28,6 +28,7 @@ from ge2.transforms.api import value_and_grad as value_and_grad
 from ge2.transforms.api import vjp as vjp
 from ge2.transforms.api import vmap as vmap
 from ge2.transforms.batching import custom_batch as custom_batch
+from ge2.transforms.closure import closure_convert as closure_convert
 from ge2.transforms.custom import checkpoint as checkpoint
 from ge2.transforms.custom import custom_jvp as custom_jvp
 from ge2.transforms.custom import custom_vjp as custom_vjp

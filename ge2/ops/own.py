@@ -29,7 +29,8 @@ class Own(Op):
     """An operation of your own: fields are its parameters, methods its rules. Decorate it with `op`.
 
     `infer` and `reference` are needed. `vjp`, `jvp` and `batch` are as for the operations of ge2; without
-    `jvp` forward mode is the transpose of `vjp`; without `batch`, vmap repeats the operation for each place.
+    `jvp` forward mode is the transpose of `vjp`; without `batch`, vmap
+    repeats the operation for each place of the axis (`in_front` does better where leading axes are alike).
 
     `c` is the body of a C function, which `jit` compiles into its program. In it the operands are pointers to
     their elements, in C order, under the names that the parameters of `reference` have; the result is `y`, or

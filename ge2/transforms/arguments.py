@@ -27,7 +27,7 @@ from ge2.base.source import here
 from ge2.ir import ArrayType, Evaluate, current, type_of
 from ge2.trace import Closed, Input, check_type, is_traced, stage, title_of
 from ge2.trace.tracer import located
-from ge2.transforms.zeros import empty, is_float0
+from ge2.transforms.zeros import empty, float0, is_float0
 
 OPAQUE = (str, bytes, type, np.dtype, type(Ellipsis), slice, range)
 
@@ -37,12 +37,11 @@ def is_array(leaf: Any) -> bool:
 
     So is the derivative by an integer (float0), which has no bytes that could travel.
     """
-    return not is_float0(leaf) and (
-        type(leaf) in PYTHON
-        or is_traced(leaf)
-        or isinstance(leaf, np.ndarray | np.generic)
-        or hasattr(leaf, "__dlpack__")
-    )
+    if type(leaf) in PYTHON or is_traced(leaf):
+        return True
+    if isinstance(leaf, np.ndarray | np.generic):
+        return bool(leaf.dtype != float0)
+    return hasattr(leaf, "__dlpack__")
 
 
 @register_leaf

@@ -35,7 +35,7 @@ def custom_linear_solve(
 
     `matvec` is linear, from a tree like `b` to one like `b`. Forward mode calls `solve` once more, reverse
     mode `transpose_solve(vecmat, ct)` (or `solve`, if the product is `symmetric`). `matvec` and the solvers
-    may read traced values from around them, which have derivatives too. With `has_aux`, `solve` returns
+    may read traced values from around them, which have derivatives too. With `has_aux`, the solvers return
     (x, aux), and so does this; aux has no derivative.
 
     NoRuleError in reverse mode without `transpose_solve`, GradientError if `matvec` is not linear.
@@ -56,8 +56,7 @@ def custom_linear_solve(
     graphs = [solved, product(call, types, like_b, matvec)]
     other = solve if symmetric and transpose_solve is None else transpose_solve
     if other is not None:
-        plain = has_aux and other is solve
-        graphs.append(transposed(call, types, like_b, (matvec, symmetric, other, plain)))
+        graphs.append(transposed(call, types, like_b, (matvec, symmetric, other, has_aux)))
     (first, second, *rest), captured = widened(graphs)
     op = LinearSolve(
         retyped(first, types), retyped(second, types), tuple(retyped(g, types) for g in rest),

@@ -157,3 +157,26 @@ def test_jacrev_allows_integers():
     assert found["n"].shape == (2, 3) and found["n"].dtype == ge2.float0
     with pytest.raises(GradientError):
         ge2.jacrev(lambda p: p["w"] * p["n"].sum())(p)
+
+
+# ------------------------------------------------------------------------------ products with the Hessian
+
+
+def test_hessian_vector_products_by_composition(rng):
+    f = lambda p: np.sum(np.sin(p["w"]) ** 3) * p["b"]  # noqa: E731
+    p = {"w": rng.normal(size=3), "b": np.float64(1.5)}
+    v = {"w": rng.normal(size=3), "b": np.float64(0.5)}
+    dot = lambda a, b: np.sum(a["w"] * b["w"]) + a["b"] * b["b"]  # noqa: E731
+    h = hessian(f)(p)
+    want = {k: h[k]["w"] @ v["w"] + h[k]["b"] * v["b"] for k in p}
+    products = (
+        lambda p: jvp(grad(f), (p,), (v,))[1],
+        lambda p: grad(lambda p: jvp(f, (p,), (v,))[1])(p),
+        lambda p: grad(lambda p: dot(grad(f)(p), v))(p),
+        lambda p: ge2.vjp(grad(f), p)[1](v)[0],
+        lambda p: ge2.linearize(grad(f), p)[1](v),
+    )
+    for product in (*products, *map(ge2.jit, products)):
+        found = product(p)
+        close(found["w"], want["w"])
+        close(found["b"], want["b"])

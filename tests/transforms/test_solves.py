@@ -151,6 +151,11 @@ def test_auxiliary_results_have_no_derivative():
         steps = lambda f, b: (b / f(1.0), {"steps": 3, "b": b})  # noqa: E731
         return custom_linear_solve(lambda x: a * x, 1.0, steps, symmetric=True, has_aux=True)
 
+    def by_two(a):
+        steps = lambda f, b: (by_division(f, b), np.array([1, 2]))  # noqa: E731
+        return custom_linear_solve(lambda x: a * x, 1.0, steps, steps, has_aux=True)
+
+    assert ge2.grad(by_two, has_aux=True)(2.0)[0] == -0.25
     assert ge2.jit(root)(4.0)[1]["at"] == -3.0
     assert root(4.0)[1]["n"].tolist() == [0, 1]
     close(ge2.grad(root, has_aux=True)(4.0)[0], 0.25)
