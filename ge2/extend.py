@@ -16,9 +16,10 @@ from ge2.base.dtypes import BOOL, COMPLEX, INEXACT
 from ge2.base.errors import ArgumentError
 from ge2.base.source import here
 from ge2.ir import ArrayType as ArrayType
+from ge2.ir import Evaluate, current, type_of
 from ge2.numpy.promotion import common_dtype, common_shape, fit, lift, strong
 from ge2.ops.elementwise import Elementwise, Pointwise
-from ge2.ops.own import EDITIONS, check_name, register
+from ge2.ops.own import EDITIONS, check_name, judge, register
 from ge2.ops.own import Own as Op
 from ge2.ops.own import in_front as in_front
 from ge2.ops.own import op as op
@@ -104,8 +105,11 @@ def applied(made: Elementwise, operands: tuple[Any, ...]) -> Any:
     xs = [lift(x) for x in operands]
     dtype = taken_as(made.takes, common_dtype(xs))
     shape = common_shape(made.name, xs)
-    ys: Any = made(*(strong(fit(x, dtype, shape)) for x in xs))
-    return ys
+    args = [strong(fit(x, dtype, shape)) for x in xs]
+    y: Any = made(*args)
+    if isinstance(current(), Evaluate):
+        judge(made, made.infer(*map(type_of, args)), y)
+    return y
 
 
 def taken_as(takes: str, dtype: np.dtype) -> np.dtype:

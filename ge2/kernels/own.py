@@ -41,8 +41,7 @@ class Writing:
 
     def run(self, ins: Operands, outs: Operands) -> Pieces:
         op, problem = self.op, self.problem
-        names = [*op.operands, *(f"x{i}" for i in range(len(op.operands), len(ins)))]
-        for name, t, operand in zip(names, problem.inputs, ins, strict=False):
+        for name, t, operand in zip(names_of(op, len(ins)), problem.inputs, ins, strict=True):
             self.given(name, t, operand)
         results = [f"y{i}" for i in range(len(outs))] if op.several else ["y"]
         after = []
@@ -120,3 +119,10 @@ class Writing:
 def held(t: ArrayType) -> ArrayType:
     """The type in which a user's C meets an array: half types as float32."""
     return t.with_dtype(FLOAT32) if t.dtype in HALF else t
+
+
+def names_of(op: Own, count: int) -> list[str]:
+    """What the operands are called in C."""
+    fixed = [name for name in op.operands if not name.startswith("*")]
+    more = next((name[1:] for name in op.operands if name.startswith("*")), "x")
+    return [*fixed, *(f"{more}{i}" for i in range(count - len(fixed)))][:count]

@@ -32,13 +32,14 @@ class Own(Op):
     `jvp` forward mode is the transpose of `vjp`; without `batch`, vmap
     repeats the operation for each place of the axis (`in_front` does better where leading axes are alike).
 
-    `c` is the body of a C function, which `jit` compiles into its program. In it the operands are pointers to
-    their elements, in C order, under the names that the parameters of `reference` have; the result is `y`, or
-    `y0`, `y1`, ... of several. For an array `x` there are also the type `x_t` of its elements, `x_shape[]`,
-    `x_ndim` and `x_size`. The fields that are numbers have their names; `threads` is how many threads may be
-    used. Half types are handed over as float32, and results rounded to them.
-    `$t` stands for the dtype of the first operand as our functions spell it (`ge2_tanh_$t`), `$T` for its C
-    type. `helpers` stands before the function, once. Without `c`, the reference runs.
+    `c` is the body of a C function, which `jit` compiles into its program. In it the operands are
+    pointers to their elements, in C order, under the names that the parameters of `reference` have; those
+    of `*xs` are `xs0`, `xs1`, ...; the result is `y`, or `y0`, `y1`, ... of several. For an array `x`
+    there are also the type `x_t` of its elements, `x_shape[]`, `x_ndim` and `x_size`. The fields that are
+    numbers have their names; `threads` is how many threads may be used. Half types are handed over as
+    float32, and results rounded to them. `$t` stands for the dtype of the first operand as our functions
+    spell it (`ge2_tanh_$t`), `$T` for its C type. `helpers` stands before the function, once. Without
+    `c`, the reference runs.
 
     `cuda` is the same body for one thread of many; it is kept, and not run yet.
     """
@@ -141,7 +142,8 @@ def op(cls: type[Own]) -> type[Own]:
     for rule in ("infer", "reference"):
         if getattr(cls, rule) is getattr(Op, rule):
             raise NoRuleError(f"{cls.__name__} has no {rule}", where=here(), fix=f"def {rule}(self, x): ...")
-    names = tuple(inspect.signature(cls.reference).parameters)[1:]
+    found = list(inspect.signature(cls.reference).parameters.values())[1:]
+    names = tuple(f"*{p.name}" if p.kind is p.VAR_POSITIONAL else p.name for p in found)
     made = record(cls)
     taken_names = [n for n in names if n in RESERVED or re.fullmatch(r"y\d+", n)]
     taken_names += [f.name for f in fields(made) if f.name in names]  # type: ignore[arg-type]

@@ -202,6 +202,31 @@ def test_jit_runs_the_c():
         assert np.array_equal(ge2.jit(f)(X), X)
 
 
+@needs_compiler
+def test_any_number_of_operands():
+    @extend.op
+    class Total(extend.Op):
+        name = "test_total"
+        batch = extend.in_front
+
+        def infer(self, x, *rest):
+            return (x,)
+
+        def reference(self, x, *rest):
+            return x + sum(rest)
+
+        c = "for (int64_t i = 0; i < x_size; i++) y[i] = x[i] + rest0[i] + rest1[i];"
+
+    check_op(Total(), [(X, X, 2 * X)])
+
+
+def test_the_dtype_of_a_reference_is_looked_at():
+    wide = extend.elementwise("test_wide", lambda x: x * np.ones(1), "{0}", lambda y, x: 1.0)
+    with pytest.raises(TypeRuleError, match=r"returns f64\[5\]; its type rule says f32\[5\]") as error:
+        wide(P.astype(np.float32))
+    assert "test_extend.py" in str(error.value)
+
+
 def test_without_a_batch_vmap_repeats_it():
     two = np.stack([X, X + 1])
     low, high = ge2.vmap(extremes, (0, None))(two, W)
