@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import partial, update_wrapper, wraps
 from typing import Any, final
 
@@ -140,6 +139,8 @@ def numbers_of(fun: Function, names: str | Sequence[str]) -> list[int]:
     wanted = (names,) if isinstance(names, str) else tuple(names)
     for name in wanted:
         if name not in known:
+            from difflib import get_close_matches  # for errors alone
+
             near = get_close_matches(name, known, 1, 0.0)
             what = f"nondiff_argnames names {name!r}, but {title_of(fun)} has no such parameter"
             raise InputError(what, where=here(), fix=repr(near[0]) if near else "nondiff_argnums")
