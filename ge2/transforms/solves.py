@@ -48,7 +48,7 @@ def custom_linear_solve(
     if at_top():
         return solve(matvec, b)
     call, returned = Arguments.of(numbered_as("b"), (b,), {}), Results(has_aux)
-    types = strong_types(call, "b of custom_linear_solve")
+    types = strong_types(call, matvec, "b of custom_linear_solve")
     like_b = Results()
     like_b.flat(b)
     solved = staged(call, types, returned, lambda b: solve(matvec, b), solve)
@@ -120,7 +120,7 @@ def custom_root(
     if at_top():
         return solve(f, initial_guess)
     call, returned = Arguments.of(numbered_as("initial_guess"), (initial_guess,), {}), Results(has_aux)
-    types = strong_types(call, "initial_guess of custom_root")
+    types = strong_types(call, f, GUESS)
     like_guess = Results()
     like_guess.flat(initial_guess)
     solved = staged(call, types, returned, lambda x: solve(f, x), solve)
@@ -162,9 +162,14 @@ def numbered_as(name: str) -> Function:
     return inner
 
 
-def strong_types(call: Arguments, what: str) -> list[ArrayType]:
-    """The types of the leaves; a Python number counts as an array of its dtype."""
-    found = [ArrayType(t.shape, t.dtype) for t in call.types()]
+def strong_types(call: Arguments, f: Function, what: str) -> list[ArrayType]:
+    """The types of the leaves; a Python number is of the dtype that `f` makes of it, or of its own."""
+    found = given = call.types()
+    if any(t.weak for t in given) and len(call.arrays) == len(call.leaves):
+        made = [a.type for a in staged(call, given, Results(), f, f).graph.outputs]
+        if len(made) == len(given):
+            found = [m if t.weak and m.shape == () else t for t, m in zip(given, made, strict=True)]
+    found = [ArrayType(t.shape, t.dtype) for t in found]
     if len(call.arrays) < len(call.leaves) or any(t.dtype not in INEXACT for t in found):
         got = next((str(t) for t in found if t.dtype not in INEXACT), "other values")
         raise GradientError(

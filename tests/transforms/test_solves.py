@@ -164,6 +164,15 @@ def test_auxiliary_results_have_no_derivative():
     assert ge2.grad(lambda a: root(a)[1]["at"])(4.0) == 0.0
 
 
+def test_a_number_takes_the_dtype_of_the_equation():
+    root = lambda a: custom_root(lambda x: x * x - a, 1.0, newton, by_division)  # noqa: E731
+    single = np.float32(4.0)
+    assert ge2.jit(root)(single).dtype == np.float32 and ge2.grad(root)(single).dtype == np.float32
+    half = lambda a: custom_linear_solve(lambda x: a * x, 1.0, by_division, symmetric=True)  # noqa: E731
+    assert ge2.jit(half)(single).dtype == np.float32 and ge2.jit(half)(4.0).dtype == np.float64
+    assert ge2.jit(lambda a: custom_root(lambda x: x - a, 1, newton, by_division))(2.0) == 2.0
+
+
 def test_the_guess_has_no_derivative():
     f = lambda guess: custom_root(lambda x: x**3 - 8.0, guess, newton, by_division)  # noqa: E731
     assert ge2.grad(f)(1.0) == 0.0
@@ -197,7 +206,7 @@ WRONG = {
         lambda x: x - a, 1.0, lambda f, x: (x,), by_division
     ),
     r"initial_guess of custom_root holds floating arrays; got i64": lambda a: custom_root(
-        lambda x: x - a, 1, newton, by_division
+        lambda x: x - a, np.arange(3), newton, by_division
     ),
 }
 
