@@ -133,28 +133,38 @@ def op(cls: type[Own]) -> type[Own]:
     >>> ge2.jit(Shift(2.0))(np.zeros(2))
     array([2., 2.])
     """
-    given: Any = cls
-    if not (isinstance(given, type) and issubclass(given, Own)):
-        raise ArgumentError(
-            "ge2.extend.op decorates a class", where=here(), fix="class F(ge2.extend.Op): ..."
-        )
+    check_class(cls)
+    found = list(inspect.signature(cls.reference).parameters.values())[1:]
+    made = record(cls)
+    made.operands = tuple(f"*{p.name}" if p.kind is p.VAR_POSITIONAL else p.name for p in found)
+    if made.c:
+        check_operands(made)
+    register(made.name, made)
+    return made
+
+
+def check_class(cls: Any) -> None:
+    """That all is there that an operation needs."""
+    if not (isinstance(cls, type) and issubclass(cls, Own)):
+        what = "ge2.extend.op decorates a class"
+        raise ArgumentError(what, where=here(), fix="class F(ge2.extend.Op): ...")
     check_name(getattr(cls, "name", None), cls.__name__)
     for rule in ("infer", "reference"):
         if getattr(cls, rule) is getattr(Op, rule):
             raise NoRuleError(f"{cls.__name__} has no {rule}", where=here(), fix=f"def {rule}(self, x): ...")
-    found = list(inspect.signature(cls.reference).parameters.values())[1:]
-    names = tuple(f"*{p.name}" if p.kind is p.VAR_POSITIONAL else p.name for p in found)
-    made = record(cls)
-    taken_names = [n for n in names if n in RESERVED or re.fullmatch(r"y\d+", n)]
-    taken_names += [f.name for f in fields(made) if f.name in names]  # type: ignore[arg-type]
-    if taken_names and cls.c:
-        what = (
-            f"the reference of {cls.__name__} has an operand {taken_names[0]}, which means another thing in C"
-        )
-        raise ArgumentError(what, where=here(), fix="another name")
-    made.operands = names
-    register(made.name, made)
-    return made
+    for word in ("c", "cuda", "helpers"):
+        if not isinstance(getattr(cls, word), str):
+            what = f"{word} of {cls.__name__} is a {type(getattr(cls, word)).__name__}"
+            raise ArgumentError(what, where=here(), fix="a text")
+
+
+def check_operands(made: type[Own]) -> None:
+    """That each name means one thing in C."""
+    others = {f.name for f in fields(made)} | RESERVED  # type: ignore[arg-type]
+    for name in made.operands:
+        if name in others or re.fullmatch(r"y\d+", name):
+            what = f"the reference of {made.__name__} has an operand {name}, which means another thing in C"
+            raise ArgumentError(what, where=here(), fix="another name")
 
 
 def check_name(name: Any, whose: str) -> None:

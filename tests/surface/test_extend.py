@@ -302,6 +302,7 @@ def rules(**more):
         (rules(name="add"), ArgumentError, "add is an operation of ge2"),
         (rules(name=None), ArgumentError, "Made has no name"),
         (rules(name="two words"), ArgumentError, "Made has no name of small letters"),
+        (rules(cuda=lambda self: ""), ArgumentError, "cuda of Made is a function"),
         (rules(reference=lambda self, y: y, c=";"), ArgumentError, "has an operand y, which means"),
     ],
 )
