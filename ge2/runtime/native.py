@@ -130,6 +130,7 @@ class Native:
             self.products,
             prototypes,
             frozenset(self.inlined),
+            tuple(dict.fromkeys(h for n in self.named.values() for h in n.kernel.helpers)),
         )
         return file.text()
 

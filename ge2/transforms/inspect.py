@@ -12,7 +12,7 @@ from ge2.base.pytree import register_leaf
 from ge2.base.record import record
 from ge2.ir import ArrayType, Graph
 from ge2.ir import parse as parse_text
-from ge2.ops import TABLE
+from ge2.ops import KNOWN
 from ge2.trace import ABSTRACT, Input
 from ge2.transforms.arguments import Arguments, Results, Static
 
@@ -77,4 +77,4 @@ def parse(text: str) -> Graph:
     >>> parse("{ lambda ; a:f32[3]. let b:f32[3] = tanh a in (b,) }")(np.zeros(3, np.float32))
     [array([0., 0., 0.], dtype=float32)]
     """
-    return parse_text(text, TABLE)
+    return parse_text(text, KNOWN)

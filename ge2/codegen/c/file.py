@@ -58,6 +58,7 @@ class CFile:
     products: frozenset[tuple[str, str]] = frozenset()
     prototypes: tuple[str, ...] = ()
     inlined: frozenset[str] = frozenset()  # kernels that a loop calls with sizes that are numbers
+    helpers: tuple[str, ...] = ()
 
     @property
     def parts(self) -> tuple[tuple[str, ...], ...]:
@@ -78,7 +79,8 @@ class CFile:
 
     @property
     def headers(self) -> tuple[str, ...]:
-        found = headers("".join([*self.kernels, *(c for run in self.runs for c in codes(run.calls))]))
+        called = [c for run in self.runs for c in codes(run.calls)]
+        found = headers("".join([*self.helpers, *self.kernels, *called]))
         return ("core", *found, *(("product",) if self.products else ()))
 
     @property
@@ -94,7 +96,7 @@ class CFile:
 
 def same_code(kernel: CKernel) -> str:
     """A kernel without what is for people alone: equal texts are one function."""
-    return "\n".join([kernel.parameters, kernel.total, *codes(kernel.body)])
+    return "\n".join([kernel.parameters, kernel.total, *kernel.helpers, *codes(kernel.body)])
 
 
 def codes(texts: Sequence[Text]) -> list[str]:
