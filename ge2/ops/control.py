@@ -28,6 +28,7 @@ from ge2.ir import (
     without_dead_code,
 )
 from ge2.ops.elementwise import WHERE, ConvertElementType
+from ge2.ops.policy import NOTHING, Rule, check
 from ge2.ops.shape import Barrier, BroadcastInDim
 
 Types = tuple[ArrayType, ...]
@@ -128,6 +129,14 @@ class Call(GraphOp):
         return Call(graph, self.title)(*to_front(xs, axes)), axes_of(flags)
 
 
+def residuals_of(graph: Graph, count: int, ys: Sequence[Value], xs: Sequence[Value]) -> list[Value]:
+    """The last results of a graph; those that are inputs, or other results, are taken from there."""
+    at = len(ys) - count
+    known: dict[Atom, Value] = dict(zip(graph.outputs[:at], ys, strict=False))
+    known.update(zip(graph.inputs, xs, strict=True))
+    return [known.get(a, y) for a, y in zip(graph.outputs[at:], ys[at:], strict=True)]
+
+
 class Saving(GraphOp):
     """A call whose last results are residuals, read by `backward` with the cotangents of the others."""
 
@@ -152,7 +161,8 @@ class Saving(GraphOp):
 
     def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
         at = len(ys) - self.residuals
-        found = Call(self.backward, self.title)(*ys[at:], *filled(cts[:at], ys[:at]))
+        kept = residuals_of(self.jaxpr, self.residuals, ys, xs)
+        found = Call(self.backward, self.title)(*kept, *filled(cts[:at], ys[:at]))
         return scattered(found, wanted)
 
     def saving(self, wanted: Flags, derive: Derive) -> Op:
@@ -178,13 +188,21 @@ class CallSaving(Saving):
 @final
 @record
 class Checkpoint(GraphOp):
-    """A call whose values are computed again when the derivative needs them, instead of being kept."""
+    """A call whose values are computed again for the derivative, but for those that the policy saves."""
 
     jaxpr: Graph
+    policy: Rule = NOTHING
+    prevent_cse: bool = True
     name = "checkpoint"
+
+    def __post_init__(self) -> None:
+        check(self.policy)
 
     def graphs(self) -> tuple[Graph, ...]:
         return (self.jaxpr,)
+
+    def of(self, graph: Graph) -> Checkpoint:
+        return Checkpoint(graph, self.policy, self.prevent_cse)
 
     def infer(self, *types: ArrayType) -> Types:
         matches(self, self.jaxpr, types)
@@ -194,19 +212,19 @@ class Checkpoint(GraphOp):
         return tuple(self.jaxpr(*arrays))
 
     def saving(self, wanted: Flags, derive: Derive) -> Op:
-        forward, backward, count = derive.vjp(self.jaxpr, wanted)
-        return CheckpointSaving(self.jaxpr, whole(forward, backward, count))
+        forward, backward, count = derive.again(self.jaxpr, wanted, self.policy)
+        return CheckpointSaving(forward, backward, count, self.policy, self.prevent_cse)
 
     def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
         graph, given, outputs = derive.jvp(self.jaxpr, flags_of(ts)), present(ts), self.jaxpr.outputs
         if not derive.apart:
-            return with_tangents(Checkpoint(graph)(*xs, *given), outputs)
+            return with_tangents(self.of(graph)(*xs, *given), outputs)
         again = without_dead_code(Graph(graph.inputs, graph.eqns, graph.outputs[len(outputs) :]))
         return self(*xs), scattered(Call(again, "checkpoint")(*Barrier()(*xs, *given)), inexact(outputs))
 
     def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
         graph, flags = derive.batch(self.jaxpr, tuple(a is not None for a in axes), size)
-        return Checkpoint(graph)(*to_front(xs, axes)), axes_of(flags)
+        return self.of(graph)(*to_front(xs, axes)), axes_of(flags)
 
 
 def whole(forward: Graph, backward: Graph, residuals: int) -> Graph:
@@ -223,33 +241,42 @@ def whole(forward: Graph, backward: Graph, residuals: int) -> Graph:
 @final
 @record
 class CheckpointSaving(GraphOp):
-    """A checkpoint under differentiation: `backward` maps (inputs, cotangents) to those of the inputs."""
+    """A checkpoint under differentiation: its last results are what is saved, and `backward` reads them."""
 
     jaxpr: Graph
     backward: Graph
+    residuals: int
+    policy: Rule = NOTHING
+    prevent_cse: bool = True
     name = "checkpoint_saving"
 
     def graphs(self) -> tuple[Graph, ...]:
         return (self.jaxpr, self.backward)
 
+    def plain(self) -> Checkpoint:
+        return Checkpoint(self.jaxpr, self.policy, self.prevent_cse)
+
     def infer(self, *types: ArrayType) -> Types:
-        return Checkpoint(self.jaxpr).infer(*types)
+        return self.plain().infer(*types)
 
     def reference(self, *arrays: Any) -> Any:
         return tuple(self.jaxpr(*arrays))
 
     def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
-        tied = Barrier()(*xs, *filled(cts, ys))  # so that no pass merges this with the first computation
-        return scattered(Call(self.backward, "checkpoint")(*tied), wanted)
+        at = len(ys) - self.residuals
+        read = [*residuals_of(self.jaxpr, self.residuals, ys, xs), *filled(cts[:at], ys[:at])]
+        if self.prevent_cse:
+            read = Barrier()(*read)  # tied to the cotangents: no pass merges this with the first computation
+        return scattered(Call(self.backward, "checkpoint")(*read), wanted)
 
     def saving(self, wanted: Flags, derive: Derive) -> Op:
-        return Checkpoint(self.jaxpr).saving(wanted, derive)
+        return self.plain().saving(wanted, derive)
 
     def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
-        return Checkpoint(self.jaxpr).jvp_with(derive, ts, xs)
+        return self.plain().jvp_with(derive, ts, xs)
 
     def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
-        return Checkpoint(self.jaxpr).batch_with(derive, xs, axes, size)
+        return self.plain().batch_with(derive, xs, axes, size)
 
 
 @final
