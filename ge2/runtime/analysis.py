@@ -31,6 +31,11 @@ class Memory:
     kept: int = 0
 
     @property
+    def peak(self) -> int:
+        """What a call allocates at most: scratch and results, but for those in donated memory."""
+        return self.arena + self.outputs - self.donated
+
+    @property
     def temp_size_in_bytes(self) -> int:
         """`arena`; this and the next three are JAX's names."""
         return self.arena

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import RLock
-from typing import Any, Protocol, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from ge2.runtime.driver import Driver
 from ge2.runtime.program import Program
 from ge2.runtime.records import Kernels, kernels
 from ge2.runtime.schedule import schedule
+
+if TYPE_CHECKING:
+    from ge2.runtime.remat import Remat
 
 EVALUATE = Evaluate()
 ALIGNMENT = 64
@@ -121,6 +124,7 @@ class Executable:
     threads: int
     branches: dict[int, tuple[Executable, ...]] = field(default_factory=dict)  # of the conds among the steps
     donated: tuple[bool, ...] = ()
+    remat: Remat | None = None  # what it computes again, if its memory is limited
     _run: Runner | None = None
     _driver: Driver | None = None
     _lock: RLock = field(default_factory=RLock, repr=False)
