@@ -23,6 +23,7 @@ from ge2.passes.repeat import VIEWS, repeated
 from ge2.runtime.cost import computing
 from ge2.runtime.memory import Lifetime, plan
 from ge2.runtime.program import Buffer, Program
+from ge2.transforms.partition import BYTE, cheapest, effort
 
 if TYPE_CHECKING:
     from ge2.runtime.executable import Executable
@@ -173,8 +174,9 @@ def result_bytes(program: Program) -> int:
 def rounds(trial: Trial, planned: Planned) -> Iterator[Trial]:
     """Ever smaller programs."""
     useless: set[Var] = set()
-    for _ in range(ROUNDS):
-        batch = chosen(candidates(trial), useless)
+    for number in range(ROUNDS):
+        waiting = Waiting(trial.graph, trial.program)
+        batch = (number == 0 and waiting.cut()) or chosen(list(waiting.found()), useless)
         if not batch:
             return
         found = trial.without(batch, planned)
@@ -218,18 +220,13 @@ def shortest(trial: Trial, target: int, planned: Planned) -> Trial:
 # ------------------------------------------------------------------------------------- what may be given up
 
 
-def candidates(trial: Trial) -> list[Candidate]:
-    """A candidate for each array that waits, untouched, at the step where most is in use."""
-    return list(Waiting(trial.graph, trial.program).found())
-
-
 @final
 class Waiting:
     """What is known of a program at its fullest step."""
 
     def __init__(self, graph: Graph, program: Program) -> None:
         self.graph, self.program = graph, program
-        self.makers = {v: e for e in graph.eqns for v in e.outs}
+        self.makers = {v: alone(e, i) for e in graph.eqns for i, v in enumerate(e.outs)}
         self.place = {v: i for i, e in enumerate(graph.eqns) for v in e.outs}
         self.inputs = set(graph.inputs)
         self.steps: dict[Var, int] = {}  # in which each value is made, regions looked into
@@ -251,15 +248,33 @@ class Waiting:
         buffer = self.program.buffers[var]
         return buffer.base or buffer
 
-    def found(self) -> Iterator[Candidate]:
-        for var, buffer in self.arena.items():
-            waits = buffer.first < self.fullest < buffer.last
-            if waits and self.fullest not in self.touched.get(id(buffer), ()):
-                candidate = self.candidate(var)
-                if candidate is not None:
-                    yield candidate
+    def waits(self, var: Var) -> bool:
+        buffer = self.arena[var]
+        lives = buffer.first < self.fullest < buffer.last
+        return lives and self.fullest not in self.touched.get(id(buffer), ())
 
-    def candidate(self, var: Var) -> Candidate | None:
+    def found(self) -> Iterator[Candidate]:
+        """A candidate for each array that waits, untouched, at the fullest step."""
+        for var in filter(self.waits, self.arena):
+            candidate = self.candidate(var, self.there)
+            if candidate is not None:
+                yield candidate
+
+    def cut(self) -> list[Candidate]:
+        """The arrays that wait and are not in the cheapest cut that makes them all again by cheap work."""
+
+        def price(var: Var) -> int:
+            if self.there(var, self.fullest + 1) and not (var in self.arena and self.waits(var)):
+                return 0
+            return var.type.nbytes * BYTE + 1
+
+        wanted = [v for v in self.arena if self.waits(v)]
+        choice = cheapest(wanted, self.makers, price, lambda e: effort(e, 0))
+        there = lambda var, step: var in choice.saved or var in self.inputs  # noqa: E731
+        found = [self.candidate(v, there) for v in wanted if self.makers[v] in choice.again]
+        return sorted((c for c in found if c is not None), key=lambda c: -c.worth)
+
+    def candidate(self, var: Var, there: Callable[[Var, int], bool]) -> Candidate | None:
         """How a value would be computed again for its readers behind the fullest step."""
         seen = [var, *self.views(var)]
         readers = sorted({i for v in seen for i in self.readers.get(v, ())})
@@ -268,7 +283,7 @@ class Waiting:
             return None
         at = late[0]
         step = self.steps[self.graph.eqns[at].outs[0]]
-        closure = self.closure(var, step)
+        closure = self.closure(var, step, there)
         if closure is None:
             return None
         again, kept, longer = closure
@@ -296,7 +311,9 @@ class Waiting:
             return False
         return self.steps.get(eqn.outs[0], -1) > self.fullest
 
-    def closure(self, var: Var, step: int) -> tuple[list[Eqn], set[Var], list[Var]] | None:
+    def closure(
+        self, var: Var, step: int, there: Callable[[Var, int], bool]
+    ) -> tuple[list[Eqn], set[Var], list[Var]] | None:
         """The equations that make a value from what is there at a step; that; and what has to wait for it."""
         found: dict[Var, Eqn] = {}
         kept: set[Var] = set()
@@ -309,13 +326,11 @@ class Waiting:
             eqn = self.makers.get(v)
             if eqn is None or eqn.op.effect or len(found) >= LONGEST:
                 return None
-            if isinstance(eqn.op, Barrier):
-                eqn = Eqn(Barrier(), (eqn.inputs[eqn.outs.index(v)],), (v,), eqn.source)
             found.update(dict.fromkeys(eqn.outs, eqn))
             for a in eqn.inputs:
                 if not isinstance(a, Var) or a.type.weak or a in kept:
                     continue
-                if self.there(a, step):
+                if there(a, step):
                     kept.add(a)
                 elif a in self.arena and a.type.nbytes * SMALL <= var.type.nbytes:
                     kept.add(a)
@@ -348,6 +363,13 @@ class Waiting:
             if late:
                 return max(late, key=self.steps.__getitem__)
         return None
+
+
+def alone(eqn: Eqn, i: int) -> Eqn:
+    """The equation that makes its result `i`: of a barrier, the one that passes this value alone."""
+    if isinstance(eqn.op, Barrier) and len(eqn.outs) > 1:
+        return Eqn(eqn.op, eqn.inputs[i : i + 1], eqn.outs[i : i + 1], eqn.source)
+    return eqn
 
 
 def fullest(buffers: Iterable[Buffer]) -> int:
