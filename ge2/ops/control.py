@@ -32,6 +32,7 @@ from ge2.ops.policy import NOTHING, Rule, check
 from ge2.ops.shape import Barrier, BroadcastInDim
 
 Types = tuple[ArrayType, ...]
+Half = tuple[Graph, Graph, int]  # forward, backward, and how many residuals the one hands the other
 Executor = Callable[["Call", Sequence[Any]], Sequence[Any]]
 EXECUTOR: list[Executor] = []  # how the runtime evaluates a call outside any trace; op by op without one
 
@@ -318,7 +319,7 @@ class Cond(GraphOp):
             )
         forward, linear, _ = joined_halves([derive.linear(b, active) for b in self.branches], len(outputs))
         results = Cond(forward)(*xs)
-        found = Cond(linear)(xs[0], *results[len(outputs) :], *given)
+        found = Cond(linear)(*xs, *results, *given)
         return results[: len(outputs)], scattered(found, inexact(outputs))
 
     def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
@@ -344,24 +345,54 @@ def chosen(index: Value, results: Sequence[Sequence[Value]]) -> list[Value]:
     return ys
 
 
-def joined_halves(
-    halves: Sequence[tuple[Graph, Graph, int]], outputs: int
-) -> tuple[tuple[Graph, ...], tuple[Graph, ...], int]:
-    """The forward graphs, each yielding the residuals of all (zeros for the others'), and backward graphs."""
-    kinds = [types_of(b.inputs[:n]) for _, b, n in halves]
+def joined_halves(halves: Sequence[Half], outputs: int) -> tuple[tuple[Graph, ...], tuple[Graph, ...], int]:
+    """The forward graphs, which yield residuals of the same types, and backward graphs that read them.
+
+    Backward, a branch is given its inputs and results again, then the residuals. A residual of one branch
+    takes the place that others have for theirs, if it has the same type; an empty place is zeros.
+    """
+    halves = [reading_ends(*half) for half in halves]
+    slots: list[ArrayType] = []
+    placed = [slots_for(f.outputs[outputs:], slots) for f, _, _ in halves]
     forward, backward = [], []
-    for i, (f, b, n) in enumerate(halves):
-        zeros = [[zero_equation(t) for t in kind] for kind in kinds]
+    for (f, b, n), places in zip(halves, placed, strict=True):
+        zeros = [zero_equation(t) for i, t in enumerate(slots) if i not in places]
+        unread = iter(zeros)
         kept = [
-            f.outputs[outputs:] if j == i else tuple(e.outs[0] for e in eqns) for j, eqns in enumerate(zeros)
+            f.outputs[outputs + places.index(i)] if i in places else next(unread).outs[0]
+            for i in range(len(slots))
         ]
-        made = [e for j, eqns in enumerate(zeros) if j != i for e in eqns]
-        forward.append(
-            Graph(f.inputs, (*f.eqns, *made), (*f.outputs[:outputs], *(a for group in kept for a in group)))
-        )
-        unread = [b.inputs[:n] if j == i else tuple(Var(t) for t in kind) for j, kind in enumerate(kinds)]
-        backward.append(Graph((*(v for group in unread for v in group), *b.inputs[n:]), b.eqns, b.outputs))
-    return tuple(forward), tuple(backward), sum(n for _, _, n in halves)
+        forward.append(Graph(f.inputs, (*f.eqns, *zeros), (*f.outputs[:outputs], *kept)))
+        at = len(f.inputs) + outputs
+        read = [b.inputs[at + places.index(i)] if i in places else Var(t) for i, t in enumerate(slots)]
+        backward.append(Graph((*b.inputs[:at], *read, *b.inputs[at + n :]), b.eqns, b.outputs))
+    return tuple(forward), tuple(backward), len(slots)
+
+
+def reading_ends(forward: Graph, backward: Graph, count: int) -> Half:
+    """Halves of which the second is given inputs and results again, so that none of them is a residual."""
+    at = len(forward.outputs) - count
+    results = {a: Var(a.type) for a in forward.outputs[:at]}
+    ends: dict[Atom, Atom] = {**results, **{v: v for v in forward.inputs}}
+    pairs = list(zip(backward.inputs, forward.outputs[at:], strict=False))
+    names = {v: ends[a] for v, a in pairs if a in ends}
+    rest = [(v, a) for v, a in pairs if a not in ends]
+    eqns = tuple(Eqn(e.op, rename(names, e.inputs), e.outs, e.source) for e in backward.eqns)
+    given = [results.pop(a) if a in results else Var(a.type) for a in forward.outputs[:at]]
+    read = (*forward.inputs, *given, *(v for v, _ in rest), *backward.inputs[count:])
+    first = Graph(forward.inputs, forward.eqns, (*forward.outputs[:at], *(a for _, a in rest)))
+    return first, Graph(read, eqns, rename(names, backward.outputs)), len(rest)
+
+
+def slots_for(residuals: Sequence[Atom], slots: list[ArrayType]) -> list[int]:
+    """A place of its own for each residual, among those there are or a new one."""
+    places: list[int] = []
+    for a in residuals:
+        free = (i for i, t in enumerate(slots) if t == a.type and i not in places)
+        places.append(next(free, len(slots)))
+        if places[-1] == len(slots):
+            slots.append(a.type)
+    return places
 
 
 def zero_equation(type: ArrayType) -> Eqn:
@@ -373,7 +404,7 @@ def zero_equation(type: ArrayType) -> Eqn:
 @final
 @record
 class CondSaving(GraphOp):
-    """A cond whose last results are the residuals of all its branches."""
+    """A cond whose last results are residuals; `backward` reads operands, all results, and cotangents."""
 
     branches: tuple[Graph, ...]
     backward: tuple[Graph, ...]
@@ -391,7 +422,7 @@ class CondSaving(GraphOp):
 
     def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
         at = len(ys) - self.residuals
-        found = Cond(self.backward)(xs[0], *ys[at:], *filled(cts[:at], ys[:at]))
+        found = Cond(self.backward)(*xs, *ys, *filled(cts[:at], ys[:at]))
         return [None, *scattered(found, wanted[1:])]
 
     def saving(self, wanted: Flags, derive: Derive) -> Op:
