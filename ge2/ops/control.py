@@ -155,7 +155,15 @@ class Saving(GraphOp):
         return types_of(self.jaxpr.outputs)
 
     def reference(self, *arrays: Any) -> Any:
-        return self.plain().reference(*arrays)
+        """Residuals that are inputs or results are not made once more."""
+        graph, at = self.jaxpr, len(self.jaxpr.outputs) - self.residuals
+        ends = {*graph.inputs, *graph.outputs[:at]}
+        rest = [a for a in dict.fromkeys(graph.outputs[at:]) if a not in ends]
+        short = Graph(graph.inputs, graph.eqns, (*graph.outputs[:at], *rest))
+        found = Call(short, self.title).reference(*arrays)
+        known: dict[Atom, Any] = dict(zip(short.outputs, found, strict=True))
+        known.update(zip(graph.inputs, arrays, strict=True))
+        return (*found[:at], *(known[a] for a in graph.outputs[at:]))
 
     def plain(self) -> Call:
         return Call(self.jaxpr, self.title)

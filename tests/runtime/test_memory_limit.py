@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -236,3 +240,45 @@ def test_as_a_decorator_and_beside_the_same_function_without():
     small(ws, X)
     assert memory(plain, ws, X).peak > memory(small, ws, X).peak  # equal graphs, two programs
     assert isinstance(MemoryLimitError("x"), MemoryError)
+
+
+MEASURED = r"""
+import re, sys
+import numpy as np, ge2
+
+def loss(w, x):
+    for _ in range(12):
+        z = x @ w
+        x = x + z / (1.0 + np.exp(-1.7 * z)) * np.cos(z)
+    return np.mean(np.exp(-x * x))
+
+def now(name):
+    return int(re.search(name + r":\\\\s+(\\\\d+) kB", open("/proc/self/status").read())[1]) * 1024
+
+limit = int(sys.argv[1]) or None
+f = ge2.jit(ge2.grad(loss), memory_limit=limit)
+w, x = np.eye(64, dtype=np.float32), np.ones((8192, 64), np.float32)
+planned = f.lower(w, x).memory_analysis().peak
+f.lower(w, x).compile()
+open("/proc/self/clear_refs", "w").write("5")  # the highest mark begins here
+before = now("VmRSS")
+f(w, x)
+print(planned, now("VmHWM") - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux how much memory a process had")
+def test_the_process_needs_what_was_planned():
+    """Compiled C, in a process of its own: with half the memory, and without a limit."""
+
+    def measured(limit: int) -> tuple[int, int]:
+        command = [sys.executable, "-c", MEASURED.replace("\\\\", "\\"), str(limit)]
+        environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "GE2_THREADS": "1"}
+        found = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+        planned, grown = map(int, found.split())
+        return planned, grown
+
+    planned, grown = measured(0)
+    assert planned > 60e6 and 0.9 * planned < grown < planned + 20e6
+    half, less = measured(planned // 2)
+    assert half <= planned // 2 and less < half + 20e6

@@ -238,3 +238,29 @@ def test_dear_operations():
     op: Op
     for op in (DotGeneral(((1,), (0,)), ((), ())), TABLE["sort"](axis=0), TABLE["cumsum"](axis=0)):
         assert effort(Eqn(op, (x, x), (x,)), 0) == NEVER
+
+
+def test_a_compiled_forward_half_copies_no_input(monkeypatch: pytest.MonkeyPatch):
+    x, w = np.ones((4, 4)), np.eye(4)
+    run = ge2.ops.control.EXECUTOR[0]
+    results: list[int] = []
+
+    def counting(call: Any, arrays: Any) -> Any:
+        results.append(len(call.jaxpr.outputs))
+        return run(call, arrays)
+
+    monkeypatch.setattr(ge2.ops.control, "EXECUTOR", [counting])
+    found = grad(lambda x: np.sum(ge2.jit(lambda x, w: np.tanh(x @ w))(x, w)))(x)
+    assert results == [1, 1]  # the result, which is the residual too; then the cotangent
+    close(found, grad(lambda x: np.sum(np.tanh(x @ w)))(x))
+
+
+def test_in_one_program_nothing_is_computed_twice():
+    """Only where forward and backward run apart (branches, loops, vjp by itself) does repeating pay."""
+    w = np.eye(4)
+    chain = lambda x: np.exp(np.sin(np.tanh(x @ w) * x))  # noqa: E731
+    loss = lambda f: lambda x: np.sum(f(f(x)))  # noqa: E731
+    plain = ge2.jit(grad(loss(chain))).lower(w).as_text()
+    nested = ge2.jit(grad(loss(ge2.jit(chain)))).lower(w).as_text()
+    for op in ("dot_general", "exp", "sin", "cos", "tanh"):
+        assert nested.count(f"= {op} ") == plain.count(f"= {op} ")
