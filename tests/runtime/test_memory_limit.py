@@ -253,7 +253,7 @@ def loss(w, x):
     return np.mean(np.exp(-x * x))
 
 def now(name):
-    return int(re.search(name + r":\\\\s+(\\\\d+) kB", open("/proc/self/status").read())[1]) * 1024
+    return int(re.search(name + r":\s+(\d+) kB", open("/proc/self/status").read())[1]) * 1024
 
 limit = int(sys.argv[1]) or None
 f = ge2.jit(ge2.grad(loss), memory_limit=limit)
@@ -272,7 +272,7 @@ def test_the_process_needs_what_was_planned():
     """Compiled C, in a process of its own: with half the memory, and without a limit."""
 
     def measured(limit: int) -> tuple[int, int]:
-        command = [sys.executable, "-c", MEASURED.replace("\\\\", "\\"), str(limit)]
+        command = [sys.executable, "-c", MEASURED, str(limit)]
         environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "GE2_THREADS": "1"}
         found = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
         planned, grown = map(int, found.split())
