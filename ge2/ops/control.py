@@ -15,24 +15,23 @@ from ge2.ir import (
     Batched,
     Cotangents,
     Derive,
+    Dims,
     Eqn,
     Flags,
     Graph,
     GraphOp,
-    Literal,
     Op,
     Pushed,
     Value,
-    Var,
     rename,
     without_dead_code,
 )
-from ge2.ops.elementwise import WHERE, ConvertElementType
+from ge2.ops.elementwise import WHERE
+from ge2.ops.halves import joined_halves
 from ge2.ops.policy import NOTHING, Rule, check
-from ge2.ops.shape import Barrier, BroadcastInDim
+from ge2.ops.shape import Barrier
 
 Types = tuple[ArrayType, ...]
-Half = tuple[Graph, Graph, int]  # forward, backward, and how many residuals the one hands the other
 Executor = Callable[["Call", Sequence[Any]], Sequence[Any]]
 EXECUTOR: list[Executor] = []  # how the runtime evaluates a call outside any trace; op by op without one
 
@@ -316,8 +315,8 @@ class Cond(GraphOp):
 
     def saving(self, wanted: Flags, derive: Derive) -> Op:
         halves = [derive.vjp(b, wanted[1:]) for b in self.branches]
-        forward, backward, count = joined_halves(halves, len(self.branches[0].outputs))
-        return CondSaving(forward, backward, count)
+        forward, backward, count, again = joined_halves(halves, len(self.branches[0].outputs))
+        return CondSaving(forward, backward, count, again)
 
     def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
         active, given, outputs = flags_of(ts[1:]), present(ts[1:]), self.branches[0].outputs
@@ -325,9 +324,12 @@ class Cond(GraphOp):
             return with_tangents(
                 Cond(tuple(derive.jvp(b, active) for b in self.branches))(*xs, *given), outputs
             )
-        forward, linear, _ = joined_halves([derive.linear(b, active) for b in self.branches], len(outputs))
+        halves = [derive.linear(b, active) for b in self.branches]
+        forward, linear, _, again = joined_halves(halves, len(outputs))
         results = Cond(forward)(*xs)
-        found = Cond(linear)(*xs, *results, *given)
+        ends = [*xs[1:], *results]
+        read = [ends[i] for i in again]
+        found = Cond(linear)(xs[0], *read, *results[len(outputs) :], *given)
         return results[: len(outputs)], scattered(found, inexact(outputs))
 
     def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
@@ -353,70 +355,18 @@ def chosen(index: Value, results: Sequence[Sequence[Value]]) -> list[Value]:
     return ys
 
 
-def joined_halves(halves: Sequence[Half], outputs: int) -> tuple[tuple[Graph, ...], tuple[Graph, ...], int]:
-    """The forward graphs, which yield residuals of the same types, and backward graphs that read them.
-
-    Backward, a branch is given its inputs and results again, then the residuals. A residual of one branch
-    takes the place that others have for theirs, if it has the same type; an empty place is zeros.
-    """
-    halves = [reading_ends(*half) for half in halves]
-    slots: list[ArrayType] = []
-    placed = [slots_for(f.outputs[outputs:], slots) for f, _, _ in halves]
-    forward, backward = [], []
-    for (f, b, n), places in zip(halves, placed, strict=True):
-        zeros = [zero_equation(t) for i, t in enumerate(slots) if i not in places]
-        unread = iter(zeros)
-        kept = [
-            f.outputs[outputs + places.index(i)] if i in places else next(unread).outs[0]
-            for i in range(len(slots))
-        ]
-        forward.append(Graph(f.inputs, (*f.eqns, *zeros), (*f.outputs[:outputs], *kept)))
-        at = len(f.inputs) + outputs
-        read = [b.inputs[at + places.index(i)] if i in places else Var(t) for i, t in enumerate(slots)]
-        backward.append(Graph((*b.inputs[:at], *read, *b.inputs[at + n :]), b.eqns, b.outputs))
-    return tuple(forward), tuple(backward), len(slots)
-
-
-def reading_ends(forward: Graph, backward: Graph, count: int) -> Half:
-    """Halves of which the second is given inputs and results again, so that none of them is a residual."""
-    at = len(forward.outputs) - count
-    results = {a: Var(a.type) for a in forward.outputs[:at]}
-    ends: dict[Atom, Atom] = {**results, **{v: v for v in forward.inputs}}
-    pairs = list(zip(backward.inputs, forward.outputs[at:], strict=False))
-    names = {v: ends[a] for v, a in pairs if a in ends}
-    rest = [(v, a) for v, a in pairs if a not in ends]
-    eqns = tuple(Eqn(e.op, rename(names, e.inputs), e.outs, e.source) for e in backward.eqns)
-    given = [results.pop(a) if a in results else Var(a.type) for a in forward.outputs[:at]]
-    read = (*forward.inputs, *given, *(v for v, _ in rest), *backward.inputs[count:])
-    first = Graph(forward.inputs, forward.eqns, (*forward.outputs[:at], *(a for _, a in rest)))
-    return first, Graph(read, eqns, rename(names, backward.outputs)), len(rest)
-
-
-def slots_for(residuals: Sequence[Atom], slots: list[ArrayType]) -> list[int]:
-    """A place of its own for each residual, among those there are or a new one."""
-    places: list[int] = []
-    for a in residuals:
-        free = (i for i, t in enumerate(slots) if t == a.type and i not in places)
-        places.append(next(free, len(slots)))
-        if places[-1] == len(slots):
-            slots.append(a.type)
-    return places
-
-
-def zero_equation(type: ArrayType) -> Eqn:
-    zero = (Literal.of(type.dtype.type(0)),)
-    op: Op = ConvertElementType(type.dtype, weak=True) if type.weak else BroadcastInDim(type.shape, ())
-    return Eqn(op, zero, (Var(type),))
-
-
 @final
 @record
 class CondSaving(GraphOp):
-    """A cond whose last results are residuals; `backward` reads operands, all results, and cotangents."""
+    """A cond whose last results are residuals.
+
+    `backward` reads those numbered in `again` among operands and results, the residuals, and cotangents.
+    """
 
     branches: tuple[Graph, ...]
     backward: tuple[Graph, ...]
     residuals: int
+    again: Dims = ()
     name = "cond_saving"
 
     def graphs(self) -> tuple[Graph, ...]:
@@ -430,7 +380,9 @@ class CondSaving(GraphOp):
 
     def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
         at = len(ys) - self.residuals
-        found = Cond(self.backward)(*xs, *ys, *filled(cts[:at], ys[:at]))
+        ends = [*xs[1:], *ys]
+        read = [ends[i] for i in self.again]
+        found = Cond(self.backward)(xs[0], *read, *ys[at:], *filled(cts[:at], ys[:at]))
         return [None, *scattered(found, wanted[1:])]
 
     def saving(self, wanted: Flags, derive: Derive) -> Op:

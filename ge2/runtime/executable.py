@@ -202,7 +202,7 @@ class Executable:
         plan = self.driver.plan
         assert plan is not None
         branches = [branch.memory_analysis() for found in self.branches.values() for branch in found]
-        return analysis.memory(self.program, plan.nbytes, branches)
+        return analysis.memory(self.program, plan.nbytes, branches, self.remat)
 
     def cost_analysis(self) -> dict[str, float]:
         return analysis.cost_analysis(self.program)

@@ -125,6 +125,8 @@ def test_the_report_names_the_users_lines():
     full = memory(plain, ws, X).peak
     remat = limited(network, full // 2).lower(ws, X).remat
     assert all("test_memory_limit.py" in line and "in network" in line for line in remat.lines)
+    assert memory(limited(network, full // 2), ws, X).repeated == sum(r.nbytes for r in remat.repeats) > 0
+    assert memory(plain, ws, X).repeated == 0
     assert remat.before == full and remat.after <= full // 2 == remat.limit
     assert "tanh" in str(remat) and "operations" in str(remat)
 
