@@ -21,6 +21,7 @@ from ge2.base.dtypes import BFLOAT16
 from ge2.runtime import clear_caches as clear_caches
 from ge2.runtime import disable_jit as disable_jit
 from ge2.runtime import jit as jit
+from ge2.transforms import checkpoint_policies as checkpoint_policies
 from ge2.transforms.api import grad as grad
 from ge2.transforms.api import jvp as jvp
 from ge2.transforms.api import linearize as linearize
@@ -29,10 +30,8 @@ from ge2.transforms.api import vjp as vjp
 from ge2.transforms.api import vmap as vmap
 from ge2.transforms.batching import custom_batch as custom_batch
 from ge2.transforms.closure import closure_convert as closure_convert
-from ge2.transforms.custom import checkpoint as checkpoint
 from ge2.transforms.custom import custom_jvp as custom_jvp
 from ge2.transforms.custom import custom_vjp as custom_vjp
-from ge2.transforms.custom import remat as remat
 from ge2.transforms.inspect import ShapeDtypeStruct as ShapeDtypeStruct
 from ge2.transforms.inspect import eval_shape as eval_shape
 from ge2.transforms.inspect import make_jaxpr as make_jaxpr
@@ -43,6 +42,9 @@ from ge2.transforms.jacobians import jacobian as jacobian
 from ge2.transforms.jacobians import jacrev as jacrev
 from ge2.transforms.lax import stop_gradient as stop_gradient
 from ge2.transforms.linear import linear_transpose as linear_transpose
+from ge2.transforms.remat import checkpoint as checkpoint
+from ge2.transforms.remat import checkpoint_name as checkpoint_name
+from ge2.transforms.remat import remat as remat
 from ge2.transforms.zeros import float0 as float0
 
 bfloat16 = BFLOAT16

@@ -11,6 +11,7 @@ from ge2.base.errors import GradientError as GradientError
 from ge2.base.errors import ImpureError as ImpureError
 from ge2.base.errors import InPlaceError as InPlaceError
 from ge2.base.errors import InputError as InputError
+from ge2.base.errors import MemoryLimitError as MemoryLimitError
 from ge2.base.errors import NoRuleError as NoRuleError
 from ge2.base.errors import OutOfBoundsError as OutOfBoundsError
 from ge2.base.errors import ParseError as ParseError

@@ -19,6 +19,7 @@ Ge2Error
 ├── NoRuleError                       an operation lacks the rule that a transform asked for
 ├── ParseError                        a text is not a graph
 ├── VerifyError                       a graph is malformed: a bug in ge2, never in the user's program
+├── MemoryLimitError                  a program does not fit in the memory it was given (also a MemoryError)
 ├── CompileError                      a generated kernel was refused by its compiler
 │   └── CompilerTrouble               ... or the compiler is missing, hangs or makes junk
 └── CacheTrouble                      the cache on disk cannot be used
@@ -103,6 +104,9 @@ class CompileError(Ge2Error): ...
 
 
 class CompilerTrouble(CompileError): ...
+
+
+class MemoryLimitError(Ge2Error, MemoryError): ...
 
 
 class CacheTrouble(Ge2Error): ...

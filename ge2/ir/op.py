@@ -90,8 +90,14 @@ class Derive(Protocol):
     @property
     def apart(self) -> bool: ...
 
-    def vjp(self, graph: Graph, wanted: Flags) -> tuple[Graph, Graph, int]:
-        """(inputs) -> (outputs, residuals); (residuals, cotangents) -> those of the wanted; how many."""
+    def vjp(self, graph: Graph, wanted: Flags, held: Flags | None = None) -> tuple[Graph, Graph, int]:
+        """(inputs) -> (outputs, residuals); (residuals, cotangents) -> those of the wanted; how many.
+
+        `held` says of the inputs, then of the outputs, which are kept anyway; by default all.
+        """
+
+    def again(self, graph: Graph, wanted: Flags, rule: tuple[Any, ...]) -> tuple[Graph, Graph, int]:
+        """As `vjp`, but saved is what a policy's rule allows, and all else computed again."""
 
     def jvp(self, graph: Graph, active: Flags) -> Graph:
         """(inputs, tangents of the active ones) -> (outputs, tangents of the inexact outputs)."""

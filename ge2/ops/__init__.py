@@ -58,6 +58,7 @@ from ge2.ops.shape import Barrier as Barrier
 from ge2.ops.shape import BroadcastInDim as BroadcastInDim
 from ge2.ops.shape import Concatenate as Concatenate
 from ge2.ops.shape import Iota as Iota
+from ge2.ops.shape import Name as Name
 from ge2.ops.shape import Pad as Pad
 from ge2.ops.shape import Reshape as Reshape
 from ge2.ops.shape import Rev as Rev
@@ -78,7 +79,8 @@ from ge2.ops.sort import Sort as Sort
 CLASSES: tuple[type[Op], ...] = (
     Complex, Where, ConvertElementType, IntegerPow, Ldexp,
     ReduceSum, ReduceProd, ReduceMax, ReduceMin, ReduceOr, ReduceAnd, ArgMax, ArgMin,
-    BroadcastInDim, Transpose, Reshape, Slice, Rev, Pad, Concatenate, Iota, Constant, StopGradient, Barrier,
+    BroadcastInDim, Transpose, Reshape, Slice, Rev, Pad, Concatenate, Iota, Constant,
+    StopGradient, Barrier, Name,
     DotGeneral, Gather, ScatterAdd, Scatter, UpdateSlice,
     CumSum, CumProd, CumMax, CumMin, Sort, ArgSort, SearchSorted, RandomBits, RandomFold,
 )

@@ -39,8 +39,8 @@ from ge2.ops.control import (
     types_of,
     whole,
     with_tangents,
-    zero_equation,
 )
+from ge2.ops.halves import zero_equation
 from ge2.ops.reduce import ReduceSum
 
 

@@ -32,8 +32,8 @@ from ge2.ops.control import (
     to_front,
     types_of,
     whole,
-    zero_equation,
 )
+from ge2.ops.halves import zero_equation
 
 Graphs = tuple[Graph, ...]
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ge2.runtime.analysis import Memory
     from ge2.runtime.executable import Executable
     from ge2.runtime.records import Kernels
+    from ge2.runtime.remat import Remat
 
 
 DIALECTS = ("jaxpr", "c", "python")
@@ -51,6 +52,11 @@ class Lowered:
     def memory_analysis(self) -> Memory:
         """The bytes that a call needs."""
         return self.executable.memory_analysis()
+
+    @property
+    def remat(self) -> Remat | None:
+        """What it computes again to fit in its `memory_limit`: printed, a table; None without a limit."""
+        return self.executable.remat
 
     def cost_analysis(self) -> dict[str, float]:
         """The operations and bytes of a call: "flops", "transcendentals", "bytes accessed"."""

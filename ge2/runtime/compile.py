@@ -6,22 +6,42 @@ from ge2.backends.cpu.launcher import prepare
 from ge2.backends.cpu.toolchain import toolchain
 from ge2.base.config import config
 from ge2.ir import Graph
-from ge2.passes.pipeline import run_pipeline
+from ge2.passes.pipeline import PIPELINE, run_pipeline
 from ge2.runtime.executable import Executable
 from ge2.runtime.loops import CONTROL, held
+from ge2.runtime.program import Program
 from ge2.runtime.schedule import schedule
 
+FUSE = len(PIPELINE) - 1  # the pass after which memory is planned
 
-def compile_graph(graph: Graph, *, donated: tuple[bool, ...] = (), name: str = "f") -> Executable:
+
+def compile_graph(
+    graph: Graph, *, donated: tuple[bool, ...] = (), name: str = "f", limit: int | None = None
+) -> Executable:
     """The graph, through every pass, as a program that runs on this machine.
 
-    `donated` says for each input whether its memory may be used for results. The executor, the number of
-    threads and the passes are those of `config` now.
+    `donated` says for each input whether its memory may be used for results; `limit` how many bytes scratch
+    and results may take (MemoryLimitError). The executor, the number of threads and the passes are those of
+    `config` now.
     """
     target = "c" if config.executor == "c" and toolchain() is not None else "cpu"
     if target == "c":
         prepare()
-    program = schedule(run_pipeline(graph, name), donated, target)
+    if limit is None or config.executor == "reference":
+        return executable(schedule(run_pipeline(graph, name), donated, target), donated, name)
+    from ge2.runtime.remat import fitted  # hardly ever needed
+
+    whole = run_pipeline(graph, name, last=FUSE)
+
+    def planned(graph: Graph) -> Program:
+        return schedule(run_pipeline(graph, name, FUSE), donated, target)
+
+    found, remat = fitted(whole, limit, planned, lambda p: executable(p, donated, name), name)
+    found.remat = remat
+    return found
+
+
+def executable(program: Program, donated: tuple[bool, ...], name: str) -> Executable:
     branches = {
         step.number: tuple(
             compile_graph(graph, name=f"{name}_{step.name}{i}") for i, graph in enumerate(held(step.eqn.op))

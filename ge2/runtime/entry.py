@@ -29,17 +29,19 @@ _compiled: OrderedDict[Any, Executable] = OrderedDict()
 _guard = Lock()
 
 
-def compiled(graph: Graph, donated: tuple[bool, ...] = (), name: str = "f") -> Executable:
+def compiled(
+    graph: Graph, donated: tuple[bool, ...] = (), name: str = "f", limit: int | None = None
+) -> Executable:
     """The executable of a graph under the settings of now; equal graphs share one."""
     from ge2.runtime.compile import compile_graph  # passes and templates are not needed before
 
-    key = (graph, donated, config.key)
+    key = (graph, donated, config.key, limit)
     found = _compiled.get(key)
     if found is None:
         with alone(("compile", key)):
             found = _compiled.get(key)
             if found is None:
-                found = compile_graph(graph, donated=donated, name=name)
+                found = compile_graph(graph, donated=donated, name=name, limit=limit)
                 found.build()
                 keep(key, found)
     return found
@@ -72,8 +74,8 @@ class Entry:
     """One signature of one function."""
 
     __slots__ = (
-        "build", "captured", "donated", "executable", "fresh", "graph", "hits", "key", "looked", "match",
-        "names", "positions", "settings", "single", "spelt", "structure", "title",
+        "build", "captured", "donated", "executable", "fresh", "graph", "hits", "key", "limit", "looked",
+        "match", "names", "positions", "settings", "single", "spelt", "structure", "title",
     )  # fmt: skip
 
     def __init__(
@@ -87,6 +89,7 @@ class Entry:
         self.fresh = False  # whether it was made for this signature, and for no equal graph before
         self.looked: list[np.ndarray | None] = []  # contents of the hidden inputs that the trace looked at
         self.donated: tuple[bool, ...] = ()
+        self.limit: int | None = None  # bytes that scratch and results may take
         self.settings = config.key
         self.names: list[str] = []
         self.title = "f"
@@ -118,8 +121,8 @@ class Entry:
 
             in_c = config.executor == "c"  # blocked NumPy reads single elements sooner than it compares rows
             graph = counted(self.graph, self.captured) if in_c else self.graph
-            self.fresh = (graph, self.donated, config.key) not in _compiled
-            self.executable = compiled(graph, self.donated, self.title)
+            self.fresh = (graph, self.donated, config.key, self.limit) not in _compiled
+            self.executable = compiled(graph, self.donated, self.title, self.limit)
         return self.executable
 
     def holds(self, hidden: Sequence[Any]) -> bool:

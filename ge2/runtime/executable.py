@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import RLock
-from typing import Any, Protocol, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from ge2.runtime.driver import Driver
 from ge2.runtime.program import Program
 from ge2.runtime.records import Kernels, kernels
 from ge2.runtime.schedule import schedule
+
+if TYPE_CHECKING:
+    from ge2.runtime.remat import Remat
 
 EVALUATE = Evaluate()
 ALIGNMENT = 64
@@ -131,6 +134,7 @@ class Executable:
     threads: int
     branches: dict[int, tuple[Executable, ...]] = field(default_factory=dict)  # of the conds among the steps
     donated: tuple[bool, ...] = ()
+    remat: Remat | None = None  # what it computes again, if its memory is limited
     _run: Runner | None = None
     _driver: Driver | None = None
     _lock: RLock = field(default_factory=RLock, repr=False)
@@ -218,7 +222,7 @@ class Executable:
         plan = self.driver.plan
         assert plan is not None
         branches = [branch.memory_analysis() for found in self.branches.values() for branch in found]
-        return analysis.memory(self.program, plan.nbytes, branches)
+        return analysis.memory(self.program, plan.nbytes, branches, self.remat)
 
     def cost_analysis(self) -> dict[str, float]:
         return analysis.cost_analysis(self.program)

@@ -18,6 +18,7 @@ from ge2.base.errors import InputError
 from ge2.base.log import logger
 from ge2.base.pytree import Structure, flatten, register_leaf, why_leaf
 from ge2.base.source import here
+from ge2.base.words import byte_count
 from ge2.ir import Evaluate, Var, current
 from ge2.ops.control import Call
 from ge2.runtime import entry as entries
@@ -90,9 +91,10 @@ class Jitted:
         static: tuple[frozenset[int], frozenset[str]],
         donated: tuple[frozenset[int], frozenset[str]],
         max_traces: int,
+        limit: int | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
-        self._function = function
+        self._function, self._limit = function, limit
         self._static, self._max_traces = static, max_traces
         self._donation = Donation(function, *donated) if any(donated) else None
         self._closure: Closure | None = None
@@ -303,6 +305,7 @@ class Jitted:
         if returned.empty:
             entry.without_bytes(returned)
         entry.key, entry.names, entry.title = key, names, title(self._function)
+        entry.limit = self._limit
         frozen_arrays |= unread(closed, hidden)
         if closed.looked or frozen_arrays:
             decided = [not is_traced(x) and (closed.looked or id(x) in frozen_arrays) for x in seen.arrays]
@@ -483,6 +486,7 @@ def jit(
     donate_argnames: Argnames = None,
     device: Any = None,
     max_traces: int = TRACES,
+    memory_limit: int | str | None = None,
 ) -> Any:
     """`fun`, compiled: traced once for each signature of its arguments, then run as a fixed program.
 
@@ -490,9 +494,12 @@ def jit(
     functions and the arguments named by `static_argnums` or `static_argnames` (hashable) are constants and
     part of the signature, as is what the function closes over: arrays there are inputs like arguments.
     Arguments named by `donate_argnums` or `donate_argnames` may be overwritten with results. `max_traces`
-    signatures are remembered. Results are new arrays, writable and contiguous.
+    signatures are remembered. Results are new arrays, writable and contiguous. `memory_limit`, as 200_000_000
+    or "200MB" (a MB is 1024 * 1024 bytes), bounds what a call allocates for scratch and results: values that
+    wait for the end of the program are computed again instead, just enough of them to fit.
 
-    InputError for an argument that is none of these, ImpureError for a function that draws from `np.random`.
+    InputError for an argument that is none of these, ImpureError for a function that draws from `np.random`,
+    MemoryLimitError for a limit that cannot be kept.
 
     >>> import numpy as np
     >>> f = jit(lambda x, scale: np.tanh(x) * scale)
@@ -510,13 +517,15 @@ def jit(
             donate_argnames=donate_argnames,
             device=device,
             max_traces=max_traces,
+            memory_limit=memory_limit,
         )
     check_function(fun)
     static = numbers_and_names(fun, static_argnums, static_argnames, "static")
     donated = numbers_and_names(fun, donate_argnums, donate_argnames, "donate")
     if both := (static[0] & donated[0]) or (static[1] & donated[1]):
         raise InputError(f"jit: argument {min(both)} is both static and donated", where=here())
-    return Jitted(fun, static, donated, max_traces)
+    limit = None if memory_limit is None else byte_count(memory_limit)
+    return Jitted(fun, static, donated, max_traces, limit)
 
 
 def check_function(fun: Any) -> None:

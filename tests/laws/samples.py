@@ -276,6 +276,7 @@ def shapes() -> dict[str, list[Sample]]:
                 ((2, 2), 0, COMPLEX64),
             ]
         ],
+        "name": [of(ops.Name("kept"), (2, 3)), of(ops.Name("kept"), ())],
         "stop_gradient": [
             of(ops.StopGradient(), (2, 3), constant=True),
             of(ops.StopGradient(), (), constant=True),
@@ -472,6 +473,7 @@ BACKWARD = """{ lambda ; x:f64[3] y:f64[] ct:f64[3]. let
     e:f64[3] = mul d ct
     f:f64[] = reduce_sum[axes=(0,)] e
   in (c, f) }"""
+BOTH = (("dots_saveable",), ("save_only_these_names", "a b"))
 RULE = """{ lambda ; x:f64[3] y:f64[] tx:f64[3] ty:f64[]. let
     z:f64[3] = mul x x
     w:f64[3] = mul z y
@@ -531,7 +533,11 @@ def saving(sample: Sample) -> Sample:
 def control() -> dict[str, list[Sample]]:
     square = lambda rng, d: (numbers(rng, (3,), d), numbers(rng, (), d))  # noqa: E731
     call = with_operands(ops.Call(graph(SINES), "f"))
-    checkpoint = with_operands(ops.Checkpoint(graph(SINES)))
+    checkpoints = [
+        with_operands(ops.Checkpoint(graph(SINES))),
+        with_operands(ops.Checkpoint(graph(SINES), ("everything_saveable",), prevent_cse=False)),
+        with_operands(ops.Checkpoint(graph(SINES), ("save_from_both_policies", *BOTH))),
+    ]
     branches = ops.Cond((graph(SINES), graph(COSINES)))
     three = ops.Cond((graph(SINES), graph(COSINES), graph(SINES)))
     conds = [
@@ -567,8 +573,8 @@ def control() -> dict[str, list[Sample]]:
         "while": [until],
         "jit": [call],
         "jit_saving": [saving(call)],
-        "checkpoint": [checkpoint],
-        "checkpoint_saving": [saving(checkpoint)],
+        "checkpoint": checkpoints,
+        "checkpoint_saving": [saving(s) for s in checkpoints],
         "cond": conds,
         "cond_saving": [saving(s) for s in conds],
         "custom_vjp_call": [pulled],
