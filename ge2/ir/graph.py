@@ -85,6 +85,7 @@ class Graph:
     _key: list[tuple[object, ...]] = field(
         default_factory=list, repr=False
     )  # worked out once, when asked for
+    _effect: list[str | None] = field(default_factory=list, repr=False)  # likewise
 
     def __call__(self, *args: Any) -> list[Any]:
         """Interprets the graph with whatever meaning is current."""
@@ -100,6 +101,13 @@ class Graph:
         if not self._key:
             self._key.append(canonical(self))
         return self._key[0]
+
+    @property
+    def effect(self) -> str | None:
+        """The effect of an equation in it, the first that has one."""
+        if not self._effect:
+            self._effect.append(next((e.op.effect for e in self.eqns if e.op.effect), None))
+        return self._effect[0]
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Graph) and self.key == other.key)

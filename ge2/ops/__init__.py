@@ -17,6 +17,10 @@ from ge2.ops.custom import CustomVjp as CustomVjp
 from ge2.ops.custom import CustomVjpSaving as CustomVjpSaving
 from ge2.ops.dot import Contraction as Contraction
 from ge2.ops.dot import DotGeneral as DotGeneral
+from ge2.ops.effects import EFFECTS as EFFECTS
+from ge2.ops.effects import DebugCallback as DebugCallback
+from ge2.ops.effects import DebugPrint as DebugPrint
+from ge2.ops.effects import PureCallback as PureCallback
 from ge2.ops.elementwise import BY_NAME as BY_NAME
 from ge2.ops.elementwise import ELEMENTWISE as ELEMENTWISE
 from ge2.ops.elementwise import Complex as Complex
@@ -72,8 +76,8 @@ CLASSES: tuple[type[Op], ...] = (
 )
 # fmt: on
 
-ALL: tuple[Op | type[Op], ...] = (*ELEMENTWISE, *CLASSES, *CONTROL, *CUSTOM)
+ALL: tuple[Op | type[Op], ...] = (*ELEMENTWISE, *CLASSES, *CONTROL, *CUSTOM, *EFFECTS)
 TABLE: dict[str, Callable[..., Op]] = {
     **{op.name: (lambda op=op: op) for op in ELEMENTWISE},
-    **{op.name: op for op in (*CLASSES, *CONTROL, *CUSTOM)},
+    **{op.name: op for op in (*CLASSES, *CONTROL, *CUSTOM, *EFFECTS)},
 }

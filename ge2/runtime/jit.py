@@ -16,6 +16,7 @@ import numpy as np
 from ge2.base.config import config
 from ge2.base.errors import InputError
 from ge2.base.log import logger
+from ge2.base.original import originals
 from ge2.base.pytree import Structure, flatten, register_leaf, why_leaf
 from ge2.base.source import here
 from ge2.ir import Evaluate, Var, current
@@ -280,7 +281,8 @@ class Jitted:
                 function=rebound.value(self._function),
                 leaves=[rebound.value(x) for x in arguments.leaves],
             )
-            found = returned.flat(inner.call(xs[len(hidden) :]))
+            with originals(rebound.original):
+                found = returned.flat(inner.call(xs[len(hidden) :]))
             rebound.close()
             frozen_arrays.update(rebound.frozen | rebound.unreached())
             return found

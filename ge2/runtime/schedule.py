@@ -29,7 +29,7 @@ END = 1 << 60
 FRESH = frozenset((
     "gather", "scatter", "scatter_add", "update_slice", "concatenate", "pad", "index", "cond", "cond_saving",
     "sort", "argsort", "searchsorted", "cumsum", "cumprod", "cummax", "cummin", "argmax", "argmin",
-    "dot_general", "random_bits", "random_fold",
+    "dot_general", "random_bits", "random_fold", "pure_callback",
 ))
 # fmt: on
 
