@@ -19,7 +19,10 @@ from ge2 import tree_util as tree_util
 from ge2.base.config import config as config
 from ge2.base.dtypes import BFLOAT16
 from ge2.base.source import named_scope as named_scope
+from ge2.runtime import checking_leaks as checking_leaks
 from ge2.runtime import clear_caches as clear_caches
+from ge2.runtime import debug_infs as debug_infs
+from ge2.runtime import debug_nans as debug_nans
 from ge2.runtime import disable_jit as disable_jit
 from ge2.runtime import jit as jit
 from ge2.transforms.api import grad as grad

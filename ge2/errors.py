@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ge2.base.errors import ArgumentError as ArgumentError
 from ge2.base.errors import CacheTrouble as CacheTrouble
 from ge2.base.errors import CompileError as CompileError
 from ge2.base.errors import CompilerTrouble as CompilerTrouble
@@ -11,6 +12,7 @@ from ge2.base.errors import GradientError as GradientError
 from ge2.base.errors import ImpureError as ImpureError
 from ge2.base.errors import InPlaceError as InPlaceError
 from ge2.base.errors import InputError as InputError
+from ge2.base.errors import NonFiniteError as NonFiniteError
 from ge2.base.errors import NoRuleError as NoRuleError
 from ge2.base.errors import OutOfBoundsError as OutOfBoundsError
 from ge2.base.errors import ParseError as ParseError

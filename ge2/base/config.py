@@ -50,6 +50,9 @@ class Settings:
     cache_limit:  int = setting(1024, "megabytes that the cache may hold; 0: no limit")
     cc:           str = setting("", "C compiler: path or command; empty: find one; none: no C", keyed=True)
     compile_timeout: int = setting(60, "seconds that a C compiler may take; 0: no limit")
+    debug_nans:   bool = setting(False, "a NaN in a result is an error that names the equation", keyed=True)
+    debug_infs:   bool = setting(False, "so is an infinity", keyed=True)
+    check_leaks:  bool = setting(False, "a traced value that outlives its trace is an error at once")
 # fmt: on
 
 
@@ -133,6 +136,9 @@ class Config:
     cache_limit: int
     cc: str
     compile_timeout: int
+    debug_nans: bool
+    debug_infs: bool
+    check_leaks: bool
     key: tuple[Any, ...]  # the settings that change what is compiled
 
     def __getattr__(self, name: str) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from ge2.base.dtypes import PYTHON
 from ge2.base.pytree import register_leaf
 from ge2.base.source import Source
-from ge2.ir.op import Op
+from ge2.ir.op import Op, current
 from ge2.ir.types import ArrayType
 from ge2.ir.value import Number
 
@@ -88,7 +88,10 @@ class Graph:
     _effect: list[str | None] = field(default_factory=list, repr=False)  # likewise
 
     def __call__(self, *args: Any) -> list[Any]:
-        """Interprets the graph with whatever meaning is current."""
+        """Interprets the graph with whatever meaning is current, which may have a `walk` of its own."""
+        walk = getattr(current(), "walk", None)
+        if walk is not None:
+            return walk(self, args)  # type: ignore[no-any-return]
         env: dict[Var, Any] = dict(zip(self.inputs, args, strict=True))
         for eqn in self.eqns:
             ys = eqn.op(*read(env, eqn.inputs))

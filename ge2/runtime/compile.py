@@ -10,12 +10,16 @@ from ge2.ops.control import Cond, CondSaving
 from ge2.passes.pipeline import run_pipeline
 from ge2.runtime.executable import Executable
 from ge2.runtime.schedule import schedule
+from ge2.trace.watch import watching
 
 
-def compile_graph(graph: Graph, *, donated: tuple[bool, ...] = (), name: str = "f") -> Executable:
+def compile_graph(
+    graph: Graph, *, donated: tuple[bool, ...] = (), name: str = "f", whole: bool = True
+) -> Executable:
     """The graph, through every pass, as a program that runs on this machine.
 
-    `donated` says for each input whether its memory may be used for results. The executor, the number of
+    `donated` says for each input whether its memory may be used for results; `whole`, whether it is no part
+    of another program. The executor, the number of
     threads and the passes are those of `config` now.
     """
     target = "c" if config.executor == "c" and toolchain() is not None else "cpu"
@@ -24,9 +28,11 @@ def compile_graph(graph: Graph, *, donated: tuple[bool, ...] = (), name: str = "
     program = schedule(run_pipeline(graph, name), donated, target)
     branches = {
         step.number: tuple(
-            compile_graph(branch, name=f"{name}_branch{i}") for i, branch in enumerate(step.eqn.op.branches)
+            compile_graph(branch, name=f"{name}_branch{i}", whole=False)
+            for i, branch in enumerate(step.eqn.op.branches)
         )
         for step in program.steps
         if isinstance(step.eqn.op, Cond | CondSaving)
     }
-    return Executable(name, program, config.executor, config.thread_count(), branches, donated)
+    watched = graph if whole and watching() else None
+    return Executable(name, program, config.executor, config.thread_count(), branches, donated, watched)

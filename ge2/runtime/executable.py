@@ -25,6 +25,7 @@ from ge2.runtime.driver import Driver
 from ge2.runtime.program import Program
 from ge2.runtime.records import Kernels, kernels
 from ge2.runtime.schedule import schedule
+from ge2.trace.watch import check_finite
 
 EVALUATE = Evaluate()
 ALIGNMENT = 64
@@ -96,6 +97,21 @@ class Blocked:
             self.arenas.append(bound)
 
 
+@final
+@dataclass(slots=True)
+class Watched:
+    """A program, each of whose calls is followed by a look at its results."""
+
+    run: Runner
+    graph: Graph
+    title: str
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        results = self.run(*arrays)
+        check_finite(self.graph, arrays, results, self.title)
+        return results
+
+
 def runner(driver: Driver) -> Runner:
     return Blocked(driver) if driver.direct is None else driver.direct
 
@@ -121,6 +137,7 @@ class Executable:
     threads: int
     branches: dict[int, tuple[Executable, ...]] = field(default_factory=dict)  # of the conds among the steps
     donated: tuple[bool, ...] = ()
+    watched: Graph | None = None  # as traced, where the results of a call are looked at for NaN
     _run: Runner | None = None
     _driver: Driver | None = None
     _lock: RLock = field(default_factory=RLock, repr=False)
@@ -132,7 +149,8 @@ class Executable:
         """What runs it; the first thread to ask makes it."""
         with self._lock:
             if self._run is None:
-                self._run = Reference(self.graph) if self.executor == "reference" else runner(self.driver)
+                run = Reference(self.graph) if self.executor == "reference" else runner(self.driver)
+                self._run = run if self.watched is None else Watched(run, self.watched, self.name)
             return self._run
 
     @property

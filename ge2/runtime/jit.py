@@ -6,7 +6,6 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, final
 from weakref import WeakSet
@@ -44,6 +43,7 @@ from ge2.runtime.signature import (
     title,
 )
 from ge2.trace import ABSTRACT, Closed, Input, is_traced, stage, tidy, title_of
+from ge2.trace.watch import watching
 from ge2.transforms.arguments import Arguments, Results
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ class Jitted:
         return seen
 
     def _accepted(self, structure: Structure, leaves: Sequence[Any], seen: Seen) -> frozenset[int]:
-        if self._donation is None or type(current()) is not Evaluate:
+        if self._donation is None or type(current()) is not Evaluate or watching():
             return NO_LEAVES
         return self._donation.accepted(leaves, self._donation.offered(structure), seen.arrays)
 
@@ -335,11 +335,12 @@ class Jitted:
 
     def _explain(self, entry: Entry) -> None:
         if config.log_compiles:
-            from ge2.runtime.aot import differences, nearest
+            from ge2.runtime.aot import differences, nearest, signature_text
 
             known = [differences(old, entry) for old in self._entries.values()]
             why = "; ".join(nearest(known)) or "it is called for the first time"
-            logger().warning("%s is traced and compiled: %s", title(self._function), why)
+            called = f"{title(self._function)}({signature_text(entry)})"
+            logger().warning("%s is traced and compiled: %s", called, why)
 
     # ------------------------------------------------------------------------------------------ looking
 
@@ -538,17 +539,6 @@ def check_function(fun: Any) -> None:
             where=here(),
             fix="a function that returns",
         )
-
-
-def disable_jit(disable: bool = True) -> AbstractContextManager[None]:
-    """Inside the `with`, jitted functions run as the plain functions they were made from.
-
-    >>> with disable_jit():
-    ...     jit(lambda x: print("plain") or x)(1)
-    plain
-    1
-    """
-    return config.using(disable_jit=disable)
 
 
 def clear_caches() -> None:

@@ -12,6 +12,7 @@ from typing import Any, final
 
 import numpy as np
 
+from ge2.base.config import config
 from ge2.base.errors import ImpureError
 from ge2.base.source import LIBRARIES, Source
 from ge2.runtime.bytecode import ATTRIBUTES, SILENT, reads_of
@@ -81,7 +82,8 @@ class Watcher:
         outer = sys.gettrace()
         sys.settrace(self.enter)
         try:
-            again()
+            with config.using(check_leaks=False):  # the frames that are kept hold traced values
+                again()
         finally:
             sys.settrace(outer)
         self.compare()
