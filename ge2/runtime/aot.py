@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, final
 
@@ -11,7 +11,6 @@ from ge2.base.record import record
 from ge2.base.source import here
 from ge2.ir import Graph
 from ge2.runtime.entry import Entry
-from ge2.runtime.signature import key_text
 
 if TYPE_CHECKING:
     from ge2.runtime.analysis import Memory
@@ -166,65 +165,3 @@ def how_made(entry: Entry, executable: Executable) -> str:
 
 def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-@final
-@record
-class Line:
-    """A remembered signature."""
-
-    signature: str
-    hits: int
-    differs: tuple[str, ...]  # in what from the nearest one before it
-
-
-@final
-@record
-class CacheReport:
-    title: str
-    entries: tuple[Line, ...]
-
-    def __str__(self) -> str:
-        lines = [f"{self.title}: {len(self.entries)} signatures"]
-        for e in self.entries:
-            lines.append(f"  {e.hits:6} calls  {e.signature}")
-            lines += [f"                differs in {d}" for d in e.differs]
-        return "\n".join(lines)
-
-
-def cache_report(title: str, entries: Sequence[Entry]) -> CacheReport:
-    lines = []
-    for n, entry in enumerate(entries):
-        found = [differences(old, entry) for old in entries[:n]]
-        lines.append(Line(signature_text(entry), entry.hits, tuple(nearest(found))))
-    return CacheReport(title, tuple(lines))
-
-
-def nearest(found: Sequence[list[str]]) -> list[str]:
-    """The shortest of several lists of differences."""
-    return min(found, key=lambda each: len(each)) if found else []
-
-
-def signature_text(entry: Entry) -> str:
-    keys = entry.key.leaves
-    texts = [f"{name}: {key_text(key)}" for name, key in zip(entry.names, keys, strict=True)]
-    return ", ".join(texts) if len(texts) <= 8 else ", ".join([*texts[:8], f"and {len(texts) - 8} more"])
-
-
-def differences(old: Entry, new: Entry) -> list[str]:
-    """What differs between two signatures, in words."""
-    a, b = old.key, new.key
-    if a.structure != b.structure:
-        return [f"the structure of the arguments: {a.structure} against {b.structure}"]
-    found = [
-        f"{name}: {key_text(x)} against {key_text(y)}"
-        for name, x, y in zip(new.names, a.leaves, b.leaves, strict=True)
-        if x != y
-    ]
-    if a.closure != b.closure:
-        found.append("what the function reads besides its arguments")
-    if a.settings != b.settings:
-        found.append("the settings")
-    if a.donated != b.donated:
-        found.append("what was donated")
-    return found or ["the contents of an array that the trace looked at"]

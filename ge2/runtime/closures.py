@@ -332,6 +332,14 @@ class Closure:
                     found.update((id(x), label + keystr(p)) for x, p in zip(leaves, paths, strict=True))
         return found
 
+    def labels(self) -> list[str]:
+        """What the user calls each of the values that were found, in their order."""
+        found = [""] * len(outer_values(self.plan.outer))
+        for scope in self.plan.scopes:
+            names = scope.labels + [f"a default of {scope.function.__name__}"] * len(scope.values())
+            found += names[: len(scope.values())]
+        return found
+
 
 def is_array(value: Any) -> bool:
     """Whether it becomes a hidden input: an array that ge2 computes with, or a traced value."""

@@ -13,7 +13,7 @@ from weakref import WeakSet
 import numpy as np
 
 from ge2.base.config import config
-from ge2.base.errors import InputError
+from ge2.base.errors import InputError, RetraceError
 from ge2.base.log import logger
 from ge2.base.original import originals
 from ge2.base.pytree import Structure, flatten, register_leaf, why_leaf
@@ -47,7 +47,8 @@ from ge2.trace.watch import watching
 from ge2.transforms.arguments import Arguments, Results
 
 if TYPE_CHECKING:
-    from ge2.runtime.aot import CacheReport, Lowered, Report, Traced
+    from ge2.runtime.aot import Lowered, Report, Traced
+    from ge2.runtime.remembered import CacheReport, Signature
 
 Function = Callable[..., Any]
 TRACES: Final = 512  # signatures that a function remembers; the oldest is forgotten first
@@ -89,11 +90,12 @@ class Jitted:
         function: Function,
         static: tuple[frozenset[int], frozenset[str]],
         donated: tuple[frozenset[int], frozenset[str]],
-        max_traces: int,
+        max_traces: int | None,
     ) -> None:
         functools.update_wrapper(self, function)
         self._function = function
         self._static, self._max_traces = static, max_traces
+        self._traces = 0
         self._donation = Donation(function, *donated) if any(donated) else None
         self._closure: Closure | None = None
         self._plain = False  # whether the arguments alone decide: no options, nothing closed over
@@ -236,6 +238,9 @@ class Jitted:
         with alone((id(self), key)):
             entry = self._entries.get(key)
             if entry is None or not entry.holds(seen.arrays):
+                if self._max_traces is not None and self._traces >= self._max_traces:
+                    self._too_many(key, leaves)
+                self._traces += 1
                 entry = self._trace(key, leaves, seen)
                 self._explain(entry)
                 if type(current()) is Evaluate:
@@ -246,7 +251,7 @@ class Jitted:
 
     def _remember(self, entry: Entry) -> None:
         self._entries[entry.key] = entry
-        if len(self._entries) > self._max_traces:
+        if len(self._entries) > TRACES and self._max_traces is None:
             oldest = next(iter(self._entries))
             del self._entries[oldest]
             self._quick.clear()
@@ -335,12 +340,33 @@ class Jitted:
 
     def _explain(self, entry: Entry) -> None:
         if config.log_compiles:
-            from ge2.runtime.aot import differences, nearest, signature_text
+            from ge2.runtime.remembered import why
 
-            known = [differences(old, entry) for old in self._entries.values()]
-            why = "; ".join(nearest(known)) or "it is called for the first time"
-            called = f"{title(self._function)}({signature_text(entry)})"
-            logger().warning("%s is traced and compiled: %s", called, why)
+            logger().warning("%s is traced and compiled: %s", *why(self._title, self._known(), entry))
+
+    def _too_many(self, key: Key, leaves: Sequence[Any]) -> NoReturn:
+        """RetraceError with the report of what was traced so far, and of what this call differs in."""
+        from ge2.runtime.remembered import Signature, cache_report
+
+        arguments = self._arguments(leaves, key.structure, [])
+        new = Signature(key, tuple(arguments.name(i) for i in range(len(leaves))), 0)
+        report = cache_report(self._title, [*self._known(), new], self._labels())
+        what = f"{self._title} was to be traced {self._max_traces} times at most; this call would be one more"
+        raise RetraceError(
+            f"{what}\n{report}", where=here(), fix="what the report says, or a larger max_traces"
+        )
+
+    def _known(self) -> list[Signature]:
+        from ge2.runtime.remembered import signature
+
+        return [signature(entry) for entry in self._entries.values()]
+
+    def _labels(self) -> list[str]:
+        return self._closure.labels() if self._closure else []
+
+    @property
+    def _title(self) -> str:
+        return title(self._function)
 
     # ------------------------------------------------------------------------------------------ looking
 
@@ -358,9 +384,9 @@ class Jitted:
         """A call that must be of the signature of `entry`."""
         found = self._find(args, kwargs)[0]
         if found is not entry:
-            from ge2.runtime.aot import differences
+            from ge2.runtime.remembered import differences, signature
 
-            what = "; ".join(differences(entry, found))
+            what = "; ".join(d.text for d in differences(signature(entry), signature(found), self._labels()))
             raise InputError(
                 f"{title(self._function)} was compiled for other arguments: {what}",
                 where=here(),
@@ -380,16 +406,18 @@ class Jitted:
         return report(title(self._function), entry)
 
     def cache_report(self) -> CacheReport:
-        """The signatures it has met, how often, and in what each differs from the nearest before it."""
-        from ge2.runtime.aot import cache_report
+        """The signatures it has met, how often, in what each differs from the nearest before it, and what
+        would have spared its trace."""
+        from ge2.runtime.remembered import cache_report
 
-        return cache_report(title(self._function), list(self._entries.values()))
+        return cache_report(self._title, self._known(), self._labels())
 
     def clear_cache(self) -> None:
         """Forgets every trace."""
         self._entries.clear()
         self._quick.clear()
         self._last = self._again = None
+        self._traces = 0
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else Method(self, instance)
@@ -482,15 +510,16 @@ def jit(
     donate_argnums: Argnums = None,
     donate_argnames: Argnames = None,
     device: Any = None,
-    max_traces: int = TRACES,
+    max_traces: int | None = None,
 ) -> Any:
     """`fun`, compiled: traced once for each signature of its arguments, then run as a fixed program.
 
     Arrays, numbers and containers of them are arguments; a changed number is no new signature. Strings,
     functions and the arguments named by `static_argnums` or `static_argnames` (hashable) are constants and
     part of the signature, as is what the function closes over: arrays there are inputs like arguments.
-    Arguments named by `donate_argnums` or `donate_argnames` may be overwritten with results. `max_traces`
-    signatures are remembered. Results are new arrays, writable and contiguous.
+    Arguments named by `donate_argnums` or `donate_argnames` may be overwritten with results. The latest 512
+    signatures are remembered; with `max_traces`, a call that would be one trace more than that is a
+    RetraceError, which shows `cache_report()`. Results are new arrays, writable and contiguous.
 
     InputError for an argument that is none of these, ImpureError for a function that draws from `np.random`.
 
@@ -512,6 +541,9 @@ def jit(
             max_traces=max_traces,
         )
     check_function(fun)
+    if max_traces is not None and (type(max_traces) is not int or max_traces < 1):
+        what = f"max_traces is a number of traces, 1 or more; got {max_traces!r}"
+        raise InputError(what, where=here(), fix="max_traces=None for no limit")
     static = numbers_and_names(fun, static_argnums, static_argnames, "static")
     donated = numbers_and_names(fun, donate_argnums, donate_argnames, "donate")
     if both := (static[0] & donated[0]) or (static[1] & donated[1]):
