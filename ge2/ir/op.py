@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields
@@ -105,6 +105,15 @@ class Derive(Protocol):
 
     def batch(self, graph: Graph, batched: Flags, size: int, out: Flags | None = None) -> tuple[Graph, Flags]:
         """The graph over a new first axis of the batched inputs; which outputs have it (`out`: must have)."""
+
+    def trace(self, f: Callable[..., Sequence[Any]], types: Sequence[ArrayType]) -> Graph:
+        """The graph of a function of arrays of these types."""
+
+    def run(self, graph: Graph, args: Sequence[Any]) -> list[Any]:
+        """The results of a graph, as part of what is traced."""
+
+    def zeros(self, t: ArrayType) -> Any:
+        """Zeros of a type."""
 
 
 class GraphOp(Op):

@@ -34,6 +34,11 @@ from ge2.ops.index import Gather as Gather
 from ge2.ops.index import Scatter as Scatter
 from ge2.ops.index import ScatterAdd as ScatterAdd
 from ge2.ops.index import UpdateSlice as UpdateSlice
+from ge2.ops.loops import LOOPS as LOOPS
+from ge2.ops.loops import RepeatLoop as RepeatLoop
+from ge2.ops.loops import ScanLoop as ScanLoop
+from ge2.ops.loops import ScanSaving as ScanSaving
+from ge2.ops.loops import WhileLoop as WhileLoop
 from ge2.ops.methods import ArrayMethods as ArrayMethods
 from ge2.ops.random import RandomBits as RandomBits
 from ge2.ops.random import RandomFold as RandomFold
@@ -76,8 +81,8 @@ CLASSES: tuple[type[Op], ...] = (
 )
 # fmt: on
 
-ALL: tuple[Op | type[Op], ...] = (*ELEMENTWISE, *CLASSES, *CONTROL, *CUSTOM, *EFFECTS)
+ALL: tuple[Op | type[Op], ...] = (*ELEMENTWISE, *CLASSES, *CONTROL, *LOOPS, *CUSTOM, *EFFECTS)
 TABLE: dict[str, Callable[..., Op]] = {
     **{op.name: (lambda op=op: op) for op in ELEMENTWISE},
-    **{op.name: op for op in (*CLASSES, *CONTROL, *CUSTOM, *EFFECTS)},
+    **{op.name: op for op in (*CLASSES, *CONTROL, *LOOPS, *CUSTOM, *EFFECTS)},
 }

@@ -356,6 +356,9 @@ class CondSaving(GraphOp):
     def graphs(self) -> tuple[Graph, ...]:
         return (*self.branches, *self.backward)
 
+    def plain(self) -> Cond:
+        return Cond(self.branches)
+
     def infer(self, *types: ArrayType) -> Types:
         return Cond(self.branches).infer(*types)
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ge2.ir import Atom, Eqn, Graph, GraphOp, Var, rename
-from ge2.ops.control import Call, CallSaving, Checkpoint, CheckpointSaving
+from ge2.ops.control import Call, CallSaving, Checkpoint, CheckpointSaving, CondSaving
 from ge2.ops.custom import CUSTOM
+from ge2.ops.loops import ScanSaving
 
 # Operations whose first graph is what they compute; their other graphs served derivatives, which are done.
 CALLS = (Call, CallSaving, Checkpoint, CheckpointSaving, *CUSTOM)
 
 
+SAVINGS = (CondSaving, ScanSaving)
+
+
 def inline(graph: Graph) -> Graph:
-    if not any(isinstance(eqn.op, CALLS) for eqn in graph.eqns):
+    if not any(isinstance(eqn.op, (*CALLS, *SAVINGS)) for eqn in graph.eqns):
         return graph
     eqns: list[Eqn] = []
     env: dict[Var, Atom] = {}
@@ -32,7 +36,8 @@ def splice(body: Sequence[Eqn], env: dict[Var, Atom], eqns: list[Eqn], fresh: bo
             splice(inner.eqns, names, eqns, fresh=True)
             env.update(zip(eqn.outs, rename(names, inner.outputs), strict=True))
             continue
+        op = eqn.op.plain() if isinstance(eqn.op, SAVINGS) else eqn.op
         outs = tuple(Var(v.type) for v in eqn.outs) if fresh else eqn.outs
         if fresh:
             env.update(zip(eqn.outs, outs, strict=True))
-        eqns.append(Eqn(eqn.op, inputs, outs, eqn.source))
+        eqns.append(Eqn(op, inputs, outs, eqn.source))

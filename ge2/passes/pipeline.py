@@ -10,9 +10,10 @@ from ge2.passes.fold import fold
 from ge2.passes.fuse import fuse
 from ge2.passes.inline import inline
 from ge2.passes.match import match
+from ge2.passes.roll import roll
 from ge2.passes.simplify import simplify
 
-PIPELINE = (inline, simplify, fold, match, fuse)
+PIPELINE = (inline, simplify, fold, match, roll, fuse)
 
 
 @collector_paused

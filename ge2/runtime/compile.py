@@ -6,9 +6,9 @@ from ge2.backends.cpu.launcher import prepare
 from ge2.backends.cpu.toolchain import toolchain
 from ge2.base.config import config
 from ge2.ir import Graph
-from ge2.ops.control import Cond, CondSaving
 from ge2.passes.pipeline import run_pipeline
 from ge2.runtime.executable import Executable
+from ge2.runtime.loops import CONTROL, held
 from ge2.runtime.schedule import schedule
 from ge2.trace.watch import watching
 
@@ -19,8 +19,7 @@ def compile_graph(
     """The graph, through every pass, as a program that runs on this machine.
 
     `donated` says for each input whether its memory may be used for results; `whole`, whether it is no part
-    of another program. The executor, the number of
-    threads and the passes are those of `config` now.
+    of another program. The executor, the number of threads and the passes are those of `config` now.
     """
     target = "c" if config.executor == "c" and toolchain() is not None else "cpu"
     if target == "c":
@@ -28,11 +27,11 @@ def compile_graph(
     program = schedule(run_pipeline(graph, name), donated, target)
     branches = {
         step.number: tuple(
-            compile_graph(branch, name=f"{name}_branch{i}", whole=False)
-            for i, branch in enumerate(step.eqn.op.branches)
+            compile_graph(inner, name=f"{name}_{step.name}{i}", whole=False)
+            for i, inner in enumerate(held(step.eqn.op))
         )
         for step in program.steps
-        if isinstance(step.eqn.op, Cond | CondSaving)
+        if step.kind == "library" and isinstance(step.eqn.op, CONTROL)
     }
     watched = graph if whole and watching() else None
     return Executable(name, program, config.executor, config.thread_count(), branches, donated, watched)

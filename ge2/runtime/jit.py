@@ -269,7 +269,7 @@ class Jitted:
     def _trace(self, key: Key, leaves: list[Any], seen: Seen) -> Entry:
         positions = [i for i, k in enumerate(key.leaves) if not is_static(k)]
         arguments = self._arguments(leaves, key.structure, positions)
-        names = [arguments.name(i) for i in range(len(leaves))]
+        names = arguments.names()
         hidden = self._hidden(seen)
         inputs = [Input(t, ABSTRACT, names[i]) for i, t in zip(positions, arguments.types(), strict=True)]
         returned = Results()
@@ -349,7 +349,7 @@ class Jitted:
         from ge2.runtime.remembered import Signature, cache_report
 
         arguments = self._arguments(leaves, key.structure, [])
-        new = Signature(key, tuple(arguments.name(i) for i in range(len(leaves))), 0)
+        new = Signature(key, tuple(arguments.names()), 0)
         report = cache_report(self._title, [*self._known(), new], self._labels())
         what = f"{self._title} was to be traced {self._max_traces} times at most; this call would be one more"
         raise RetraceError(

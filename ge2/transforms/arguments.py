@@ -13,6 +13,7 @@ import numpy as np
 from ge2.base.dtypes import PYTHON
 from ge2.base.errors import InputError, PytreeError
 from ge2.base.pytree import (
+    KeyPath,
     Structure,
     flatten,
     flatten_up_to,
@@ -80,7 +81,13 @@ class Arguments:
 
     def name(self, i: int) -> str:
         """What the user calls leaf `i`: the parameter's name and the path inside it."""
-        path = key_paths(self.structure)[i]
+        return self.spelt(key_paths(self.structure)[i])
+
+    def names(self) -> list[str]:
+        """What the user calls every leaf."""
+        return [self.spelt(path) for path in key_paths(self.structure)]
+
+    def spelt(self, path: KeyPath) -> str:
         if path[0].idx == 1:  # among the keyword arguments
             return f"{path[1].key}{keystr(path[2:])}"
         at = path[1].idx
@@ -121,9 +128,9 @@ class Arguments:
         """What tracing is told of each array: its type, its value, whether a derivative flows from it."""
         chosen = set(active)
         given = self.types() if types is None else types
+        names = self.names()
         return [
-            Input(t, self.leaves[i], self.name(i), i in chosen)
-            for i, t in zip(self.arrays, given, strict=True)
+            Input(t, self.leaves[i], names[i], i in chosen) for i, t in zip(self.arrays, given, strict=True)
         ]
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from ge2.base.record import record
-from ge2.ir import Flags, Graph
+from ge2.ir import ArrayType, Flags, Graph
+from ge2.trace import retrace, run
 from ge2.transforms.jvp import jvp_graph
 from ge2.transforms.partition import split
 from ge2.transforms.vjp import vjp_graph
 from ge2.transforms.vmap import vmap_graph
+from ge2.transforms.zeros import zero
 
 
 @record
@@ -27,6 +32,15 @@ class Deriving:
 
     def batch(self, graph: Graph, batched: Flags, size: int, out: Flags | None = None) -> tuple[Graph, Flags]:
         return vmap_graph(graph, tuple(0 if b else None for b in batched), size, self, out)
+
+    def trace(self, f: Callable[..., Sequence[Any]], types: Sequence[ArrayType]) -> Graph:
+        return retrace(f, types)
+
+    def run(self, graph: Graph, args: Sequence[Any]) -> list[Any]:
+        return run(graph, args)
+
+    def zeros(self, t: ArrayType) -> Any:
+        return zero(t)
 
 
 DERIVE, APART = Deriving(), Deriving(apart=True)

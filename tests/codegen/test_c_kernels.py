@@ -161,3 +161,15 @@ def test_the_zeros_of_a_negated_product_keep_their_signs(op, n, dtype):
         np.testing.assert_array_equal(y, want)
         np.testing.assert_array_equal(np.signbit(y.real), np.signbit(want.real))
         np.testing.assert_array_equal(np.signbit(y.imag), np.signbit(want.imag))
+
+
+def test_a_stride_of_the_fourteenth_input_is_not_the_size_of_an_axis():
+    """Both were called n_i."""
+    x, rows = np.arange(36.0).reshape(2, 6, 3), [np.arange(6.0).reshape(2, 3) * i for i in range(13)]
+
+    def f(x, *rows):
+        y = np.square(x)
+        return sum(rows) + y[:, 1], y
+
+    for got, want in zip(ge2.jit(f)(x, *rows), f(x, *rows), strict=True):
+        np.testing.assert_array_equal(got, want)

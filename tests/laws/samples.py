@@ -45,6 +45,7 @@ class Sample:
     batched: bool = True  # whether it has operands that can be batched
     fixed: tuple[int, ...] = ()  # operands that cannot be differentiated by, whatever their dtype
     forward: bool = True  # whether it has a forward derivative
+    reverse: bool = True  # whether it has a reverse one
     constant: bool = False  # whether its derivative is zero by definition
 
     def __str__(self) -> str:
@@ -484,6 +485,21 @@ RULE = """{ lambda ; x:f64[3] y:f64[] tx:f64[3] ty:f64[]. let
   in (w, e) }"""
 
 
+ROUND = """{ lambda ; w:f64[3] h:f64[3] n:i64[] x:f64[3]. let
+    a:f64[3] = mul h w
+    b:f64[3] = add a x
+    c:f64[3] = sin b
+    m:i64[] = add n 1:i64[]
+    d:f64[3] = mul c h
+  in (c, m, d, x) }"""
+STILL = "{ lambda ; k:i64[] h:f64[3] n:i64[]. let on:bool[] = lt n k in (on,) }"
+TURN = """{ lambda ; w:f64[3] h:f64[3] n:i64[]. let
+    a:f64[3] = mul h w
+    b:f64[3] = sin a
+    m:i64[] = add n 1:i64[]
+  in (b, m) }"""
+
+
 def with_operands(op: Op, *before: Any) -> Sample:
     def draw(rng: Rng, d: np.dtype) -> tuple[Any, ...]:
         return (*before, numbers(rng, (3,), d), numbers(rng, (3,), d), np.int64(4))
@@ -513,7 +529,28 @@ def control() -> dict[str, list[Sample]]:
         ops.CustomVjp(graph(SQUARE), graph(FORWARD), graph(BACKWARD), 2), square, (FLOAT64,), forward=False
     )
     pushed = Sample(ops.CustomJvp(graph(SQUARE), graph(RULE)), square, (FLOAT64,))
+    scans = [
+        Sample(
+            ops.ScanLoop(graph(ROUND), length, 1, 2, reverse),
+            lambda rng, d, n=length: (
+                *(numbers(rng, (3,), d) for _ in "wh"),
+                np.int64(1),
+                numbers(rng, (n, 3), d),
+            ),
+            (FLOAT64,),
+        )
+        for length, reverse in ((4, False), (3, True), (0, False))
+    ]
+    until = Sample(
+        ops.WhileLoop(graph(STILL), graph(TURN), 1, 1),
+        lambda rng, d: (np.int64(3), numbers(rng, (3,), d), numbers(rng, (3,), d), np.int64(0)),
+        (FLOAT64,),
+        reverse=False,
+    )
     return {
+        "scan": scans,
+        "scan_saving": [saving(s) for s in scans],
+        "while": [until],
         "jit": [call],
         "jit_saving": [saving(call)],
         "checkpoint": [checkpoint],

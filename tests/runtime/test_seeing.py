@@ -111,6 +111,18 @@ def test_a_nan_of_a_callback_is_that_of_the_callback() -> None:
         f(X)
 
 
+def test_a_nan_made_in_a_round_of_a_loop() -> None:
+    def body(c: Any, x: Any) -> Any:
+        return c + np.log(x), c
+
+    f = ge2.jit(lambda xs: ge2.lax.scan(body, 0.0, xs)[0])
+    with ge2.debug_nans(), pytest.raises(NonFiniteError) as caught:
+        f(np.array([1.0, -3.0, 2.0]))
+    first, operand, place, _ = text_of(caught)
+    assert (first, operand) == ("log made a NaN in <lambda>", "  of   f64[] -3.0")
+    assert place == f"  at   test_seeing.py:{body.__code__.co_firstlineno + 1} in body"
+
+
 # ---------------------------------------------------------------------------------------------------- leaks
 
 

@@ -124,6 +124,55 @@ def test_inside_branches_only_the_taken_one_prints(capsys: pytest.CaptureFixture
     assert lines(capsys) == ["1.0 yes", "-1.0 no"] * 2
 
 
+@in_each_executor
+def test_inside_loops_each_round_prints_in_order(executor: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def body(c: Any, x: Any) -> Any:
+        ge2.debug.print("{} {}", c, x)
+        return c + x, c * x
+
+    def scan(c: Any) -> Any:
+        return ge2.lax.scan(body, c, np.array([1.0, 2.0, 3.0]))[0]
+
+    def doubled(v: Any) -> Any:
+        ge2.debug.print("{}", v)
+        return v * 2
+
+    with ge2.config.using(executor=executor):
+        assert ge2.jit(scan)(0.5) == 6.5
+        assert lines(capsys) == ["0.5 1.0", "1.5 2.0", "3.5 3.0"]
+        assert ge2.jit(ge2.grad(scan))(0.5) == 1.0
+        assert lines(capsys) == ["0.5 1.0", "1.5 2.0", "3.5 3.0"]
+        ge2.jit(ge2.vmap(scan))(np.array([0.0, 1.0]))
+        assert lines(capsys) == ["0.0 1.0", "1.0 1.0", "1.0 2.0", "2.0 2.0", "3.0 3.0", "4.0 3.0"]
+        assert ge2.jit(lambda x: ge2.lax.while_loop(lambda v: v < 5, doubled, x))(1.0) == 8.0
+        assert ge2.jit(lambda x: ge2.lax.fori_loop(0, 2, lambda i, v: doubled(v), x))(1.0) == 4.0
+        assert lines(capsys) == ["1.0", "2.0", "4.0", "1.0", "2.0"]
+
+
+def test_a_long_python_loop_prints_each_round(capsys: pytest.CaptureFixture[str]) -> None:
+    def f(x: Any, w: Any) -> Any:
+        for _ in range(20):
+            ge2.debug.print("{}", x[0])
+            x = np.tanh(w @ x)
+        return x
+
+    x, w = np.ones(2), np.eye(2) * 0.9
+    ge2.jit(f)(x, w)
+    compiled = lines(capsys)
+    f(x, w)
+    assert len(compiled) == 20
+    np.testing.assert_allclose(np.array(compiled, float), np.array(lines(capsys), float), rtol=1e-12)
+
+
+def test_a_pure_callback_in_a_loop() -> None:
+    def body(c: Any, x: Any) -> Any:
+        return ge2.pure_callback(lambda a, b: a + b, c, c, x), c
+
+    total, sums = ge2.jit(lambda c, xs: ge2.lax.scan(body, c, xs))(np.float64(0), X)
+    assert total == 6.0
+    np.testing.assert_array_equal(sums, [0.0, 1.0, 3.0])
+
+
 def test_a_cotangent_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
     @ge2.custom_vjp
     def look(x: Any) -> Any:

@@ -39,10 +39,11 @@ class Named:
 @final
 @record
 class Run:
-    """A function that the launcher calls: `int name(p, n, k, arena, threads, lib)`."""
+    """A function that the launcher, or a loop, calls: `int name(p, n, k, arena, threads, lib)`."""
 
     name: str
     calls: tuple[Text, ...]
+    inner: bool = False  # another function of the file calls it
 
 
 @final
@@ -71,7 +72,7 @@ class CFile:
 
     @property
     def headers(self) -> tuple[str, ...]:
-        found = headers("".join([*self.kernels, *(c.code for run in self.runs for c in run.calls)]))
+        found = headers("".join([*self.kernels, *(c for run in self.runs for c in codes(run.calls))]))
         return ("core", *found, *(("product",) if self.products else ()))
 
     @property
