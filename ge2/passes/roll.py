@@ -26,19 +26,7 @@ MANY = 2000  # from which on even elementwise rounds take too long to compile
 GRAM = 4  # equations in a row by which a repetition is recognised
 PERIODS = 6  # how many candidates are tried
 
-FUSED = (
-    Pointlike,
-    Reduce,
-    ArgReduce,
-    Iota,
-    BroadcastInDim,
-    Transpose,
-    Reshape,
-    Slice,
-    Rev,
-    StopGradient,
-    Barrier,
-)
+FUSED = (Pointlike, Reduce, ArgReduce, Iota, BroadcastInDim, Transpose, Reshape, Slice, Rev, StopGradient, Barrier)
 Place = tuple[int, int, int]  # round, equation of the round, result
 
 
@@ -167,7 +155,11 @@ class Rounds:
         for t in range(self.count):
             for o, eqn in enumerate(self.round(t)):
                 self.places.update((v, (t, o, i)) for i, v in enumerate(eqn.outs))
-        return all(self.operand(o, k) for o, eqn in enumerate(self.round(0)) for k in range(len(eqn.inputs)))
+        return all(
+            self.operand(o, k)
+            for o, eqn in enumerate(self.round(0))
+            for k in range(len(eqn.inputs))
+        )
 
     def operand(self, o: int, k: int) -> bool:
         """Finds out what input `k` of equation `o` is in every round."""
@@ -217,15 +209,9 @@ class Rounds:
             (*carry, *(names[key] for key in results)),
         )
         op = RepeatLoop(graph, self.count, len(self.consts), len(self.carries))
-        given = (
-            *self.consts,
-            *(a for _, a in self.carries.values()),
-            *(a for each in self.elements for a in each),
-        )
+        given = (*self.consts, *(a for _, a in self.carries.values()), *(a for each in self.elements for a in each))
         source = body[0].source
-        logger().info(
-            "%d equal rounds from %s on are one loop of %d equations", self.count, source, self.period
-        )
+        logger().info("%d equal rounds from %s on are one loop of %d equations", self.count, source, self.period)
         return Rolled(Eqn(op, given, outs, source), self.start + self.count * self.period)
 
     def results(self) -> tuple[list[tuple[int, int]], tuple[Var, ...]]:
@@ -242,3 +228,4 @@ class Rounds:
 
     def value(self, t: int, o: int, i: int) -> Var:
         return self.round(t)[o].outs[i]
+

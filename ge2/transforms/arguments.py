@@ -130,7 +130,8 @@ class Arguments:
         given = self.types() if types is None else types
         names = self.names()
         return [
-            Input(t, self.leaves[i], names[i], i in chosen) for i, t in zip(self.arrays, given, strict=True)
+            Input(t, self.leaves[i], names[i], i in chosen)
+            for i, t in zip(self.arrays, given, strict=True)
         ]
 
 
