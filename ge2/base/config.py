@@ -45,7 +45,7 @@ class Settings:
     threads:      int = setting(0, "threads to use; 0: as many as the process may", keyed=True)
     log_compiles: bool = setting(False, "log each trace and compilation, and why it was needed")
     passes_off:   tuple[str, ...] = setting((), "passes to leave out, separated by commas", keyed=True)
-    dump:         str = setting("", "folder that receives graphs and kernels as text")
+    dump:         str = setting("", "folder that receives graphs, kernels, plan and a repro.py")
     cache_dir:    str = setting("", "folder of the cache; empty: the user's cache folder; none: no cache")
     cache_limit:  int = setting(1024, "megabytes that the cache may hold; 0: no limit")
     cc:           str = setting("", "C compiler: path or command; empty: find one; none: no C", keyed=True)

@@ -17,8 +17,11 @@ PIPELINE = (inline, simplify, fold, match, roll, fuse)
 
 
 @collector_paused
-def run_pipeline(graph: Graph, name: str = "f") -> Graph:
-    """The graph after every pass that is not switched off; in check mode each result is verified."""
+def run_pipeline(graph: Graph, name: str = "") -> Graph:
+    """The graph after every pass that is not switched off; in check mode each result is verified.
+
+    What the setting `dump` asks for is written under that name, if there is one.
+    """
     dump(f"{name}-0-traced.txt", graph)
     for number, step in enumerate(PIPELINE, 1):
         if step.__name__ not in config.passes_off:

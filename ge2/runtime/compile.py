@@ -6,9 +6,11 @@ from ge2.backends.cpu.launcher import prepare
 from ge2.backends.cpu.toolchain import toolchain
 from ge2.base.config import config
 from ge2.ir import Graph
+from ge2.passes.dump import label
 from ge2.passes.pipeline import run_pipeline
 from ge2.runtime.executable import Executable
 from ge2.runtime.loops import CONTROL, held
+from ge2.runtime.repro import dump_repro
 from ge2.runtime.schedule import schedule
 from ge2.trace.watch import watching
 
@@ -24,7 +26,7 @@ def compile_graph(
     target = "c" if config.executor == "c" and toolchain() is not None else "cpu"
     if target == "c":
         prepare()
-    program = schedule(run_pipeline(graph, name), donated, target)
+    program = schedule(run_pipeline(graph, called := label(name)), donated, target)
     branches = {
         step.number: tuple(
             compile_graph(inner, name=f"{name}_{step.name}{i}", whole=False)
@@ -34,4 +36,9 @@ def compile_graph(
         if step.kind == "library" and isinstance(step.eqn.op, CONTROL)
     }
     watched = graph if whole and watching() else None
-    return Executable(name, program, config.executor, config.thread_count(), branches, donated, watched)
+    made = Executable(
+        name, program, config.executor, config.thread_count(), branches, donated, watched, called
+    )
+    if called:
+        dump_repro(graph, made)
+    return made

@@ -32,7 +32,7 @@ def compiled(graph: Graph, donated: tuple[bool, ...] = (), name: str = "f") -> E
     """The executable of a graph under the settings of now; equal graphs share one."""
     from ge2.runtime.compile import compile_graph  # passes and templates are not needed before
 
-    key = (graph, donated, config.key)
+    key = key_of(graph, donated)
     found = _compiled.get(key)
     if found is None:
         with alone(("compile", key)):
@@ -42,6 +42,11 @@ def compiled(graph: Graph, donated: tuple[bool, ...] = (), name: str = "f") -> E
                 found.build()
                 keep(key, found)
     return found
+
+
+def key_of(graph: Graph, donated: tuple[bool, ...]) -> Any:
+    """What decides an executable, and which files are written of it."""
+    return graph, donated, config.key, config.dump
 
 
 def keep(key: Any, made: Executable) -> None:
@@ -112,7 +117,7 @@ class Entry:
 
             in_c = config.executor == "c"  # blocked NumPy reads single elements sooner than it compares rows
             graph = counted(self.graph, self.captured) if in_c else self.graph
-            self.fresh = (graph, self.donated, config.key) not in _compiled
+            self.fresh = key_of(graph, self.donated) not in _compiled
             self.executable = compiled(graph, self.donated, self.title)
         return self.executable
 

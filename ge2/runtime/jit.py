@@ -149,7 +149,12 @@ class Jitted:
             self._again = entry if lasting and entry.spell() else None
         if type(current()) is not Evaluate:
             return entry.finish(Call(entry.graph, entry.title)(*arrays))
-        results = entry.ready()(*arrays)
+        executable = entry.ready()
+        if config.dump and entry.hits == 1 and executable.label:
+            from ge2.runtime.repro import dump_inputs
+
+            dump_inputs(executable.label, arrays)
+        results = executable(*arrays)
         if entry.donated and config.check:
             spoil([x for x, d in zip(arrays, entry.donated, strict=True) if d], results)
         return entry.finish(results)
