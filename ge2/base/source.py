@@ -20,6 +20,7 @@ LIBRARIES = (
     "<__array_function__ internals>",
     "<frozen importlib",
     "<ge2 kernel",
+    "<a record>",
 )
 _inner: dict[CodeType, bool] = {}
 _scope: ContextVar[str] = ContextVar("ge2_scope", default="")

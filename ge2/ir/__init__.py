@@ -28,6 +28,7 @@ from ge2.ir.text import parse as parse
 from ge2.ir.text import write as write
 from ge2.ir.types import ArrayType as ArrayType
 from ge2.ir.types import Dims as Dims
+from ge2.ir.types import ShapeDtypeStruct as ShapeDtypeStruct
 from ge2.ir.types import type_of as type_of
 from ge2.ir.value import Number as Number
 from ge2.ir.value import Value as Value

@@ -6,11 +6,16 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, final
 
+import numpy as np
+
 from ge2.base.errors import InputError
+from ge2.base.pytree import Structure, structure
+from ge2.base.pytree import map_structure as tree_map
 from ge2.base.record import record
 from ge2.base.source import here
-from ge2.ir import Graph
+from ge2.ir import Graph, ShapeDtypeStruct
 from ge2.runtime.entry import Entry
+from ge2.runtime.signature import Static
 
 if TYPE_CHECKING:
     from ge2.runtime.analysis import Memory
@@ -18,12 +23,60 @@ if TYPE_CHECKING:
     from ge2.runtime.records import Kernels
 
 
+class Stage:
+    """What is known of a signature however far it was taken, under the names it has in JAX."""
+
+    __slots__ = ()
+    entry: Entry
+
+    @property
+    def fun_name(self) -> str:
+        return self.entry.title
+
+    @property
+    def args_info(self) -> Any:
+        """(args, kwargs) with a `ShapeDtypeStruct` for each array; static arguments are left out."""
+        keys = self.entry.key.leaves
+        args, kwargs = self.entry.key.structure.unflatten(keys)
+        shown = (
+            tuple(x for x in args if type(x) is not Static),
+            {k: x for k, x in kwargs.items() if type(x) is not Static},
+        )
+        return tree_map(struct_of, shown, is_leaf=is_key)
+
+    @property
+    def in_tree(self) -> Structure:
+        return structure(self.args_info)
+
+    @property
+    def out_tree(self) -> Structure:
+        return self.entry.structure
+
+    @property
+    def out_info(self) -> Any:
+        """The result with a `ShapeDtypeStruct` for each array."""
+        types = [a.type for a in self.entry.graph.outputs]
+        return self.entry.structure.unflatten([ShapeDtypeStruct(t.shape, t.dtype, t.weak) for t in types])
+
+
+def is_key(x: Any) -> bool:
+    """Whether it is the key of a leaf rather than a container of them."""
+    return isinstance(x, type) or (type(x) is tuple and len(x) == 2 and isinstance(x[1], np.dtype))
+
+
+def struct_of(key: Any) -> Any:
+    """The array or number that a key stands for; anything else as it is."""
+    if not is_key(key):
+        return key
+    return ShapeDtypeStruct((), np.dtype(key), True) if isinstance(key, type) else ShapeDtypeStruct(*key)
+
+
 DIALECTS = ("jaxpr", "c", "python")
 
 
 @final
 @record
-class Lowered:
+class Lowered(Stage):
     """A signature's program: the graph after all passes, and its kernels."""
 
     entry: Entry
@@ -65,14 +118,15 @@ class Lowered:
 
 @final
 @record
-class Compiled:
+class Compiled(Stage):
     """A function of arguments of one signature, ready to run."""
 
     entry: Entry
     call: Callable[..., Any]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """As the jitted function; InputError for arguments of another signature."""
+        """As the jitted function, static arguments given again or left out; InputError for arguments of
+        another signature."""
         return self.call(self.entry, args, kwargs)
 
     @property
@@ -111,7 +165,7 @@ def as_text(executable: Executable, dialect: str) -> str:
 
 @final
 @record
-class Traced:
+class Traced(Stage):
     """A signature's graph as traced; arrays met in the trace and closed-over ones are its first inputs."""
 
     entry: Entry
@@ -119,6 +173,7 @@ class Traced:
 
     @property
     def jaxpr(self) -> Graph:
+        """Printed, its text."""
         return self.entry.graph
 
     def lower(self) -> Lowered:

@@ -13,12 +13,13 @@ from weakref import WeakSet
 import numpy as np
 
 from ge2.base.config import config
+from ge2.base.dtypes import python_type
 from ge2.base.errors import InputError, RetraceError
 from ge2.base.log import logger
 from ge2.base.original import originals
 from ge2.base.pytree import Structure, flatten, register_leaf, why_leaf
 from ge2.base.source import here
-from ge2.ir import Evaluate, Var, current
+from ge2.ir import Evaluate, ShapeDtypeStruct, Var, current
 from ge2.ops.control import Call
 from ge2.runtime import entry as entries
 from ge2.runtime.closures import NOTHING, Closure, Plan, Seen, is_plain
@@ -140,7 +141,9 @@ class Jitted:
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if config.disable_jit:
             return self._function(*args, **kwargs)
-        entry, leaves, seen = self._find(args, kwargs)
+        return self._run(*self._find(args, kwargs))
+
+    def _run(self, entry: Entry, leaves: list[Any], seen: Seen) -> Any:
         arrays = [*entry.captured, *seen.arrays, *entry.arrays(leaves)]
         entry.hits += 1
         self._last = entry
@@ -163,6 +166,15 @@ class Jitted:
         self, args: tuple[Any, ...], kwargs: dict[str, Any], abstract: bool = False
     ) -> tuple[Entry, list[Any], Seen]:
         """The entry of a call's signature, made if it is new; its leaves; what the function closes over."""
+        key, leaves, seen = self._signature(args, kwargs, abstract)
+        entry = self._entries.get(key)
+        if entry is None or (entry.looked and not entry.holds(seen.arrays)):
+            entry = self._make(key, leaves, seen)
+        return entry, leaves, seen
+
+    def _signature(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], abstract: bool = False
+    ) -> tuple[Key, list[Any], Seen]:
         if any(self._static):
             args, kwargs = self._with_static(args, kwargs)
         leaves, structure = flatten((args, kwargs))
@@ -172,11 +184,7 @@ class Jitted:
             keys = self._careful_keys(leaves, structure, abstract)
         seen = self._look(leaves, keys)
         donated = self._accepted(structure, leaves, seen)
-        key = Key(keys, structure, seen.key, config.key, donated)
-        entry = self._entries.get(key)
-        if entry is None or (entry.looked and not entry.holds(seen.arrays)):
-            entry = self._make(key, leaves, seen)
-        return entry, leaves, seen
+        return Key(keys, structure, seen.key, config.key, donated), leaves, seen
 
     def _with_static(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -190,8 +198,8 @@ class Jitted:
         """The keys of leaves with something unusual among them, which is converted or refused by name."""
         keys = []
         for i, leaf in enumerate(leaves):
-            if abstract and hasattr(leaf, "type") and not is_traced(leaf):
-                keys.append((leaf.type.shape, leaf.type.dtype))
+            if abstract and isinstance(leaf, ShapeDtypeStruct):
+                keys.append(python_type(leaf.dtype) if leaf.weak_type else (leaf.shape, leaf.dtype))
                 continue
             try:
                 leaves[i] = from_elsewhere(leaf)
@@ -211,6 +219,9 @@ class Jitted:
         what = (
             f"{name} of {arguments.title} is {article(kind)} {kind}, neither an array nor a container of them"
         )
+        if isinstance(leaves[i], ShapeDtypeStruct):
+            fix = "an array; for shapes alone f.lower(...), f.eval_shape(...)"
+            raise InputError(f"{what}: it has no elements", where=here(), fix=fix)
         more = why_leaf(leaves[i])
         raise InputError(
             f"{what}: {more}" if more else what,
@@ -385,19 +396,41 @@ class Jitted:
         """The program and the kernels for these arguments (or ShapeDtypeStructs), without running them."""
         return self.trace(*args, **kwargs).lower()
 
-    def _checked(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call that must be of the signature of `entry`."""
-        found = self._find(args, kwargs)[0]
-        if found is not entry:
-            from ge2.runtime.remembered import differences, signature
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """The structure, shapes and dtypes of the result for these arguments (or ShapeDtypeStructs)."""
+        return self.trace(*args, **kwargs).out_info
 
-            what = "; ".join(d.text for d in differences(signature(entry), signature(found), self._labels()))
-            raise InputError(
-                f"{title(self._function)} was compiled for other arguments: {what}",
-                where=here(),
-                fix="the jitted function itself",
-            )
-        return self._call(args, kwargs)
+    def _checked(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that must be of the signature of `entry`; its static arguments may be left out."""
+        args, kwargs = self._with_known(entry, args, kwargs)
+        key, leaves, seen = self._signature(args, kwargs)
+        if key == entry.key and not entry.looked:
+            return self._run(entry, leaves, seen)
+        if key._replace(donated=entry.key.donated) == entry.key:
+            return self._call(args, kwargs)
+        from ge2.runtime.remembered import Signature, differences, signature
+
+        new = Signature(key, tuple(self._arguments(leaves, key.structure, []).names()), 0)
+        what = "; ".join(d.text for d in differences(signature(entry), new, self._labels()))
+        raise InputError(
+            f"{self._title} was compiled for other arguments: {what}",
+            where=here(),
+            fix="the jitted function itself, which compiles for these too",
+        )
+
+    def _with_known(
+        self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with the static ones that `entry` was made for, where they are left out."""
+        numbers, names = self._static
+        if not numbers and not names:
+            return args, kwargs
+        given, keywords = entry.key.structure.unflatten(entry.key.leaves)
+        known = {i for i in numbers if i < len(given)}
+        if len(args) == len(given) - len(known):
+            rest = iter(args)
+            args = tuple(given[i].value if i in known else next(rest) for i in range(len(given)))
+        return args, {**{n: keywords[n].value for n in names if n in keywords}, **kwargs}
 
     def report(self) -> Report:
         """What the last call did: whether it traced and compiled, and what it ran."""
@@ -449,6 +482,9 @@ class Method:
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         return self.__func__.lower(self.__self__, *args, **kwargs)
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__func__.eval_shape(self.__self__, *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__func__, name)
