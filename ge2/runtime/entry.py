@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ge2.runtime.executable import Executable
 
 COMPILED: Final = (
-    256  # executables that are kept for graphs that are met again, in another function or a new lambda
+    128  # executables that are kept for graphs that are met again, in another function or a new lambda
 )
 _compiled: OrderedDict[Any, Executable] = OrderedDict()
 _guard = Lock()

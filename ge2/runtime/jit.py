@@ -14,11 +14,11 @@ import numpy as np
 
 from ge2.base.config import config
 from ge2.base.dtypes import python_type
-from ge2.base.errors import InputError, RetraceError
+from ge2.base.errors import ImpureError, InputError, RetraceError
 from ge2.base.log import logger
 from ge2.base.original import originals
 from ge2.base.pytree import Structure, flatten, register_leaf, why_leaf
-from ge2.base.source import here
+from ge2.base.source import here, of_function
 from ge2.ir import Evaluate, ShapeDtypeStruct, Var, current
 from ge2.ops.control import Call
 from ge2.runtime import entry as entries
@@ -291,6 +291,7 @@ class Jitted:
         returned = Results()
 
         plans = self._plans(leaves)
+        self._refuse_iterators(plans)
         frozen_arrays: set[int] = set()
 
         def run(*xs: Any) -> list[Any]:
@@ -331,6 +332,14 @@ class Jitted:
             before = len(closed.captured) + len(hidden)
             entry.donated = (*(False,) * before, *(i in key.donated for i in positions))
         return entry
+
+    def _refuse_iterators(self, plans: Sequence[Plan]) -> None:
+        kinds = [type(x).__name__ for plan in plans for x in plan.iterators()]
+        if kinds:
+            what = f"{self._title} reads {article(kinds[0])} {kinds[0]} from outside"
+            why = "what it yields while traced would be that of every call"
+            fix = "x = next(it) outside, and x as an argument; or a list"
+            raise ImpureError(f"{what}: {why}", where=of_function(self._function) or here(), fix=fix)
 
     def _plans(self, leaves: Sequence[Any]) -> list[Plan]:
         own = [self._closure.plan] if self._closure else []
