@@ -15,6 +15,8 @@ Ge2Error
 │   ├── UnexpectedTracerError         it was used outside its trace
 │   ├── InPlaceError                  it was changed in place in a way that is not supported
 │   └── ImpureError                   the traced function drew random numbers or has another side effect
+├── RetraceError                      a jitted function was called with more signatures than it was to have
+├── NonFiniteError                    a result holds NaN or infinity where that was to be an error
 ├── GradientError                     a derivative was asked of something that has none
 ├── NoRuleError                       an operation lacks the rule that a transform asked for
 ├── ParseError                        a text is not a graph
@@ -86,6 +88,12 @@ class InPlaceError(TraceError): ...
 
 
 class ImpureError(TraceError): ...
+
+
+class RetraceError(Ge2Error, RuntimeError): ...
+
+
+class NonFiniteError(Ge2Error, FloatingPointError): ...
 
 
 class GradientError(Ge2Error, TypeError): ...

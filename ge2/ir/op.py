@@ -43,9 +43,13 @@ class Op:  # not an ABC, whose `isinstance` costs more than most passes do
     __slots__ = ()
     name: str
     lowering: Lowering | None = None
-    effect: str | None = None  # an equation with an effect is never dropped, merged or reordered
     several: ClassVar[bool] = False  # whether calling it gives a tuple of results rather than one
     linear: ClassVar[bool] = False  # whether it is linear in all of its inexact inputs together
+
+    @property
+    def effect(self) -> str | None:
+        """Its kind of effect. An equation with one is never dropped, merged, or moved before another such."""
+        return None
 
     @abstractmethod
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
@@ -128,6 +132,11 @@ class GraphOp(Op):
     __slots__ = ()
     several: ClassVar[bool] = True
 
+    @property
+    def effect(self) -> str | None:
+        """The effect of something in its graphs."""
+        return next((graph.effect for graph in self.graphs() if graph.effect), None)
+
     @abstractmethod
     def graphs(self) -> tuple[Graph, ...]:
         """The graphs it holds."""
@@ -143,6 +152,11 @@ class GraphOp(Op):
     def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
         """As `batch`."""
         raise NoRuleError(f"{self.name} cannot be batched", fix=f"a Python loop over the axis, or {ADD_RULE}")
+
+
+def has_effect(op: Op) -> bool:
+    """Whether an operation, or one in the graphs that it holds, has an effect."""
+    return op.effect is not None
 
 
 class Interpreter(Protocol):

@@ -20,6 +20,10 @@ from ge2.ops.custom import CustomVjp as CustomVjp
 from ge2.ops.custom import CustomVjpSaving as CustomVjpSaving
 from ge2.ops.dot import Contraction as Contraction
 from ge2.ops.dot import DotGeneral as DotGeneral
+from ge2.ops.effects import EFFECTS as EFFECTS
+from ge2.ops.effects import DebugCallback as DebugCallback
+from ge2.ops.effects import DebugPrint as DebugPrint
+from ge2.ops.effects import PureCallback as PureCallback
 from ge2.ops.elementwise import BY_NAME as BY_NAME
 from ge2.ops.elementwise import ELEMENTWISE as ELEMENTWISE
 from ge2.ops.elementwise import Complex as Complex
@@ -86,10 +90,10 @@ CLASSES: tuple[type[Op], ...] = (
 )
 # fmt: on
 
-ALL: tuple[Op | type[Op], ...] = (*ELEMENTWISE, *CLASSES, *CONTROL, *LOOPS, *CUSTOM, *SOLVES)
+ALL: tuple[Op | type[Op], ...] = (*ELEMENTWISE, *CLASSES, *CONTROL, *LOOPS, *CUSTOM, *SOLVES, *EFFECTS)
 TABLE: dict[str, Callable[..., Op]] = {
     **{op.name: (lambda op=op: op) for op in ELEMENTWISE},
-    **{op.name: op for op in (*CLASSES, *CONTROL, *LOOPS, *CUSTOM, *SOLVES)},
+    **{op.name: op for op in (*CLASSES, *CONTROL, *LOOPS, *CUSTOM, *SOLVES, *EFFECTS)},
 }
 OWN: dict[str, Callable[..., Op]] = {}  # of users, by name
 KNOWN = ChainMap(TABLE, OWN)  # what the text of a graph may name

@@ -348,7 +348,7 @@ class Residuals:
             without_dead_code(
                 Graph(
                     tuple(consts),
-                    tuple(e for e in forward.eqns if still.issuperset(e.outs)),
+                    tuple(e for e in forward.eqns if e.outs and still.issuperset(e.outs)),
                     tuple(a for a, _ in fixed),
                 )
             ),

@@ -18,10 +18,11 @@ PIPELINE = (inline, trim, simplify, fold, match, roll, fuse)
 
 
 @collector_paused
-def run_pipeline(graph: Graph, name: str = "f", first: int = 0, last: int | None = None) -> Graph:
+def run_pipeline(graph: Graph, name: str = "", first: int = 0, last: int | None = None) -> Graph:
     """The graph after every pass that is not switched off; in check mode each result is verified.
 
-    `first` and `last` choose passes, as the bounds of a slice do.
+    What the setting `dump` asks for is written under that name, if there is one. `first` and `last` choose
+    passes, as the bounds of a slice do.
     """
     if not first:
         dump(f"{name}-0-traced.txt", graph)

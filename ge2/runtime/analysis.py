@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, final
 
 from ge2.backends.cpu.outputs import COUNT, worth_keeping
 from ge2.base.record import record
-from ge2.base.words import size_words
+from ge2.base.words import size_words, table
 from ge2.ir import Var
 from ge2.runtime.cost import Cost, bytes_behind, cost
-from ge2.runtime.program import Program
+from ge2.runtime.program import END, Program
 
 if TYPE_CHECKING:
     from ge2.runtime.remat import Remat
@@ -84,6 +84,22 @@ def memory(
         kept=COUNT * sum(filter(worth_keeping, fresh)) + sum(m.kept for m in inner),
         repeated=0 if remat is None else sum(r.nbytes for r in remat.repeats),
     )
+
+
+def plan_text(program: Program, offsets: Mapping[str, int], arena: int) -> str:
+    """The steps in order, and where each array lies and when it is needed: two tables."""
+    steps = [("step", "how", "what", "from")]
+    for step in program.steps:
+        place = "" if step.eqn.source is None else str(step.eqn.source)
+        steps.append((str(step.number), step.kind, step.name, place))
+    lines = [("array", "type", "bytes", "where", "offset", "needed")]
+    for b in program.buffers.values():
+        where = f"in {b.base.name}" if b.base is not None else f"donated {b.donor}" if b.donor else b.storage
+        begin, end = "the call" if b.first < 0 else str(b.first), "its end" if b.last >= END else str(b.last)
+        at = str(offsets[b.name]) if b.name in offsets else ""
+        lines.append((b.name, str(b.type), str(b.type.nbytes), where, at, f"{begin} to {end}"))
+    head = f"{len(program.steps)} steps for {program.target}; arena of {size_words(arena)}"
+    return "\n\n".join([head, table(steps), table(lines, right=frozenset((2, 4)))])
 
 
 def cost_analysis(program: Program) -> dict[str, float]:

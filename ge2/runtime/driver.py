@@ -128,6 +128,22 @@ class Driver:
             self.link(self.shared)
         return self
 
+    def offsets(self) -> dict[str, int]:
+        """Where in the arena each array lies, by its name."""
+        assert self.plan is not None
+        if self.shared is None or self.shared.whole is None:
+            names = [name for name, *_ in self.needs]
+            return dict(zip(names, self.plan.offsets, strict=True))
+        native = self.shared.native
+        known = dict(zip(map(id, native.needs), self.plan.offsets, strict=True))
+        buffers = self.program.buffers.values()
+        return {b.name: known[id(native.arena[id(b)])] for b in buffers if id(b) in native.arena}
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the arena."""
+        return 0 if self.plan is None else self.plan.nbytes
+
     # -- compiled C
 
     def build_whole(self, linked: Linked) -> Driver:

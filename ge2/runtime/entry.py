@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ge2.runtime.executable import Executable
 
 COMPILED: Final = (
-    256  # executables that are kept for graphs that are met again, in another function or a new lambda
+    128  # executables that are kept for graphs that are met again, in another function or a new lambda
 )
 _compiled: OrderedDict[Any, Executable] = OrderedDict()
 _guard = Lock()
@@ -35,7 +35,7 @@ def compiled(
     """The executable of a graph under the settings of now; equal graphs share one."""
     from ge2.runtime.compile import compile_graph  # passes and templates are not needed before
 
-    key = (graph, donated, config.key, limit)
+    key = key_of(graph, donated, limit)
     found = _compiled.get(key)
     if found is None:
         with alone(("compile", key)):
@@ -45,6 +45,11 @@ def compiled(
                 found.build()
                 keep(key, found)
     return found
+
+
+def key_of(graph: Graph, donated: tuple[bool, ...], limit: int | None) -> Any:
+    """What decides an executable, and which files are written of it."""
+    return graph, donated, config.key, config.dump, limit
 
 
 def keep(key: Any, made: Executable) -> None:
@@ -121,7 +126,7 @@ class Entry:
 
             in_c = config.executor == "c"  # blocked NumPy reads single elements sooner than it compares rows
             graph = counted(self.graph, self.captured) if in_c else self.graph
-            self.fresh = (graph, self.donated, config.key, self.limit) not in _compiled
+            self.fresh = key_of(graph, self.donated, self.limit) not in _compiled
             self.executable = compiled(graph, self.donated, self.title, self.limit)
         return self.executable
 

@@ -14,6 +14,7 @@ from ge2.ir import ArrayType, Eqn, Graph, Var
 # step that computes it, the same memory as another.
 STORAGE = ("input", "host", "arena", "output", "library", "view")
 # host: Python numbers. view: no work. copy: a view that has to be a copy. kernel: a region.
+END = 1 << 60  # in place of a step: to the end of the call
 KINDS = ("host", "view", "copy", "kernel", "loop", "matmul", "library")
 
 

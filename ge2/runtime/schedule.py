@@ -22,19 +22,18 @@ from ge2.ops.shape import Barrier, BroadcastInDim, Iota, Reshape, Rev, Slice, St
 from ge2.passes.host import on_host
 from ge2.passes.pipeline import run_pipeline
 from ge2.runtime.loops import CONTROL, carried, grounded, held, keeps_places, stands
-from ge2.runtime.program import Buffer, Program, Step
+from ge2.runtime.program import END, Buffer, Program, Step
 from ge2.trace.strong import strong
 
 VIEWS = (BroadcastInDim, Transpose, Reshape, Slice, Rev, StopGradient, Barrier)
 WRITES = (UpdateSlice, Scatter, ScatterAdd)
-END = 1 << 60
 IN_C = ("kernel", "copy", "loop")
 # Library operations whose results share no memory with their inputs; of others that is assumed.
 # fmt: off
 FRESH = frozenset((
     "gather", "scatter", "scatter_add", "update_slice", "concatenate", "pad", "index", "cond", "cond_saving",
     "sort", "argsort", "searchsorted", "cumsum", "cumprod", "cummax", "cummin", "argmax", "argmin",
-    "dot_general", "random_bits", "random_fold",
+    "dot_general", "random_bits", "random_fold", "pure_callback",
 ))
 # fmt: on
 

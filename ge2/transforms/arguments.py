@@ -25,7 +25,7 @@ from ge2.base.pytree import (
 )
 from ge2.base.record import record
 from ge2.base.source import here
-from ge2.ir import ArrayType, Evaluate, current, type_of
+from ge2.ir import ArrayType, Evaluate, ShapeDtypeStruct, current, type_of
 from ge2.trace import Closed, Input, check_type, is_traced, stage, title_of
 from ge2.trace.tracer import located
 from ge2.transforms.zeros import empty, float0, is_float0
@@ -97,7 +97,12 @@ class Arguments:
         return f"{known[at] if at < len(known) else f'argument {at}'}{keystr(path[2:])}"
 
     def values(self) -> list[Any]:
-        return [self.leaves[i] for i in self.arrays]
+        found = [self.leaves[i] for i in self.arrays]
+        if ShapeDtypeStruct in map(type, found):
+            i = next(i for i in self.arrays if type(self.leaves[i]) is ShapeDtypeStruct)
+            what = f"{self.name(i)} of {self.title} is a ShapeDtypeStruct, which has no elements"
+            raise InputError(what, where=here(), fix="an array; or ge2.eval_shape(f, ...) for shapes alone")
+        return found
 
     def types(self) -> list[ArrayType]:
         return [checked_type(self, i) for i in self.arrays]

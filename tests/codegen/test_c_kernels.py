@@ -173,3 +173,12 @@ def test_a_stride_of_the_fourteenth_input_is_not_the_size_of_an_axis():
 
     for got, want in zip(ge2.jit(f)(x, *rows), f(x, *rows), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("short", ["bf16", "f16"])
+def test_a_repeated_number_of_a_half_type_is_that_number(short):
+    """It is handed over as float32, so it is not widened again."""
+    text = f"{{ lambda ;. let a:{short}[7] = broadcast_in_dim[dims=() shape=(7,)] 1.5:{short}[] in (a,) }}"
+    with config.using(executor="c"):
+        (y,) = compile_graph(parse(text, TABLE))()
+    np.testing.assert_array_equal(y.astype(np.float32), 1.5)

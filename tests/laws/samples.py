@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
+import ge2
 from ge2 import ops
 from ge2.base.dtypes import BFLOAT16, BOOL, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, INT64, short
-from ge2.ir import Graph, Op, parse
+from ge2.ir import ArrayType, Graph, Op, parse
 from ge2.ir.op import GraphOp
 from ge2.ops import elementwise as el
+from ge2.ops.effects import HOLE, METHODS, host
 from ge2.transforms.derive import DERIVE
 
 Rng = np.random.Generator
@@ -608,6 +610,24 @@ def solves() -> dict[str, list[Sample]]:
     }
 
 
+def effects() -> dict[str, list[Sample]]:
+    two = lambda rng, d: (numbers(rng, (2, 3), d), numbers(rng, (1, 3), d))  # noqa: E731
+    structure = ge2.tree.structure
+    both, one = structure(((0, 0), {})), structure(0)
+    called = host(lambda x, y: None, (HOLE, HOLE), both)
+    pure = host(lambda x, y: x * y, (HOLE, HOLE), both, one)
+    whole = (ArrayType((2, 3), INT64),)
+    looped = ops.PureCallback(pure, whole, "sequential", ((2, (True, False)),))
+    return {
+        "debug_print": [Sample(ops.DebugPrint("{} {y}", ("y",)), two, (BOOL, FLOAT64))],
+        "debug_callback": [Sample(ops.DebugCallback(called), two, (FLOAT64,))],
+        "pure_callback": [
+            *(Sample(ops.PureCallback(pure, whole, method), two, (INT64,)) for method in METHODS),
+            Sample(looped, lambda rng, d: (numbers(rng, (2, 2, 3), d), numbers(rng, (1, 3), d)), (INT64,)),
+        ],
+    }
+
+
 SAMPLES: dict[str, list[Sample]] = {
     **{op.name: list(elementwise(op)) for op in ops.ELEMENTWISE},
     **other_elementwise(),
@@ -621,6 +641,7 @@ SAMPLES: dict[str, list[Sample]] = {
     **control(),
     **solves(),
     **constants(),
+    **effects(),
 }
 
 

@@ -140,7 +140,8 @@ def test_each_step_can_be_dumped(tmp_path):
         executable(np.ones(3, np.float32))
     steps = [f"g-{n}-{name}.txt" for n, name in enumerate(("traced", *(p.__name__ for p in PIPELINE)))]
     found = {path.name for path in (tmp_path / "out").iterdir()}
-    assert found == {*steps, "g-program.py", "g-pointwise_0.py"}
+    code = {"g-program.py", "g-pointwise_0.py", "g-regions.txt", "g-plan.txt", "g-repro.py"}
+    assert found == {*steps, *code}
     assert "mul" in (tmp_path / "out" / "g-0-traced.txt").read_text()
     assert "mul" not in (tmp_path / "out" / "g-3-simplify.txt").read_text()
 
@@ -149,7 +150,7 @@ def test_a_folder_that_cannot_be_written_stops_nothing(tmp_path):
     (tmp_path / "file").write_text("")
     text = graph("{ lambda ; x:f32[3]. let b:f32[3] = tanh x in (b,) }")
     with config.using(dump=str(tmp_path / "file")), pytest.warns(Ge2Warning, match="nothing is dumped"):
-        run_pipeline(text)
+        run_pipeline(text, "f")
 
 
 def test_the_transpose_of_a_product_is_the_product_the_other_way_round():

@@ -468,6 +468,9 @@ class Writer:
         assert w.y is not None and w.step is not None
         eqn, operands, dtype = w.step.eqn, [self.operand(x) for x in w.xs], w.xs[0].dtype if w.xs else None
         if eqn is None:  # a half type is widened
+            leaf = w.xs[0].leaf
+            if isinstance(leaf, Param) and self.places.operands[leaf.var].value:
+                return operands[0]  # a number is handed over as float32
             return f"ge2_cast_{SUFFIX[w.step.xs[0].dtype]}_f32({operands[0]})"
         op: Any = eqn.op
         assert dtype is not None
