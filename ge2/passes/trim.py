@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import final
 
 from ge2.ir import Atom, Eqn, Graph, Literal, Var, rename, without_dead_code
+from ge2.ops.dot import DotGeneral
 from ge2.ops.loops import ScanLoop
 from ge2.ops.shape import Barrier, BroadcastInDim, Iota, Reshape, Rev, Slice, StopGradient, Transpose
 
@@ -25,6 +27,14 @@ def trim(graph: Graph) -> Graph:
         else:
             eqns.append(eqn)
     return without_dead_code(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts))
+
+
+def by_rows(eqn: Eqn) -> bool:
+    """Whether it is a matrix times a vector."""
+    op = eqn.op
+    if not isinstance(op, DotGeneral) or [a.type.ndim for a in eqn.inputs] != [2, 1]:
+        return False
+    return op.contract == ((1,), (0,))
 
 
 @final
@@ -48,6 +58,7 @@ class Scan:
         self.unchanged()
         self.filled()
         self.hoist()
+        self.turn()
         self.drop_inputs()
         return self.before, self.made()
 
@@ -114,6 +125,22 @@ class Scan:
         self.body = Graph(
             self.body.inputs, tuple(e for e in stays if out.isdisjoint(e.outs)), self.body.outputs
         )
+
+    def turn(self) -> None:
+        """A constant matrix that multiplies a vector in each round is laid in columns, once."""
+        outer, eqns = dict(self.consts), []
+        for eqn in self.body.eqns:
+            matrix = eqn.inputs[0] if eqn.inputs else None
+            if not (isinstance(matrix, Var) and matrix in outer and by_rows(eqn)):
+                eqns.append(eqn)
+                continue
+            shape = (matrix.type.shape[1], matrix.type.shape[0])
+            turned, inner = (Var(matrix.type.with_shape(shape)) for _ in range(2))
+            self.before.append(Eqn(Transpose((1, 0)), (outer[matrix],), (turned,), eqn.source))
+            self.consts.append((inner, turned))
+            op = replace(eqn.op, contract=((0,), (0,)))  # type: ignore[type-var]
+            eqns.append(Eqn(op, (inner, eqn.inputs[1]), eqn.outs, eqn.source))
+        self.body = Graph(self.body.inputs, tuple(eqns), self.body.outputs)
 
     def drop_inputs(self) -> None:
         live = self.live(self.outputs())

@@ -37,14 +37,21 @@ def held(op: Any) -> tuple[Graph, ...]:
     return op.graphs()  # type: ignore[no-any-return]
 
 
-def carried(op: Any, i: int) -> tuple[bool, ...]:
-    """Which inputs of graph `i` are a carry, whose memory the round may write over."""
-    graph = held(op)[i]
+def carried(op: Any, i: int, graph: Graph) -> dict[Var, Var]:
+    """Which results of graph `i` become which carry; a long one that is stacked as well has a place there."""
     if isinstance(op, COUNTED):
-        return tuple(op.consts <= n < op.consts + op.carry for n in range(len(graph.inputs)))
-    if isinstance(op, WhileLoop) and i == 1:
-        return tuple(n >= op.body_consts for n in range(len(graph.inputs)))
-    return (False,) * len(graph.inputs)
+        first, count = op.consts, op.carry
+    elif isinstance(op, WhileLoop) and i == 1:
+        first, count = op.body_consts, len(graph.outputs)
+    else:
+        return {}
+    pairs = zip(graph.outputs[:count], graph.inputs[first : first + count], strict=True)
+    found: dict[Var, Var] = {}
+    for a, v in pairs:
+        once = graph.outputs.count(a) == 1 or a.type.nbytes <= SHORT
+        if isinstance(a, Var) and a not in found and a not in graph.inputs and once:
+            found[a] = v
+    return found
 
 
 def grounded(graph: Graph, outputs: bool) -> Graph:
@@ -75,20 +82,6 @@ def stands(program: Program, kinds: Sequence[str]) -> bool:
         isinstance(a, Var) and not a.type.weak and (a in given or program.buffers[a].storage == "output")
         for a in program.graph.outputs
     )
-
-
-def keeps_places(op: Any, program: Program) -> bool:
-    """Whether results that lie in the memory of a carry are what that carry becomes."""
-    graph, buffers = program.graph, program.buffers
-    first, carry = (op.consts, op.carry) if isinstance(op, COUNTED) else (op.body_consts, len(graph.outputs))
-    for i, a in enumerate(graph.outputs):
-        assert isinstance(a, Var)
-        if not buffers[a].donor or graph.outputs.index(a) != i:
-            continue
-        own = i < carry and buffers[a].donor == buffers[graph.inputs[first + i]].name
-        if not own or (graph.outputs.count(a) > 1 and a.type.nbytes > SHORT):
-            return False
-    return True
 
 
 @final

@@ -21,7 +21,7 @@ from ge2.ops.region import Region
 from ge2.ops.shape import Barrier, BroadcastInDim, Iota, Reshape, Rev, Slice, StopGradient, Transpose
 from ge2.passes.host import on_host
 from ge2.passes.pipeline import run_pipeline
-from ge2.runtime.loops import CONTROL, carried, grounded, held, keeps_places, stands
+from ge2.runtime.loops import CONTROL, carried, grounded, held, stands
 from ge2.runtime.program import END, Buffer, Program, Step
 from ge2.trace.strong import strong
 
@@ -39,14 +39,18 @@ FRESH = frozenset((
 
 
 @collector_paused
-def schedule(
-    graph: Graph, donated: tuple[bool, ...] = (), target: str = "cpu", inner: bool = False
-) -> Program:
-    """The program of a graph for a target: "cpu" is blocked NumPy, "c" compiled C.
+def schedule(graph: Graph, donated: tuple[bool, ...] = (), target: str = "cpu") -> Program:
+    """The program of a graph for a target: "cpu" is blocked NumPy, "c" compiled C."""
+    return Scheduler(grounded(graph, False) if target == "c" else graph, donated, target).run()
 
-    `inner`: a loop of another program runs it.
-    """
-    return Scheduler(grounded(graph, inner) if target == "c" else graph, donated, target).run()
+
+def scheduled_round(op: Any, i: int, target: str) -> Program:
+    """The program of graph `i` of a loop, which may write a carry over the one that it reads."""
+    graph = grounded(run_pipeline(strong(held(op)[i])), True)
+    scheduler = Scheduler(graph, (), target)
+    scheduler.homes = carried(op, i, graph)
+    scheduler.donated = [*scheduler.homes.values()]
+    return scheduler.run()
 
 
 def rounds(op: Any, target: str) -> tuple[Program, ...] | None:
@@ -57,10 +61,7 @@ def rounds(op: Any, target: str) -> tuple[Program, ...] | None:
     for i, graph in enumerate(held(op)):
         if any(v.type.weak for v in graph.inputs):
             return None
-        body = run_pipeline(strong(graph))
-        program = schedule(body, carried(op, i), target, inner=True)
-        if any(carried(op, i)) and not keeps_places(op, program):
-            program = schedule(body, (), target, inner=True)
+        program = scheduled_round(op, i, target)
         if not stands(program, IN_C):
             return None
         found.append(program)
@@ -77,6 +78,7 @@ class Scheduler:
         self.read = {a for e in graph.eqns for a in e.inputs} | self.returned
         self.reads = Counter([a for e in graph.eqns for a in e.inputs] + list(graph.outputs))
         self.inner: dict[int, tuple[Program, ...]] = {}
+        self.homes: dict[Var, Var] | None = None  # of a round: what alone may be written over what
         self.kinds = [self.kind(n, eqn) for n, eqn in enumerate(graph.eqns)]
         self.solid = {
             a for kind, e in zip(self.kinds, graph.eqns, strict=True) if kind == "loop" for a in e.inputs
@@ -237,7 +239,7 @@ class Scheduler:
             buffer = self.buffers[out]
             if buffer.storage != "output":
                 continue
-            for x in self.donated:
+            for x in self.donated if self.homes is None else own(self.homes, out, self.donated):
                 if (
                     x.type == out.type
                     and self.buffers[x].last <= n
@@ -254,6 +256,10 @@ class Scheduler:
         """Whether a result that is first written here may be written over a donated input."""
         first = self.buffers[eqn.outs[i]].first
         return first == n and self.alone(eqn, x) and in_place(eqn, i, x, self.target)
+
+
+def own(homes: dict[Var, Var], out: Var, donated: list[Var]) -> list[Var]:
+    return [homes[out]] if out in homes and homes[out] in donated else []
 
 
 def kind_of(eqn: Eqn, target: str) -> str:

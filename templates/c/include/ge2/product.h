@@ -46,7 +46,10 @@ enum { GE2_ROW_MAJOR = 101, GE2_PLAIN = 111, GE2_TURNED = 112 };
         const ge2_services *lib, int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column,       \
         const T *b, int64_t b_row, int64_t b_column, T *c) {                                                        \
         if (m * n * k <= GE2_TINY || !lib->GEMM) {                                                                  \
-            ge2_product_loops_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c);                              \
+            if (n == 1 && a_row == 1) /* columns times numbers, as if turned */                                     \
+                ge2_product_loops_##S(1, m, k, b, 1, b_row, a, a_column, 1, c);                                     \
+            else                                                                                                    \
+                ge2_product_loops_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c);                          \
             return;                                                                                                 \
         }                                                                                                           \
         const T one = 1, zero = 0;                                                                                  \
