@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from types import FunctionType, ModuleType
 from typing import Any, final
 
@@ -53,7 +54,7 @@ class custom_batch(CustomRule):
     def make(self, args: tuple[Any, ...], static: tuple[Any, ...], call: Arguments) -> Made:
         returned = Results()
         closed = call.stage(call.inputs(), returned, "custom_batch")
-        around = [x for x in around_of(self.rule) if not any(x is c for c in closed.captured)]
+        around = around_of(self.rule)
         extra = tuple(Var(type_of(x)) for x in around)
         inputs = (*extra, *closed.graph.inputs)
         graph = tidy(Graph(inputs, closed.graph.eqns, closed.graph.outputs))
@@ -76,7 +77,8 @@ class Batching:
         around: int,
     ) -> None:
         self.rule, self.static, self.returned = function.rule, static, returned
-        self.call, self.graph, self.around = call, graph, around
+        leaves = [None if i in call.arrays else x for i, x in enumerate(call.leaves)]  # it outlives them
+        self.call, self.graph, self.around = replace(call, leaves=leaves), graph, around
         self.title = f"the rule {title_of(function.rule)}"
 
     def __call__(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from functools import partial
 
 import numpy as np
@@ -80,6 +82,27 @@ def test_values_from_around_the_rule():
     before = len(used)
     close(ge2.vmap(total)(XS, np.array([1.0, 2.0])), [3.0, 24.0])  # the value is mapped too: not by the rule
     assert len(used) == before > 0
+
+
+def test_a_large_array_that_the_function_reads_too():
+    first, large = np.arange(3.0), np.ones((400, 400))
+    f = ge2.custom_batch(lambda x: (x * first).sum() + large.sum())
+    f.def_vmap(lambda size, batched, x: (x @ first + large.sum() + 1.0, True))
+    close(ge2.vmap(f)(XS), XS @ first + 160001.0)
+    close(ge2.jit(ge2.vmap(f))(XS), XS @ first + 160001.0)
+
+
+def test_it_keeps_no_argument_alive():
+    f = ge2.custom_batch(lambda x: x.sum())
+    f.def_vmap(lambda size, batched, x: (x.sum(1), True))
+    x = np.ones((2, 3))
+    kept = weakref.ref(x)
+    g = ge2.jit(ge2.vmap(f))
+    g(x)
+    made = ge2.make_jaxpr(f)(x[0])
+    del x
+    gc.collect()
+    assert kept() is None and made is not None
 
 
 def test_nondiff_arguments_and_methods():
