@@ -286,7 +286,7 @@ def test_c_that_the_compiler_refuses():
     wrong = extend.elementwise("test_wrong", lambda x: x, "{0} +", lambda y, x: 1.0)
     with pytest.raises(CompileError, match=r"with test_wrong of your own in it") as error:
         ge2.jit(lambda x: wrong(x))(P)
-    assert "error:" in str(error.value) and "GE2_CC=none runs the reference" in str(error.value)
+    assert "error:" in str(error.value) and "GE2_EXECUTOR=blocked runs the reference" in str(error.value)
     assert np.array_equal(ge2.jit(smooth)(X), smooth(X))  # the compiler is well
 
 
