@@ -9,6 +9,7 @@ array([1., 1.])
 
 from typing import Any
 
+from ge2 import debug as debug
 from ge2 import errors as errors
 from ge2 import extend as extend
 from ge2 import lax as lax
@@ -18,9 +19,14 @@ from ge2 import tree as tree
 from ge2 import tree_util as tree_util
 from ge2.base.config import config as config
 from ge2.base.dtypes import BFLOAT16
+from ge2.base.source import named_scope as named_scope
+from ge2.runtime import checking_leaks as checking_leaks
 from ge2.runtime import clear_caches as clear_caches
+from ge2.runtime import debug_infs as debug_infs
+from ge2.runtime import debug_nans as debug_nans
 from ge2.runtime import disable_jit as disable_jit
 from ge2.runtime import jit as jit
+from ge2.transforms import checkpoint_policies as checkpoint_policies
 from ge2.transforms.api import grad as grad
 from ge2.transforms.api import jvp as jvp
 from ge2.transforms.api import linearize as linearize
@@ -29,10 +35,9 @@ from ge2.transforms.api import vjp as vjp
 from ge2.transforms.api import vmap as vmap
 from ge2.transforms.batching import custom_batch as custom_batch
 from ge2.transforms.closure import closure_convert as closure_convert
-from ge2.transforms.custom import checkpoint as checkpoint
 from ge2.transforms.custom import custom_jvp as custom_jvp
 from ge2.transforms.custom import custom_vjp as custom_vjp
-from ge2.transforms.custom import remat as remat
+from ge2.transforms.effects import pure_callback as pure_callback
 from ge2.transforms.inspect import ShapeDtypeStruct as ShapeDtypeStruct
 from ge2.transforms.inspect import eval_shape as eval_shape
 from ge2.transforms.inspect import make_jaxpr as make_jaxpr
@@ -43,6 +48,9 @@ from ge2.transforms.jacobians import jacobian as jacobian
 from ge2.transforms.jacobians import jacrev as jacrev
 from ge2.transforms.lax import stop_gradient as stop_gradient
 from ge2.transforms.linear import linear_transpose as linear_transpose
+from ge2.transforms.remat import checkpoint as checkpoint
+from ge2.transforms.remat import checkpoint_name as checkpoint_name
+from ge2.transforms.remat import remat as remat
 from ge2.transforms.zeros import float0 as float0
 
 bfloat16 = BFLOAT16

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ge2.base.errors import ArgumentError as ArgumentError
 from ge2.base.errors import CacheTrouble as CacheTrouble
 from ge2.base.errors import CompileError as CompileError
 from ge2.base.errors import CompilerTrouble as CompilerTrouble
@@ -11,10 +12,13 @@ from ge2.base.errors import GradientError as GradientError
 from ge2.base.errors import ImpureError as ImpureError
 from ge2.base.errors import InPlaceError as InPlaceError
 from ge2.base.errors import InputError as InputError
+from ge2.base.errors import MemoryLimitError as MemoryLimitError
+from ge2.base.errors import NonFiniteError as NonFiniteError
 from ge2.base.errors import NoRuleError as NoRuleError
 from ge2.base.errors import OutOfBoundsError as OutOfBoundsError
 from ge2.base.errors import ParseError as ParseError
 from ge2.base.errors import PytreeError as PytreeError
+from ge2.base.errors import RetraceError as RetraceError
 from ge2.base.errors import ShapeError as ShapeError
 from ge2.base.errors import TraceError as TraceError
 from ge2.base.errors import TracerArrayConversionError as TracerArrayConversionError

@@ -5,5 +5,11 @@ from __future__ import annotations
 from ge2.transforms.lax import cond as cond
 from ge2.transforms.lax import dot_general as dot_general
 from ge2.transforms.lax import stop_gradient as stop_gradient
+from ge2.transforms.lax import switch as switch
+from ge2.transforms.loops import associative_scan as associative_scan
+from ge2.transforms.loops import fori_loop as fori_loop
+from ge2.transforms.loops import map as map
+from ge2.transforms.loops import scan as scan
+from ge2.transforms.loops import while_loop as while_loop
 from ge2.transforms.solves import custom_linear_solve as custom_linear_solve
 from ge2.transforms.solves import custom_root as custom_root

@@ -45,11 +45,14 @@ class Settings:
     threads:      int = setting(0, "threads to use; 0: as many as the process may", keyed=True)
     log_compiles: bool = setting(False, "log each trace and compilation, and why it was needed")
     passes_off:   tuple[str, ...] = setting((), "passes to leave out, separated by commas", keyed=True)
-    dump:         str = setting("", "folder that receives graphs and kernels as text")
+    dump:         str = setting("", "folder that receives graphs, kernels, plan and a repro.py")
     cache_dir:    str = setting("", "folder of the cache; empty: the user's cache folder; none: no cache")
     cache_limit:  int = setting(1024, "megabytes that the cache may hold; 0: no limit")
     cc:           str = setting("", "C compiler: path or command; empty: find one; none: no C", keyed=True)
     compile_timeout: int = setting(60, "seconds that a C compiler may take; 0: no limit")
+    debug_nans:   bool = setting(False, "a NaN in a result is an error that names the equation", keyed=True)
+    debug_infs:   bool = setting(False, "so is an infinity", keyed=True)
+    check_leaks:  bool = setting(False, "a traced value that outlives its trace is an error at once")
 # fmt: on
 
 
@@ -133,6 +136,9 @@ class Config:
     cache_limit: int
     cc: str
     compile_timeout: int
+    debug_nans: bool
+    debug_infs: bool
+    check_leaks: bool
     key: tuple[Any, ...]  # the settings that change what is compiled
 
     def __getattr__(self, name: str) -> Any:

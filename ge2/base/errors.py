@@ -15,10 +15,13 @@ Ge2Error
 │   ├── UnexpectedTracerError         it was used outside its trace
 │   ├── InPlaceError                  it was changed in place in a way that is not supported
 │   └── ImpureError                   the traced function drew random numbers or has another side effect
+├── RetraceError                      a jitted function was called with more signatures than it was to have
+├── NonFiniteError                    a result holds NaN or infinity where that was to be an error
 ├── GradientError                     a derivative was asked of something that has none
 ├── NoRuleError                       an operation lacks the rule that a transform asked for
 ├── ParseError                        a text is not a graph
 ├── VerifyError                       a graph is malformed: a bug in ge2, never in the user's program
+├── MemoryLimitError                  a program does not fit in the memory it was given (also a MemoryError)
 ├── CompileError                      a generated kernel was refused by its compiler
 │   └── CompilerTrouble               ... or the compiler is missing, hangs or makes junk
 └── CacheTrouble                      the cache on disk cannot be used
@@ -87,6 +90,12 @@ class InPlaceError(TraceError): ...
 class ImpureError(TraceError): ...
 
 
+class RetraceError(Ge2Error, RuntimeError): ...
+
+
+class NonFiniteError(Ge2Error, FloatingPointError): ...
+
+
 class GradientError(Ge2Error, TypeError): ...
 
 
@@ -103,6 +112,9 @@ class CompileError(Ge2Error): ...
 
 
 class CompilerTrouble(CompileError): ...
+
+
+class MemoryLimitError(Ge2Error, MemoryError): ...
 
 
 class CacheTrouble(Ge2Error): ...

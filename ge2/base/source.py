@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import CodeType, FrameType
 
 import numpy
@@ -16,8 +19,11 @@ LIBRARIES = (
     os.path.dirname(os.path.abspath(numpy.__file__)) + os.sep,
     "<__array_function__ internals>",
     "<frozen importlib",
+    "<ge2 kernel",
+    "<a record>",
 )
 _inner: dict[CodeType, bool] = {}
+_scope: ContextVar[str] = ContextVar("ge2_scope", default="")
 
 
 @record
@@ -26,6 +32,7 @@ class Source:
 
     code: CodeType
     lasti: int
+    scope: str = ""  # the names that the user gave to this part of the program, outermost first
 
     @property
     def file(self) -> str:
@@ -42,8 +49,13 @@ class Source:
     def function(self) -> str:
         return self.code.co_name
 
+    @property
+    def within(self) -> str:
+        """The function, and the scope if there is one."""
+        return f"{self.function} ({self.scope})" if self.scope else self.function
+
     def __str__(self) -> str:
-        return f"{os.path.basename(self.file)}:{self.line} in {self.function}"
+        return f"{os.path.basename(self.file)}:{self.line} in {self.within}"
 
 
 def user_frame(depth: int = 1) -> FrameType | None:
@@ -64,7 +76,29 @@ def user_frame(depth: int = 1) -> FrameType | None:
 def here() -> Source | None:
     """The user's line that is being executed."""
     frame = user_frame(2)
-    return None if frame is None else Source(frame.f_code, frame.f_lasti)
+    return None if frame is None else Source(frame.f_code, frame.f_lasti, _scope.get())
+
+
+@contextmanager
+def named_scope(name: str) -> Iterator[None]:
+    """Gives a name to what is traced inside: the kernels' table and the errors show it after the function.
+
+    Scopes nest, as `encoder/attention`. It is a decorator of functions too.
+
+    >>> import numpy as np, ge2
+    >>> @named_scope("encoder")
+    ... def f(x):
+    ...     with named_scope("norm"):
+    ...         return x / np.sqrt(np.sum(x * x))
+    >>> ge2.jit(f).lower(np.ones(3)).kernels[0].lines
+    ('<doctest ge2.base.source.named_scope[1]>:4 in f (encoder/norm)',)
+    """
+    outer = _scope.get()
+    token = _scope.set(f"{outer}/{name}" if outer else name)
+    try:
+        yield
+    finally:
+        _scope.reset(token)
 
 
 def of_function(f: object) -> Source | None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Any
+
+from ge2.base.errors import ArgumentError
+from ge2.base.source import here
 
 
 def size_words(count: int) -> str:
@@ -16,6 +21,26 @@ def size_words(count: int) -> str:
     while value >= 1000 and unit < 3:
         value, unit = value / 1024, unit + 1
     return f"{value:.1f} {('KB', 'MB', 'GB', 'TB')[unit]}"
+
+
+def byte_count(size: Any) -> int:
+    """A number of bytes, or its text; a KB is 1024 of them. ArgumentError for anything else.
+
+    >>> byte_count(17), byte_count("19.5 KB"), byte_count("1.5GB")
+    (17, 19968, 1610612736)
+    """
+    found = (
+        re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*([kmgt]?)(i?)b?\s*", size.lower())
+        if isinstance(size, str)
+        else None
+    )
+    if found is not None:
+        return int(float(found[1]) * 1024 ** " kmgt".index(found[2] or " "))
+    if isinstance(size, int) and not isinstance(size, bool) and size >= 0:
+        return size
+    raise ArgumentError(
+        f"{size!r} is no number of bytes", where=here(), fix="200_000_000, '200MB' or '1.5GB'"
+    )
 
 
 def count_words(count: int) -> str:

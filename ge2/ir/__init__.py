@@ -20,6 +20,7 @@ from ge2.ir.op import Lowering as Lowering
 from ge2.ir.op import Op as Op
 from ge2.ir.op import Pushed as Pushed
 from ge2.ir.op import current as current
+from ge2.ir.op import has_effect as has_effect
 from ge2.ir.op import interpreting as interpreting
 from ge2.ir.text import Names as Names
 from ge2.ir.text import op_text as op_text
@@ -27,6 +28,7 @@ from ge2.ir.text import parse as parse
 from ge2.ir.text import write as write
 from ge2.ir.types import ArrayType as ArrayType
 from ge2.ir.types import Dims as Dims
+from ge2.ir.types import ShapeDtypeStruct as ShapeDtypeStruct
 from ge2.ir.types import type_of as type_of
 from ge2.ir.value import Number as Number
 from ge2.ir.value import Value as Value

@@ -11,7 +11,7 @@ import numpy as np
 from ge2.base.dtypes import PYTHON
 from ge2.base.pytree import register_leaf
 from ge2.base.source import Source
-from ge2.ir.op import Op
+from ge2.ir.op import Op, current
 from ge2.ir.types import ArrayType
 from ge2.ir.value import Number
 
@@ -85,9 +85,13 @@ class Graph:
     _key: list[tuple[object, ...]] = field(
         default_factory=list, repr=False
     )  # worked out once, when asked for
+    _effect: list[str | None] = field(default_factory=list, repr=False)  # likewise
 
     def __call__(self, *args: Any) -> list[Any]:
-        """Interprets the graph with whatever meaning is current."""
+        """Interprets the graph with whatever meaning is current, which may have a `walk` of its own."""
+        walk = getattr(current(), "walk", None)
+        if walk is not None:
+            return walk(self, args)  # type: ignore[no-any-return]
         env: dict[Var, Any] = dict(zip(self.inputs, args, strict=True))
         for eqn in self.eqns:
             ys = eqn.op(*read(env, eqn.inputs))
@@ -100,6 +104,13 @@ class Graph:
         if not self._key:
             self._key.append(canonical(self))
         return self._key[0]
+
+    @property
+    def effect(self) -> str | None:
+        """The effect of an equation in it, the first that has one."""
+        if not self._effect:
+            self._effect.append(next((e.op.effect for e in self.eqns if e.op.effect), None))
+        return self._effect[0]
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Graph) and self.key == other.key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields
@@ -43,9 +43,13 @@ class Op:  # not an ABC, whose `isinstance` costs more than most passes do
     __slots__ = ()
     name: str
     lowering: Lowering | None = None
-    effect: str | None = None  # an equation with an effect is never dropped, merged or reordered
     several: ClassVar[bool] = False  # whether calling it gives a tuple of results rather than one
     linear: ClassVar[bool] = False  # whether it is linear in all of its inexact inputs together
+
+    @property
+    def effect(self) -> str | None:
+        """Its kind of effect. An equation with one is never dropped, merged, or moved before another such."""
+        return None
 
     @abstractmethod
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
@@ -90,8 +94,14 @@ class Derive(Protocol):
     @property
     def apart(self) -> bool: ...
 
-    def vjp(self, graph: Graph, wanted: Flags) -> tuple[Graph, Graph, int]:
-        """(inputs) -> (outputs, residuals); (residuals, cotangents) -> those of the wanted; how many."""
+    def vjp(self, graph: Graph, wanted: Flags, held: Flags | None = None) -> tuple[Graph, Graph, int]:
+        """(inputs) -> (outputs, residuals); (residuals, cotangents) -> those of the wanted; how many.
+
+        `held` says of the inputs, then of the outputs, which are kept anyway; by default all.
+        """
+
+    def again(self, graph: Graph, wanted: Flags, rule: tuple[Any, ...]) -> tuple[Graph, Graph, int]:
+        """As `vjp`, but saved is what a policy's rule allows, and all else computed again."""
 
     def jvp(self, graph: Graph, active: Flags) -> Graph:
         """(inputs, tangents of the active ones) -> (outputs, tangents of the inexact outputs)."""
@@ -101,6 +111,15 @@ class Derive(Protocol):
 
     def batch(self, graph: Graph, batched: Flags, size: int, out: Flags | None = None) -> tuple[Graph, Flags]:
         """The graph over a new first axis of the batched inputs; which outputs have it (`out`: must have)."""
+
+    def trace(self, f: Callable[..., Sequence[Any]], types: Sequence[ArrayType]) -> Graph:
+        """The graph of a function of arrays of these types."""
+
+    def run(self, graph: Graph, args: Sequence[Any]) -> list[Any]:
+        """The results of a graph, as part of what is traced."""
+
+    def zeros(self, t: ArrayType) -> Any:
+        """Zeros of a type."""
 
 
 class GraphOp(Op):
@@ -112,6 +131,11 @@ class GraphOp(Op):
 
     __slots__ = ()
     several: ClassVar[bool] = True
+
+    @property
+    def effect(self) -> str | None:
+        """The effect of something in its graphs."""
+        return next((graph.effect for graph in self.graphs() if graph.effect), None)
 
     @abstractmethod
     def graphs(self) -> tuple[Graph, ...]:
@@ -128,6 +152,11 @@ class GraphOp(Op):
     def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
         """As `batch`."""
         raise NoRuleError(f"{self.name} cannot be batched", fix=f"a Python loop over the axis, or {ADD_RULE}")
+
+
+def has_effect(op: Op) -> bool:
+    """Whether an operation, or one in the graphs that it holds, has an effect."""
+    return op.effect is not None
 
 
 class Interpreter(Protocol):

@@ -70,9 +70,9 @@ def write(graph: Graph, indent: str = "", names: Names | None = None) -> str:
     inner = indent + 2 * STEP
     lines = [f"{{ lambda {consts}{' ' if consts else ''};{' ' if inputs else ''}{inputs}. let"]
     for eqn in graph.eqns:
-        outs = " ".join(bind(v) if v in used else f"_:{v.type}" for v in eqn.outs)
+        outs = "".join(f"{bind(v)} " if v in used else f"_:{v.type} " for v in eqn.outs)
         ins = "".join(" " + atom_text(a, names) for a in eqn.inputs)
-        lines.append(f"{inner}{outs} = {op_text(eqn.op, inner)}{ins}")
+        lines.append(f"{inner}{outs}= {op_text(eqn.op, inner)}{ins}")
     outputs = ", ".join(atom_text(a, names) for a in graph.outputs)
     return "\n".join([*lines, f"{indent}{STEP}in ({outputs}{',' if len(graph.outputs) == 1 else ''}) }}"])
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from ge2.base.dtypes import PYTHON, short
 from ge2.base.errors import InputError
+from ge2.base.pytree import register_leaf
 from ge2.base.record import record
+from ge2.base.source import here
 
 Dims = tuple[int, ...]
 
@@ -46,6 +51,60 @@ class ArrayType:
 
     def __str__(self) -> str:
         return f"{'~' if self.weak else ''}{short(self.dtype)}[{','.join(map(str, self.shape))}]"
+
+
+@register_leaf
+@record
+class ShapeDtypeStruct:
+    """The shape and dtype of an array that is not there; with `weak_type`, of a Python number.
+
+    InputError for a shape that is no sequence of sizes, or a dtype that is none.
+
+    >>> s = ShapeDtypeStruct((2, 3), "float32")
+    >>> s, s.ndim, s.size
+    (ShapeDtypeStruct(shape=(2, 3), dtype=dtype('float32')), 2, 6)
+    """
+
+    shape: Dims
+    dtype: Any
+    weak_type: bool = field(default=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", checked_shape(self.shape))
+        object.__setattr__(self, "dtype", checked_dtype(self.dtype))
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def type(self) -> ArrayType:
+        return ArrayType(self.shape, self.dtype, self.weak_type)
+
+    def __dlpack__(self) -> Any:
+        raise BufferError("a ShapeDtypeStruct has no elements")
+
+
+def checked_shape(shape: Any) -> Dims:
+    sizes = tuple(shape) if isinstance(shape, Iterable) and not isinstance(shape, str) else (None,)
+    if not all(hasattr(n, "__index__") and n >= 0 for n in sizes):
+        what = f"the shape of a ShapeDtypeStruct is a tuple of sizes; got {shape!r}"
+        raise InputError(what, where=here(), fix="ge2.ShapeDtypeStruct((2, 3), np.float32)")
+    return tuple(n.__index__() for n in sizes)
+
+
+def checked_dtype(dtype: Any) -> np.dtype:
+    found: np.dtype | None = None
+    with suppress(TypeError):
+        found = None if dtype is None else np.dtype(dtype)
+    if found is None:
+        what = f"the dtype of a ShapeDtypeStruct is a dtype or its name; got {dtype!r}"
+        raise InputError(what, where=here(), fix="ge2.ShapeDtypeStruct((2, 3), np.float32)")
+    return found
 
 
 _scalars: dict[type, ArrayType] = {t: ArrayType((), d, weak=True) for t, d in PYTHON.items()}

@@ -58,7 +58,7 @@ def select(problem: Problem, catalog: tuple[Family, ...] = CATALOG) -> Choice:
     raise NoRuleError(f"no kernel for {problem.op} on {problem.target}", where=refused)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def launch(problem: Problem) -> Launch:
     """The chosen kernel, written once for equal problems."""
     return select(problem).family.launch(problem)

@@ -28,7 +28,7 @@ class CBits(Generated):
     def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
         op, (key,) = problem.op, problem.inputs
         assert isinstance(op, RandomBits)
-        head, n = Head(), math.prod(op.shape)
+        head, n = Head(threads), math.prod(op.shape)
         lines = key.shape[:-1]
         over, (x_over, y_over) = merged(lines, ins[0].strides[:-1], tuple(s * n for s in strides_of(lines)))
         letters = LETTERS[: len(over)]
@@ -58,7 +58,7 @@ class CFold(Generated):
     def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
         op, (key, data) = problem.op, problem.inputs
         assert isinstance(op, RandomFold)
-        head = Head()
+        head = Head(threads)
         own = (*ins[0].strides[:-1], *(0,) * (data.ndim - key.ndim + 1))
         data_strides = (0,) * data.ndim if ins[1].value else ins[1].strides
         over, (x_over, d_over, y_over) = merged(data.shape, own, data_strides, outs[0].strides[:-1])

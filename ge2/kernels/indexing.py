@@ -37,9 +37,11 @@ class Rows:
     `x` has the indexed axes; `y` has those of the indices, then the others of `x`.
     """
 
-    def __init__(self, op: Indexed, x: ArrayType, indices: Sequence[ArrayType], ins: Operands) -> None:
+    def __init__(
+        self, op: Indexed, x: ArrayType, indices: Sequence[ArrayType], ins: Operands, threads: int
+    ) -> None:
         self.op, self.x, self.indices, self.ins = op, x, indices, ins
-        self.head = Head()
+        self.head = Head(threads)
         self.shape: Dims = next((t.shape for t in indices if t.shape), ())
         self.others = kept(op.axes, x.ndim)
 
@@ -120,7 +122,7 @@ class CGather(Generated):
     def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
         op, (x, *indices) = problem.op, problem.inputs
         assert isinstance(op, Gather)
-        rows = Rows(op, x, indices, ins[1:])
+        rows = Rows(op, x, indices, ins[1:], threads)
         rows.lay(ins[0], outs[0])
         body = rows.checks()
         rows.head.array("x", ins[0], x.dtype)
@@ -181,13 +183,13 @@ class CWriting(Generated):
         op, (x, _, *indices) = problem.op, problem.inputs
         assert isinstance(op, Indexed)
         target = replace(out, offset=0, strides=strides_of(x.shape))
-        rows = Rows(op, x, indices, ins[2:])
+        rows = Rows(op, x, indices, ins[2:], threads)
         rows.lay(target, ins[1])
         head, body = rows.head, rows.checks()
         head.array("updates", ins[1], x.dtype)
         head.array("x", target, held, written=True)
         over, along = rows.ends()
-        tiles, ranges = self.parts(rows, threads)
+        tiles, ranges = self.parts(rows, max(threads, 1))
         span = 1 + sum((x.shape[a] - 1) * s for a, s in zip(op.axes, rows.x_over, strict=True))
         head.size("tiles", tiles), head.size("ranges", ranges), head.size("span", span)
         each: list[Text] = [
@@ -259,7 +261,7 @@ class CIndex(Generated):
     def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
         op, (x,) = problem.op, problem.inputs
         assert isinstance(op, Index)
-        head, suffix = Head(), SUFFIX[x.dtype]
+        head, suffix = Head(threads), SUFFIX[x.dtype]
         sizes, (steps, places) = merged(x.shape, ins[0].strides, outs[0].strides)
         letters = OVER[: len(sizes)]
         head.array("x", ins[0], x.dtype)

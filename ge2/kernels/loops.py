@@ -7,8 +7,9 @@ from typing import Any, final
 
 import numpy as np
 
+from ge2.base.errors import VerifyError
 from ge2.base.record import record
-from ge2.codegen.c.text import HOME, Argument, CKernel, Operand, Text, by_team
+from ge2.codegen.c.text import ALONE, HOME, Argument, CKernel, Operand, Text, by_team
 from ge2.codegen.c.typed import HELD, STORED
 from ge2.ir import Dims
 from ge2.kernels.kernel import Problem
@@ -41,12 +42,16 @@ def merged(shape: Dims, *strides: Dims) -> tuple[Dims, tuple[Dims, ...]]:
 class Head:
     """The parameters of a kernel, each declared when it is first named."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int) -> None:
+        self.alone = threads == ALONE
         self.arguments: dict[str, Argument] = {}
         self.teams = False
 
     def add(self, name: str, declaration: str, kind: str, value: Any = None) -> str:
-        self.arguments.setdefault(name, Argument(f"{declaration}{name}", kind, value))
+        new = Argument(f"{declaration}{name}", kind, value)
+        known = self.arguments.setdefault(name, new)
+        if known != new:  # what one name means twice would be read as the other
+            raise VerifyError(f"a kernel would have two arguments {name}: {known.value} and {value}")
         return name
 
     def array(self, name: str, operand: Operand, dtype: np.dtype, written: bool = False) -> str:
@@ -113,7 +118,9 @@ def loops(
     return [by_team(lines[0], sharing.clauses, sharing.schedule)] if sharing else lines
 
 
-def shared(head: Head, depth: int, work: int, simd: bool = False) -> Sharing:
-    """How threads share so many nested loops."""
+def shared(head: Head, depth: int, work: int, simd: bool = False) -> Sharing | None:
+    """How threads share so many nested loops; not at all where one thread has little to do."""
+    if head.alone:
+        return None
     collapse = f"collapse({depth}) " if depth > 1 else ""
     return Sharing(head.team(work), f"for {'simd ' if simd else ''}{collapse}schedule(static)")

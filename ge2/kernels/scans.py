@@ -40,7 +40,7 @@ class CScan(Generated):
         op, (t,) = problem.op, problem.inputs
         assert isinstance(op, Running)
         x, y = (directed(o, t.shape[op.axis], op) for o in (ins[0], outs[0]))
-        scan = Scan(op, t.dtype, Head())
+        scan = Scan(op, t.dtype, Head(threads))
         scan.head.array("x", x, t.dtype)
         scan.head.array("y", y, t.dtype, written=True)
         inner = math.prod(t.shape[op.axis + 1 :])

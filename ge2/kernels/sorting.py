@@ -39,7 +39,7 @@ class CSort(Generated):
     def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
         op, (t,) = problem.op, problem.inputs
         assert isinstance(op, Sort | ArgSort)
-        (x,), (y,), head, suffix = ins, outs, Head(), SUFFIX[t.dtype]
+        (x,), (y,), head, suffix = ins, outs, Head(threads), SUFFIX[t.dtype]
         others, n = kept((op.axis,), t.ndim), t.shape[op.axis]
         parts = [tuple(s[a] for a in others) for s in (t.shape, x.strides, y.strides)]
         over, (x_over, y_over) = merged(*parts)
@@ -62,7 +62,7 @@ class CSort(Generated):
             Text(line, body=(Text(f"{write} = {found};"),)),
         ]
         sharing = shared(head, len(ends), COST * t.size) if ends else None
-        head.arguments["scratch"] = Argument("char *scratch", "scratch", max(own, 64) * threads)
+        head.arguments["scratch"] = Argument("char *scratch", "scratch", max(own, 64) * max(threads, 1))
         return Pieces((head.kernel(op.name, problem, loops(letters, ends, each, sharing)),))
 
 
@@ -78,7 +78,7 @@ class CSearch(Generated):
     def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
         op, (line, values) = problem.op, problem.inputs
         assert isinstance(op, SearchSorted)
-        head, suffix, beside = Head(), SUFFIX[line.dtype], op.beside
+        head, suffix, beside = Head(threads), SUFFIX[line.dtype], op.beside
         sought = (0,) * values.ndim if ins[1].value else ins[1].strides
         own = (*ins[0].strides[:-1], *(0,) * (values.ndim - beside))
         over, (l_over, v_over, y_over) = merged(values.shape, own, sought, strides_of(values.shape))

@@ -21,6 +21,10 @@ from ge2.ops.custom import CustomVjp as CustomVjp
 from ge2.ops.custom import CustomVjpSaving as CustomVjpSaving
 from ge2.ops.dot import Contraction as Contraction
 from ge2.ops.dot import DotGeneral as DotGeneral
+from ge2.ops.effects import EFFECTS as EFFECTS
+from ge2.ops.effects import DebugCallback as DebugCallback
+from ge2.ops.effects import DebugPrint as DebugPrint
+from ge2.ops.effects import PureCallback as PureCallback
 from ge2.ops.elementwise import BY_NAME as BY_NAME
 from ge2.ops.elementwise import ELEMENTWISE as ELEMENTWISE
 from ge2.ops.elementwise import Complex as Complex
@@ -34,6 +38,10 @@ from ge2.ops.index import Gather as Gather
 from ge2.ops.index import Scatter as Scatter
 from ge2.ops.index import ScatterAdd as ScatterAdd
 from ge2.ops.index import UpdateSlice as UpdateSlice
+from ge2.ops.loops import LOOPS as LOOPS
+from ge2.ops.loops import ScanLoop as ScanLoop
+from ge2.ops.loops import ScanSaving as ScanSaving
+from ge2.ops.loops import WhileLoop as WhileLoop
 from ge2.ops.methods import ArrayMethods as ArrayMethods
 from ge2.ops.random import RandomBits as RandomBits
 from ge2.ops.random import RandomFold as RandomFold
@@ -55,6 +63,7 @@ from ge2.ops.shape import Barrier as Barrier
 from ge2.ops.shape import BroadcastInDim as BroadcastInDim
 from ge2.ops.shape import Concatenate as Concatenate
 from ge2.ops.shape import Iota as Iota
+from ge2.ops.shape import Name as Name
 from ge2.ops.shape import Pad as Pad
 from ge2.ops.shape import Reshape as Reshape
 from ge2.ops.shape import Rev as Rev
@@ -75,16 +84,17 @@ from ge2.ops.sort import Sort as Sort
 CLASSES: tuple[type[Op], ...] = (
     Complex, Where, ConvertElementType, IntegerPow, Ldexp,
     ReduceSum, ReduceProd, ReduceMax, ReduceMin, ReduceOr, ReduceAnd, ArgMax, ArgMin,
-    BroadcastInDim, Transpose, Reshape, Slice, Rev, Pad, Concatenate, Iota, Constant, StopGradient, Barrier,
+    BroadcastInDim, Transpose, Reshape, Slice, Rev, Pad, Concatenate, Iota, Constant,
+    StopGradient, Barrier, Name,
     DotGeneral, Gather, ScatterAdd, Scatter, UpdateSlice,
     CumSum, CumProd, CumMax, CumMin, Sort, ArgSort, SearchSorted, RandomBits, RandomFold,
 )
 # fmt: on
 
-ALL: tuple[Op | type[Op], ...] = (*ELEMENTWISE, *CLASSES, *CONTROL, *CUSTOM, *SOLVES)
+ALL: tuple[Op | type[Op], ...] = (*ELEMENTWISE, *CLASSES, *CONTROL, *LOOPS, *CUSTOM, *SOLVES, *EFFECTS)
 TABLE: dict[str, Callable[..., Op]] = {
     **{op.name: (lambda op=op: op) for op in ELEMENTWISE},
-    **{op.name: op for op in (*CLASSES, *CONTROL, *CUSTOM, *SOLVES)},
+    **{op.name: op for op in (*CLASSES, *CONTROL, *LOOPS, *CUSTOM, *SOLVES, *EFFECTS)},
 }
 OWN: dict[str, Callable[..., Op]] = {}  # of users, by name
 KNOWN = ChainMap(TABLE, OWN)  # what the text of a graph may name

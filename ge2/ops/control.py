@@ -15,20 +15,21 @@ from ge2.ir import (
     Batched,
     Cotangents,
     Derive,
+    Dims,
     Eqn,
     Flags,
     Graph,
     GraphOp,
-    Literal,
     Op,
     Pushed,
     Value,
-    Var,
     rename,
     without_dead_code,
 )
-from ge2.ops.elementwise import WHERE, ConvertElementType
-from ge2.ops.shape import Barrier, BroadcastInDim
+from ge2.ops.elementwise import WHERE
+from ge2.ops.halves import joined_halves
+from ge2.ops.policy import NOTHING, Rule, check
+from ge2.ops.shape import Barrier
 
 Types = tuple[ArrayType, ...]
 Executor = Callable[["Call", Sequence[Any]], Sequence[Any]]
@@ -137,6 +138,14 @@ class Call(GraphOp):
         return Call(graph, self.title)(*to_front(xs, axes)), axes_of(flags)
 
 
+def residuals_of(graph: Graph, count: int, ys: Sequence[Value], xs: Sequence[Value]) -> list[Value]:
+    """The last results of a graph; those that are inputs, or other results, are taken from there."""
+    at = len(ys) - count
+    known: dict[Atom, Value] = dict(zip(graph.outputs[:at], ys, strict=False))
+    known.update(zip(graph.inputs, xs, strict=True))
+    return [known.get(a, y) for a, y in zip(graph.outputs[at:], ys[at:], strict=True)]
+
+
 class Saving(GraphOp):
     """A call whose last results are residuals, read by `backward` with the cotangents of the others."""
 
@@ -154,14 +163,23 @@ class Saving(GraphOp):
         return types_of(self.jaxpr.outputs)
 
     def reference(self, *arrays: Any) -> Any:
-        return self.plain().reference(*arrays)
+        """Residuals that are inputs or results are not made once more."""
+        graph, at = self.jaxpr, len(self.jaxpr.outputs) - self.residuals
+        ends = {*graph.inputs, *graph.outputs[:at]}
+        rest = [a for a in dict.fromkeys(graph.outputs[at:]) if a not in ends]
+        short = Graph(graph.inputs, graph.eqns, (*graph.outputs[:at], *rest))
+        found = Call(short, self.title).reference(*arrays)
+        known: dict[Atom, Any] = dict(zip(short.outputs, found, strict=True))
+        known.update(zip(graph.inputs, arrays, strict=True))
+        return (*found[:at], *(known[a] for a in graph.outputs[at:]))
 
     def plain(self) -> Call:
         return Call(self.jaxpr, self.title)
 
     def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
         at = len(ys) - self.residuals
-        found = Call(self.backward, self.title)(*ys[at:], *filled(cts[:at], ys[:at]))
+        kept = residuals_of(self.jaxpr, self.residuals, ys, xs)
+        found = Call(self.backward, self.title)(*kept, *filled(cts[:at], ys[:at]))
         return scattered(found, wanted)
 
     def saving(self, wanted: Flags, derive: Derive) -> Op:
@@ -187,13 +205,21 @@ class CallSaving(Saving):
 @final
 @record
 class Checkpoint(GraphOp):
-    """A call whose values are computed again when the derivative needs them, instead of being kept."""
+    """A call whose values are computed again for the derivative, but for those that the policy saves."""
 
     jaxpr: Graph
+    policy: Rule = NOTHING
+    prevent_cse: bool = True
     name = "checkpoint"
+
+    def __post_init__(self) -> None:
+        check(self.policy)
 
     def graphs(self) -> tuple[Graph, ...]:
         return (self.jaxpr,)
+
+    def of(self, graph: Graph) -> Checkpoint:
+        return Checkpoint(graph, self.policy, self.prevent_cse)
 
     def infer(self, *types: ArrayType) -> Types:
         matches(self, self.jaxpr, types)
@@ -203,19 +229,19 @@ class Checkpoint(GraphOp):
         return tuple(self.jaxpr(*arrays))
 
     def saving(self, wanted: Flags, derive: Derive) -> Op:
-        forward, backward, count = derive.vjp(self.jaxpr, wanted)
-        return CheckpointSaving(self.jaxpr, whole(forward, backward, count))
+        forward, backward, count = derive.again(self.jaxpr, wanted, self.policy)
+        return CheckpointSaving(forward, backward, count, self.policy, self.prevent_cse)
 
     def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
         graph, given, outputs = derive.jvp(self.jaxpr, flags_of(ts)), present(ts), self.jaxpr.outputs
         if not derive.apart:
-            return with_tangents(Checkpoint(graph)(*xs, *given), outputs)
+            return with_tangents(self.of(graph)(*xs, *given), outputs)
         again = without_dead_code(Graph(graph.inputs, graph.eqns, graph.outputs[len(outputs) :]))
         return self(*xs), scattered(Call(again, "checkpoint")(*Barrier()(*xs, *given)), inexact(outputs))
 
     def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
         graph, flags = derive.batch(self.jaxpr, tuple(a is not None for a in axes), size)
-        return Checkpoint(graph)(*to_front(xs, axes)), axes_of(flags)
+        return self.of(graph)(*to_front(xs, axes)), axes_of(flags)
 
 
 def whole(forward: Graph, backward: Graph, residuals: int) -> Graph:
@@ -232,33 +258,42 @@ def whole(forward: Graph, backward: Graph, residuals: int) -> Graph:
 @final
 @record
 class CheckpointSaving(GraphOp):
-    """A checkpoint under differentiation: `backward` maps (inputs, cotangents) to those of the inputs."""
+    """A checkpoint under differentiation: its last results are what is saved, and `backward` reads them."""
 
     jaxpr: Graph
     backward: Graph
+    residuals: int
+    policy: Rule = NOTHING
+    prevent_cse: bool = True
     name = "checkpoint_saving"
 
     def graphs(self) -> tuple[Graph, ...]:
         return (self.jaxpr, self.backward)
 
+    def plain(self) -> Checkpoint:
+        return Checkpoint(self.jaxpr, self.policy, self.prevent_cse)
+
     def infer(self, *types: ArrayType) -> Types:
-        return Checkpoint(self.jaxpr).infer(*types)
+        return self.plain().infer(*types)
 
     def reference(self, *arrays: Any) -> Any:
         return tuple(self.jaxpr(*arrays))
 
     def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
-        tied = Barrier()(*xs, *filled(cts, ys))  # so that no pass merges this with the first computation
-        return scattered(Call(self.backward, "checkpoint")(*tied), wanted)
+        at = len(ys) - self.residuals
+        read = [*residuals_of(self.jaxpr, self.residuals, ys, xs), *filled(cts[:at], ys[:at])]
+        if self.prevent_cse:
+            read = Barrier()(*read)  # tied to the cotangents: no pass merges this with the first computation
+        return scattered(Call(self.backward, "checkpoint")(*read), wanted)
 
     def saving(self, wanted: Flags, derive: Derive) -> Op:
-        return Checkpoint(self.jaxpr).saving(wanted, derive)
+        return self.plain().saving(wanted, derive)
 
     def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
-        return Checkpoint(self.jaxpr).jvp_with(derive, ts, xs)
+        return self.plain().jvp_with(derive, ts, xs)
 
     def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
-        return Checkpoint(self.jaxpr).batch_with(derive, xs, axes, size)
+        return self.plain().batch_with(derive, xs, axes, size)
 
 
 @final
@@ -289,8 +324,8 @@ class Cond(GraphOp):
 
     def saving(self, wanted: Flags, derive: Derive) -> Op:
         halves = [derive.vjp(b, wanted[1:]) for b in self.branches]
-        forward, backward, count = joined_halves(halves, len(self.branches[0].outputs))
-        return CondSaving(forward, backward, count)
+        forward, backward, count, again = joined_halves(halves, len(self.branches[0].outputs))
+        return CondSaving(forward, backward, count, again)
 
     def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
         active, given, outputs = flags_of(ts[1:]), present(ts[1:]), self.branches[0].outputs
@@ -298,9 +333,12 @@ class Cond(GraphOp):
             return with_tangents(
                 Cond(tuple(derive.jvp(b, active) for b in self.branches))(*xs, *given), outputs
             )
-        forward, linear, _ = joined_halves([derive.linear(b, active) for b in self.branches], len(outputs))
+        halves = [derive.linear(b, active) for b in self.branches]
+        forward, linear, _, again = joined_halves(halves, len(outputs))
         results = Cond(forward)(*xs)
-        found = Cond(linear)(xs[0], *results[len(outputs) :], *given)
+        ends = [*xs[1:], *results]
+        read = [ends[i] for i in again]
+        found = Cond(linear)(xs[0], *read, *results[len(outputs) :], *given)
         return results[: len(outputs)], scattered(found, inexact(outputs))
 
     def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
@@ -326,44 +364,25 @@ def chosen(index: Value, results: Sequence[Sequence[Value]]) -> list[Value]:
     return ys
 
 
-def joined_halves(
-    halves: Sequence[tuple[Graph, Graph, int]], outputs: int
-) -> tuple[tuple[Graph, ...], tuple[Graph, ...], int]:
-    """The forward graphs, each yielding the residuals of all (zeros for the others'), and backward graphs."""
-    kinds = [types_of(b.inputs[:n]) for _, b, n in halves]
-    forward, backward = [], []
-    for i, (f, b, n) in enumerate(halves):
-        zeros = [[zero_equation(t) for t in kind] for kind in kinds]
-        kept = [
-            f.outputs[outputs:] if j == i else tuple(e.outs[0] for e in eqns) for j, eqns in enumerate(zeros)
-        ]
-        made = [e for j, eqns in enumerate(zeros) if j != i for e in eqns]
-        forward.append(
-            Graph(f.inputs, (*f.eqns, *made), (*f.outputs[:outputs], *(a for group in kept for a in group)))
-        )
-        unread = [b.inputs[:n] if j == i else tuple(Var(t) for t in kind) for j, kind in enumerate(kinds)]
-        backward.append(Graph((*(v for group in unread for v in group), *b.inputs[n:]), b.eqns, b.outputs))
-    return tuple(forward), tuple(backward), sum(n for _, _, n in halves)
-
-
-def zero_equation(type: ArrayType) -> Eqn:
-    zero = (Literal.of(type.dtype.type(0)),)
-    op: Op = ConvertElementType(type.dtype, weak=True) if type.weak else BroadcastInDim(type.shape, ())
-    return Eqn(op, zero, (Var(type),))
-
-
 @final
 @record
 class CondSaving(GraphOp):
-    """A cond whose last results are the residuals of all its branches."""
+    """A cond whose last results are residuals.
+
+    `backward` reads those numbered in `again` among operands and results, the residuals, and cotangents.
+    """
 
     branches: tuple[Graph, ...]
     backward: tuple[Graph, ...]
     residuals: int
+    again: Dims = ()
     name = "cond_saving"
 
     def graphs(self) -> tuple[Graph, ...]:
         return (*self.branches, *self.backward)
+
+    def plain(self) -> Cond:
+        return Cond(self.branches)
 
     def infer(self, *types: ArrayType) -> Types:
         return Cond(self.branches).infer(*types)
@@ -373,7 +392,9 @@ class CondSaving(GraphOp):
 
     def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
         at = len(ys) - self.residuals
-        found = Cond(self.backward)(xs[0], *ys[at:], *filled(cts[:at], ys[:at]))
+        ends = [*xs[1:], *ys]
+        read = [ends[i] for i in self.again]
+        found = Cond(self.backward)(xs[0], *read, *ys[at:], *filled(cts[:at], ys[:at]))
         return [None, *scattered(found, wanted[1:])]
 
     def saving(self, wanted: Flags, derive: Derive) -> Op:

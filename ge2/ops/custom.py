@@ -42,8 +42,8 @@ from ge2.ops.control import (
     whole,
     with_axis,
     with_tangents,
-    zero_equation,
 )
+from ge2.ops.halves import zero_equation
 from ge2.ops.reduce import ReduceSum
 from ge2.ops.shape import BroadcastInDim
 

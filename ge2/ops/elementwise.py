@@ -28,6 +28,13 @@ from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Lowering, 
 
 Partial = Callable[..., Value | Number]  # dy/dx of (y, *xs)
 KINDS = {"b": "bool", "i": "integer", "f": "float", "c": "complex"}
+# fmt: off
+TRANSCENDENTAL: frozenset[str] = frozenset((
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "logaddexp", "logaddexp2", "logistic", "pow",
+    "sqrt", "rsqrt", "cbrt", "hypot", "erf", "erfc", "sin", "cos", "tan", "asin", "acos", "atan", "atan2",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
+))
+# fmt: on
 
 
 @record

@@ -333,6 +333,23 @@ class StopGradient(Identity):
 
 @final
 @record
+class Name(Identity):
+    """The same value under a label, by which a checkpoint's policy knows it."""
+
+    label: str
+    name = "name"
+    lowering = View()
+    linear = True
+
+    def reference(self, *arrays: Any) -> Any:
+        return arrays[0]
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        return cts
+
+
+@final
+@record
 class Barrier(Identity):
     """The same values, but no pass looks through it: what follows is computed after, and again."""
 

@@ -32,8 +32,8 @@ from ge2.ops.control import (
     types_of,
     whole,
     with_axis,
-    zero_equation,
 )
+from ge2.ops.halves import zero_equation
 
 Graphs = tuple[Graph, ...]
 

@@ -55,8 +55,9 @@ def plain(shape: Dims) -> Dims:
 
 
 def fusible(eqn: Eqn) -> bool:
-    op, out = eqn.op, eqn.outs[0].type
+    op = eqn.op
     if isinstance(op, Pointlike):
+        out = eqn.outs[0].type
         return not out.weak and not (op.name in EXACT_HALF and out.dtype in HALF)
     return isinstance(op, Reduce | ArgReduce)
 

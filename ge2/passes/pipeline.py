@@ -10,16 +10,23 @@ from ge2.passes.fold import fold
 from ge2.passes.fuse import fuse
 from ge2.passes.inline import inline
 from ge2.passes.match import match
+from ge2.passes.roll import roll
 from ge2.passes.simplify import simplify
+from ge2.passes.trim import trim
 
-PIPELINE = (inline, simplify, fold, match, fuse)
+PIPELINE = (inline, trim, simplify, fold, match, roll, fuse)
 
 
 @collector_paused
-def run_pipeline(graph: Graph, name: str = "f") -> Graph:
-    """The graph after every pass that is not switched off; in check mode each result is verified."""
-    dump(f"{name}-0-traced.txt", graph)
-    for number, step in enumerate(PIPELINE, 1):
+def run_pipeline(graph: Graph, name: str = "", first: int = 0, last: int | None = None) -> Graph:
+    """The graph after every pass that is not switched off; in check mode each result is verified.
+
+    What the setting `dump` asks for is written under that name, if there is one. `first` and `last` choose
+    passes, as the bounds of a slice do.
+    """
+    if not first:
+        dump(f"{name}-0-traced.txt", graph)
+    for number, step in enumerate(PIPELINE[first:last], first + 1):
         if step.__name__ not in config.passes_off:
             graph = step(graph)
             dump(f"{name}-{number}-{step.__name__}.txt", graph)

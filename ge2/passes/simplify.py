@@ -166,6 +166,7 @@ RULES: Rules = {
     "conj": (double,),
     "positive": (same,),
     "stop_gradient": (same,),
+    "name": (same,),
     "where": (either_way,),
     "integer_pow": (first_power,),
     "convert_element_type": (converted,),

@@ -8,6 +8,7 @@ from typing import Any
 
 from ge2.base.source import Source
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Var, without_dead_code
+from ge2.ops.shape import Barrier
 
 Rule = Callable[["Sweep", Any, Sequence[Atom], ArrayType], Atom | None]
 Rules = Mapping[str, Sequence[Rule]]  # by the name of the operation
@@ -31,6 +32,9 @@ class Sweep:
         for eqn in graph.eqns:
             self.source = eqn.source
             inputs = tuple([env.get(a, a) if type(a) is Var else a for a in eqn.inputs])
+            if isinstance(eqn.op, Barrier):
+                self.barrier(eqn, inputs)
+                continue
             if eqn.op.several or eqn.op.effect or len(eqn.outs) != 1:
                 self.eqns.append(eqn if inputs == eqn.inputs else Eqn(eqn.op, inputs, eqn.outs, eqn.source))
                 continue
@@ -46,6 +50,15 @@ class Sweep:
                 env[out] = found
         outputs = tuple([env.get(a, a) if type(a) is Var else a for a in graph.outputs])
         return without_dead_code(Graph(graph.inputs, tuple(self.eqns), outputs, graph.consts))
+
+    def barrier(self, eqn: Eqn, inputs: Sequence[Atom]) -> None:
+        """Numbers pass a barrier: nothing can be computed from them alone that would be worth it."""
+        pairs = list(zip(inputs, eqn.outs, strict=True))
+        self.env.update((v, a) for a, v in pairs if type(a) is not Var or a.type.weak)
+        held = [(a, v) for a, v in pairs if v not in self.env]
+        if held:
+            xs, outs = zip(*held, strict=True)
+            self.eqns.append(Eqn(eqn.op, xs, outs, eqn.source))
 
     def make(
         self, op: Op, inputs: Sequence[Atom], type_: ArrayType | None = None, out: Var | None = None

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from ge2.backends.cpu.outputs import COUNT, worth_keeping
 from ge2.base.record import record
-from ge2.base.words import size_words
+from ge2.base.words import size_words, table
 from ge2.ir import Var
 from ge2.runtime.cost import Cost, bytes_behind, cost
-from ge2.runtime.program import Program
+from ge2.runtime.program import END, Program
+
+if TYPE_CHECKING:
+    from ge2.runtime.remat import Remat
 
 
 @final
@@ -21,7 +24,8 @@ class Memory:
 
     `arena` is scratch, allocated once for each call that runs at the same time; `arguments` and `outputs`
     count arrays and Python numbers; `donated` is that part of `outputs` that lies in the memory of donated
-    arguments; `kept` is the most that stays in past results that nobody holds, for results of later calls.
+    arguments; `kept` is the most that stays in past results that nobody holds, for results of later calls;
+    `repeated` is what is computed again instead of waiting in the arena, for the sake of a memory limit.
     """
 
     arena: int
@@ -29,6 +33,12 @@ class Memory:
     outputs: int
     donated: int = 0
     kept: int = 0
+    repeated: int = 0
+
+    @property
+    def peak(self) -> int:
+        """What a call allocates at most: scratch and results, but for those in donated memory."""
+        return self.arena + self.outputs - self.donated
 
     @property
     def temp_size_in_bytes(self) -> int:
@@ -48,11 +58,20 @@ class Memory:
         return self.donated
 
     def __str__(self) -> str:
-        parts = ("arguments", "outputs", "donated", "arena", "kept")
+        parts = (
+            "arguments",
+            "outputs",
+            "donated",
+            "arena",
+            "kept",
+            *(("repeated",) if self.repeated else ()),
+        )
         return ", ".join(f"{name} {size_words(getattr(self, name))}" for name in parts)
 
 
-def memory(program: Program, arena: int, branches: Iterable[Memory] = ()) -> Memory:
+def memory(
+    program: Program, arena: int, branches: Iterable[Memory] = (), remat: Remat | None = None
+) -> Memory:
     """The memory of a program whose own arena has so many bytes. One branch of its conds runs at a time."""
     graph, buffers, inner = program.graph, program.buffers, list(branches)
     made = [buffers[v] for v in dict.fromkeys(graph.outputs) if isinstance(v, Var)]
@@ -63,7 +82,24 @@ def memory(program: Program, arena: int, branches: Iterable[Memory] = ()) -> Mem
         outputs=sum(a.type.nbytes for a in graph.outputs),
         donated=sum(b.type.nbytes for b in made if b.donor),
         kept=COUNT * sum(filter(worth_keeping, fresh)) + sum(m.kept for m in inner),
+        repeated=0 if remat is None else sum(r.nbytes for r in remat.repeats),
     )
+
+
+def plan_text(program: Program, offsets: Mapping[str, int], arena: int) -> str:
+    """The steps in order, and where each array lies and when it is needed: two tables."""
+    steps = [("step", "how", "what", "from")]
+    for step in program.steps:
+        place = "" if step.eqn.source is None else str(step.eqn.source)
+        steps.append((str(step.number), step.kind, step.name, place))
+    lines = [("array", "type", "bytes", "where", "offset", "needed")]
+    for b in program.buffers.values():
+        where = f"in {b.base.name}" if b.base is not None else f"donated {b.donor}" if b.donor else b.storage
+        begin, end = "the call" if b.first < 0 else str(b.first), "its end" if b.last >= END else str(b.last)
+        at = str(offsets[b.name]) if b.name in offsets else ""
+        lines.append((b.name, str(b.type), str(b.type.nbytes), where, at, f"{begin} to {end}"))
+    head = f"{len(program.steps)} steps for {program.target}; arena of {size_words(arena)}"
+    return "\n\n".join([head, table(steps), table(lines, right=frozenset((2, 4)))])
 
 
 def cost_analysis(program: Program) -> dict[str, float]:

@@ -2,21 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, final
 
+import numpy as np
+
 from ge2.base.errors import InputError
+from ge2.base.pytree import Structure, structure
+from ge2.base.pytree import map_structure as tree_map
 from ge2.base.record import record
 from ge2.base.source import here
-from ge2.ir import Graph
+from ge2.ir import Graph, ShapeDtypeStruct
 from ge2.runtime.entry import Entry
-from ge2.runtime.signature import key_text
+from ge2.runtime.signature import Static
 
 if TYPE_CHECKING:
     from ge2.runtime.analysis import Memory
     from ge2.runtime.executable import Executable
     from ge2.runtime.records import Kernels
+    from ge2.runtime.remat import Remat
+
+
+class Stage:
+    """What is known of a signature however far it was taken, under the names it has in JAX."""
+
+    __slots__ = ()
+    entry: Entry
+
+    @property
+    def fun_name(self) -> str:
+        return self.entry.title
+
+    @property
+    def args_info(self) -> Any:
+        """(args, kwargs) with a `ShapeDtypeStruct` for each array; static arguments are left out."""
+        keys = self.entry.key.leaves
+        args, kwargs = self.entry.key.structure.unflatten(keys)
+        shown = (
+            tuple(x for x in args if type(x) is not Static),
+            {k: x for k, x in kwargs.items() if type(x) is not Static},
+        )
+        return tree_map(struct_of, shown, is_leaf=is_key)
+
+    @property
+    def in_tree(self) -> Structure:
+        return structure(self.args_info)
+
+    @property
+    def out_tree(self) -> Structure:
+        return self.entry.structure
+
+    @property
+    def out_info(self) -> Any:
+        """The result with a `ShapeDtypeStruct` for each array."""
+        types = [a.type for a in self.entry.graph.outputs]
+        return self.entry.structure.unflatten([ShapeDtypeStruct(t.shape, t.dtype, t.weak) for t in types])
+
+
+def is_key(x: Any) -> bool:
+    """Whether it is the key of a leaf rather than a container of them."""
+    return isinstance(x, type) or (type(x) is tuple and len(x) == 2 and isinstance(x[1], np.dtype))
+
+
+def struct_of(key: Any) -> Any:
+    """The array or number that a key stands for; anything else as it is."""
+    if not is_key(key):
+        return key
+    return ShapeDtypeStruct((), np.dtype(key), True) if isinstance(key, type) else ShapeDtypeStruct(*key)
 
 
 DIALECTS = ("jaxpr", "c", "python")
@@ -24,7 +77,7 @@ DIALECTS = ("jaxpr", "c", "python")
 
 @final
 @record
-class Lowered:
+class Lowered(Stage):
     """A signature's program: the graph after all passes, and its kernels."""
 
     entry: Entry
@@ -52,6 +105,11 @@ class Lowered:
         """The bytes that a call needs."""
         return self.executable.memory_analysis()
 
+    @property
+    def remat(self) -> Remat | None:
+        """What it computes again to fit in its `memory_limit`: printed, a table; None without a limit."""
+        return self.executable.remat
+
     def cost_analysis(self) -> dict[str, float]:
         """The operations and bytes of a call: "flops", "transcendentals", "bytes accessed"."""
         return self.executable.cost_analysis()
@@ -66,14 +124,15 @@ class Lowered:
 
 @final
 @record
-class Compiled:
+class Compiled(Stage):
     """A function of arguments of one signature, ready to run."""
 
     entry: Entry
     call: Callable[..., Any]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """As the jitted function; InputError for arguments of another signature."""
+        """As the jitted function, static arguments given again or left out; InputError for arguments of
+        another signature."""
         return self.call(self.entry, args, kwargs)
 
     @property
@@ -112,7 +171,7 @@ def as_text(executable: Executable, dialect: str) -> str:
 
 @final
 @record
-class Traced:
+class Traced(Stage):
     """A signature's graph as traced; arrays met in the trace and closed-over ones are its first inputs."""
 
     entry: Entry
@@ -120,6 +179,7 @@ class Traced:
 
     @property
     def jaxpr(self) -> Graph:
+        """Printed, its text."""
         return self.entry.graph
 
     def lower(self) -> Lowered:
@@ -166,65 +226,3 @@ def how_made(entry: Entry, executable: Executable) -> str:
 
 def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-@final
-@record
-class Line:
-    """A remembered signature."""
-
-    signature: str
-    hits: int
-    differs: tuple[str, ...]  # in what from the nearest one before it
-
-
-@final
-@record
-class CacheReport:
-    title: str
-    entries: tuple[Line, ...]
-
-    def __str__(self) -> str:
-        lines = [f"{self.title}: {len(self.entries)} signatures"]
-        for e in self.entries:
-            lines.append(f"  {e.hits:6} calls  {e.signature}")
-            lines += [f"                differs in {d}" for d in e.differs]
-        return "\n".join(lines)
-
-
-def cache_report(title: str, entries: Sequence[Entry]) -> CacheReport:
-    lines = []
-    for n, entry in enumerate(entries):
-        found = [differences(old, entry) for old in entries[:n]]
-        lines.append(Line(signature_text(entry), entry.hits, tuple(nearest(found))))
-    return CacheReport(title, tuple(lines))
-
-
-def nearest(found: Sequence[list[str]]) -> list[str]:
-    """The shortest of several lists of differences."""
-    return min(found, key=lambda each: len(each)) if found else []
-
-
-def signature_text(entry: Entry) -> str:
-    keys = entry.key.leaves
-    texts = [f"{name}: {key_text(key)}" for name, key in zip(entry.names, keys, strict=True)]
-    return ", ".join(texts) if len(texts) <= 8 else ", ".join([*texts[:8], f"and {len(texts) - 8} more"])
-
-
-def differences(old: Entry, new: Entry) -> list[str]:
-    """What differs between two signatures, in words."""
-    a, b = old.key, new.key
-    if a.structure != b.structure:
-        return [f"the structure of the arguments: {a.structure} against {b.structure}"]
-    found = [
-        f"{name}: {key_text(x)} against {key_text(y)}"
-        for name, x, y in zip(new.names, a.leaves, b.leaves, strict=True)
-        if x != y
-    ]
-    if a.closure != b.closure:
-        found.append("what the function reads besides its arguments")
-    if a.settings != b.settings:
-        found.append("the settings")
-    if a.donated != b.donated:
-        found.append("what was donated")
-    return found or ["the contents of an array that the trace looked at"]

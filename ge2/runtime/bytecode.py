@@ -14,7 +14,7 @@ from ge2.base.record import record
 WRITING: Final = frozenset(
     ("append", "appendleft", "extend", "add", "update", "insert", "put", "info", "debug", "warning")
 )
-GENERATORS: Final = ("default_rng", "RandomState")
+GENERATORS: Final = ("default_rng", "RandomState", "Random", "SystemRandom")
 LOADS: Final = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF")
 ATTRIBUTES: Final = ("LOAD_ATTR", "LOAD_METHOD")
 SILENT: Final = ("CACHE", "PUSH_NULL", "EXTENDED_ARG", "NOP", "RESUME", "NOT_TAKEN")

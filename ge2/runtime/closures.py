@@ -10,7 +10,7 @@ from __future__ import annotations
 import builtins
 import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping, MutableSequence, Set
 from operator import is_, itemgetter
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any, Final, NamedTuple, final
@@ -224,6 +224,13 @@ def functions_in(value: Any) -> Iterator[FunctionType]:
                     yield from followed(inner)
 
 
+def random_types() -> tuple[type, ...]:
+    """The classes of generators of random numbers; Python's own, if anybody has imported it."""
+    module = sys.modules.get("random")
+    own = () if module is None else (module.Random,)
+    return (np.random.Generator, np.random.RandomState, *own)
+
+
 @final
 @record
 class Plan:
@@ -244,9 +251,26 @@ class Plan:
 
     def generators(self) -> list[Any]:
         """The generators of random numbers that the function could draw from."""
-        kinds = np.random.Generator | np.random.RandomState
-        inner = [x for v in self.values if is_plain(v) for x in vars(v).values()]
-        return [x for v in [*self.values, *inner] for x in leaves_of(v)[0] if isinstance(x, kinds)]
+        kinds = random_types()
+        return [x for v in self.reached() for x in leaves_of(v)[0] if isinstance(x, kinds)]
+
+    def iterators(self) -> list[Any]:
+        """Generators and other iterators that the function reads: what they yield, they yield once."""
+        found = [x for v in self.reached() for x in leaves_of(v)[0]]
+        return [
+            x for x in found if isinstance(x, Iterator) and type(x).__module__ in ("builtins", "itertools")
+        ]
+
+    def reached(self) -> list[Any]:
+        """The values, and those of the attributes of objects among them that some code reads."""
+        inner = [
+            x
+            for v in self.values
+            if is_plain(v)
+            for name, x in vars(v).items()
+            if self.attributes is None or name in self.attributes
+        ]
+        return [*self.values, *inner]
 
 
 def plan(function: Any) -> Plan:
@@ -332,6 +356,14 @@ class Closure:
                     found.update((id(x), label + keystr(p)) for x, p in zip(leaves, paths, strict=True))
         return found
 
+    def labels(self) -> list[str]:
+        """What the user calls each of the values that were found, in their order."""
+        found = [""] * len(outer_values(self.plan.outer))
+        for scope in self.plan.scopes:
+            names = scope.labels + [f"a default of {scope.function.__name__}"] * len(scope.values())
+            found += names[: len(scope.values())]
+        return found
+
 
 def is_array(value: Any) -> bool:
     """Whether it becomes a hidden input: an array that ge2 computes with, or a traced value."""
@@ -347,7 +379,31 @@ def is_array(value: Any) -> bool:
 def is_live(value: Any) -> bool:
     if isinstance(value, functools.partial) or kind_of(type(value)) is not None:
         return True
-    return is_array(value) or is_plain(value)
+    return is_array(value) or is_plain(value) or holds_elements(value.__class__)
+
+
+@functools.lru_cache(maxsize=1024)
+def holds_elements(cls: type) -> bool:
+    """Whether it is a container that is no pytree, such as a set, a deque or a Counter."""
+    return kind_of(cls) is None and issubclass(cls, Set | MutableSequence | MutableMapping)
+
+
+def contents(value: Any) -> Any:
+    """The key of such a container: what it holds now. Arrays in it are constants, so their elements count."""
+    if isinstance(value, Set):
+        return type(value), frozenset(map(contents, value))
+    if isinstance(value, MutableMapping):
+        return type(value), tuple((contents(k), contents(v)) for k, v in value.items())
+    if isinstance(value, MutableSequence):
+        return type(value), tuple(map(contents, value))
+    if isinstance(value, np.ndarray):
+        return value.shape, value.dtype, value.tobytes()
+    if isinstance(value, VALUES):
+        return Static(value)
+    leaves, structure = leaves_of(value)
+    return (
+        Same(value) if structure is None or leaves == [value] else (structure, tuple(map(contents, leaves)))
+    )
 
 
 def still_key(value: Any) -> Any:
@@ -391,6 +447,12 @@ def look_into(
                     keys.append(name)
                     look_into(inner, keys, arrays, attributes, (*around, id(leaf)))
         else:
-            keys.append(
-                leaf if type(leaf) is Same else Static(leaf) if isinstance(leaf, VALUES) else Same(leaf)
-            )
+            keys.append(other_key(leaf))
+
+
+def other_key(leaf: Any) -> Any:
+    if type(leaf) is Same:
+        return leaf
+    if isinstance(leaf, VALUES):
+        return Static(leaf)
+    return contents(leaf) if holds_elements(leaf.__class__) else Same(leaf)

@@ -6,27 +6,68 @@ from ge2.backends.cpu.launcher import prepare
 from ge2.backends.cpu.toolchain import toolchain
 from ge2.base.config import config
 from ge2.ir import Graph
-from ge2.ops.control import Cond, CondSaving
-from ge2.passes.pipeline import run_pipeline
+from ge2.passes.dump import label
+from ge2.passes.pipeline import PIPELINE, run_pipeline
 from ge2.runtime.executable import Executable
+from ge2.runtime.loops import CONTROL, held
+from ge2.runtime.program import Program
+from ge2.runtime.repro import dump_repro
 from ge2.runtime.schedule import schedule
+from ge2.trace.watch import watching
+
+FUSE = len(PIPELINE) - 1  # the pass after which memory is planned
 
 
-def compile_graph(graph: Graph, *, donated: tuple[bool, ...] = (), name: str = "f") -> Executable:
+def compile_graph(
+    graph: Graph,
+    *,
+    donated: tuple[bool, ...] = (),
+    name: str = "f",
+    limit: int | None = None,
+    whole: bool = True,
+) -> Executable:
     """The graph, through every pass, as a program that runs on this machine.
 
-    `donated` says for each input whether its memory may be used for results. The executor, the number of
-    threads and the passes are those of `config` now.
+    `donated` says for each input whether its memory may be used for results; `limit` how many bytes scratch
+    and results may take (MemoryLimitError); `whole`, whether it is no part of another program. The executor,
+    the number of threads and the passes are those of `config` now.
     """
     target = "c" if config.executor == "c" and toolchain() is not None else "cpu"
     if target == "c":
         prepare()
-    program = schedule(run_pipeline(graph, name), donated, target)
+    called = label(name)
+    if limit is None or config.executor == "reference":
+        made = executable(schedule(run_pipeline(graph, called), donated, target), donated, name)
+    else:
+        made = limited(graph, limit, (donated, name, called, target))
+    made.watched, made.label = graph if whole and watching() else None, called
+    if called:
+        dump_repro(graph, made)
+    return made
+
+
+def limited(graph: Graph, limit: int, how: tuple[tuple[bool, ...], str, str, str]) -> Executable:
+    """The program that computes again what does not fit."""
+    from ge2.runtime.remat import fitted  # hardly ever needed
+
+    donated, name, called, target = how
+    whole = run_pipeline(graph, called, last=FUSE)
+
+    def planned(graph: Graph) -> Program:
+        return schedule(run_pipeline(graph, called, FUSE), donated, target)
+
+    found, remat = fitted(whole, limit, planned, lambda p: executable(p, donated, name), name)
+    found.remat = remat
+    return found
+
+
+def executable(program: Program, donated: tuple[bool, ...], name: str) -> Executable:
     branches = {
         step.number: tuple(
-            compile_graph(branch, name=f"{name}_branch{i}") for i, branch in enumerate(step.eqn.op.branches)
+            compile_graph(inner, name=f"{name}_{step.name}{i}", whole=False)
+            for i, inner in enumerate(held(step.eqn.op))
         )
         for step in program.steps
-        if isinstance(step.eqn.op, Cond | CondSaving)
+        if step.kind == "library" and isinstance(step.eqn.op, CONTROL)
     }
     return Executable(name, program, config.executor, config.thread_count(), branches, donated)

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, final
+from typing import Any, final
 
 from ge2.base.record import record
 from ge2.codegen.c.layout import Layout
 from ge2.ir import Atom, Eqn, GraphOp, Var
 from ge2.ops.control import Cond, CondSaving
 from ge2.ops.dot import DotGeneral
-from ge2.ops.elementwise import Pointlike
+from ge2.ops.elementwise import TRANSCENDENTAL, Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce
 
 CHOICES = (Cond, CondSaving)
-# fmt: off
-TRANSCENDENTAL: Final = frozenset((
-    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "logaddexp", "logaddexp2", "logistic", "pow",
-    "sqrt", "rsqrt", "cbrt", "hypot", "erf", "erfc", "sin", "cos", "tan", "asin", "acos", "atan", "atan2",
-    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
-))
-# fmt: on
 
 
 @final

@@ -12,6 +12,7 @@ from ge2.base.dtypes import INEXACT
 from ge2.base.log import warn
 from ge2.base.pytree import Structure, key_paths
 from ge2.base.record import record
+from ge2.ir import ShapeDtypeStruct
 from ge2.runtime.signature import title
 
 
@@ -44,7 +45,8 @@ class Donation:
         for why in refused.values():
             what = f"an argument of {title(self.function)} was not donated: {why}"
             warn(what, "a writable array of its own, such as x.copy()", once=("donate", self.function, why))
-        return frozenset(i for i in offered if i not in refused and isinstance(leaves[i], np.ndarray))
+        fit = (np.ndarray, ShapeDtypeStruct)
+        return frozenset(i for i in offered if i not in refused and isinstance(leaves[i], fit))
 
 
 def owner(x: Any) -> Any:

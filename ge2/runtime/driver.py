@@ -24,6 +24,7 @@ from ge2.ir.text import op_text
 from ge2.kernels.catalog import launch as choose
 from ge2.kernels.kernel import Problem
 from ge2.ops.dot import DotGeneral
+from ge2.ops.loops import RepeatLoop, ScanLoop, WhileLoop
 from ge2.ops.shape import Barrier, BroadcastInDim, Reshape, Rev, Slice, StopGradient, Transpose
 from ge2.passes.host import compute
 from ge2.runtime.linked import Linked
@@ -126,6 +127,22 @@ class Driver:
         if self.shared is not None:
             self.link(self.shared)
         return self
+
+    def offsets(self) -> dict[str, int]:
+        """Where in the arena each array lies, by its name."""
+        assert self.plan is not None
+        if self.shared is None or self.shared.whole is None:
+            names = [name for name, *_ in self.needs]
+            return dict(zip(names, self.plan.offsets, strict=True))
+        native = self.shared.native
+        known = dict(zip(map(id, native.needs), self.plan.offsets, strict=True))
+        buffers = self.program.buffers.values()
+        return {b.name: known[id(native.arena[id(b)])] for b in buffers if id(b) in native.arena}
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the arena."""
+        return 0 if self.plan is None else self.plan.nbytes
 
     # -- compiled C
 
@@ -252,7 +269,7 @@ class Driver:
             self.run_host(step)
             return
         chosen = self.branches.get(step.number)
-        f = self.given(reference_of(eqn) if chosen is None else branch(chosen), f"{eqn.op.name}_")
+        f = self.given(reference_of(eqn) if chosen is None else hosted(eqn.op, chosen), f"{eqn.op.name}_")
         outs = ", ".join(self.name(v) for v in eqn.outs) + ("," if eqn.op.several else "")
         call = f"{f}({', '.join(map(self.operand, eqn.inputs))})"
         self.add(f"{outs} = {call}" if eqn.outs else call, note(eqn))
@@ -420,10 +437,17 @@ def reference_of(eqn: Eqn) -> Any:
     return with_arrays
 
 
-def branch(executables: Sequence[Callable[..., list[Any]]]) -> Callable[..., list[Any]]:
-    """A cond: the executable that the first argument names."""
-    last = len(executables) - 1
-    return lambda index, *xs: executables[min(max(int(index), 0), last)](*xs)
+Runs = Sequence[Callable[..., Sequence[Any]]]
+
+
+def hosted(op: Any, runs: Runs) -> Callable[..., Sequence[Any]]:
+    """A loop or a branch in Python, whose rounds are executables."""
+    if isinstance(op, ScanLoop | RepeatLoop):
+        return partial(op.rounds, runs[0])
+    if isinstance(op, WhileLoop):
+        return partial(op.rounds, *runs)
+    last = len(runs) - 1
+    return lambda index, *xs: runs[min(max(int(index), 0), last)](*xs)
 
 
 def view_text(eqn: Eqn, x: str) -> str:

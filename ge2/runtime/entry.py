@@ -23,26 +23,33 @@ if TYPE_CHECKING:
     from ge2.runtime.executable import Executable
 
 COMPILED: Final = (
-    256  # executables that are kept for graphs that are met again, in another function or a new lambda
+    128  # executables that are kept for graphs that are met again, in another function or a new lambda
 )
 _compiled: OrderedDict[Any, Executable] = OrderedDict()
 _guard = Lock()
 
 
-def compiled(graph: Graph, donated: tuple[bool, ...] = (), name: str = "f") -> Executable:
+def compiled(
+    graph: Graph, donated: tuple[bool, ...] = (), name: str = "f", limit: int | None = None
+) -> Executable:
     """The executable of a graph under the settings of now; equal graphs share one."""
     from ge2.runtime.compile import compile_graph  # passes and templates are not needed before
 
-    key = (graph, donated, config.key)
+    key = key_of(graph, donated, limit)
     found = _compiled.get(key)
     if found is None:
         with alone(("compile", key)):
             found = _compiled.get(key)
             if found is None:
-                found = compile_graph(graph, donated=donated, name=name)
+                found = compile_graph(graph, donated=donated, name=name, limit=limit)
                 found.build()
                 keep(key, found)
     return found
+
+
+def key_of(graph: Graph, donated: tuple[bool, ...], limit: int | None) -> Any:
+    """What decides an executable, and which files are written of it."""
+    return graph, donated, config.key, config.dump, limit
 
 
 def keep(key: Any, made: Executable) -> None:
@@ -72,8 +79,8 @@ class Entry:
     """One signature of one function."""
 
     __slots__ = (
-        "build", "captured", "donated", "executable", "fresh", "graph", "hits", "key", "looked", "match",
-        "names", "positions", "settings", "single", "spelt", "structure", "title",
+        "build", "captured", "donated", "executable", "fresh", "graph", "hits", "key", "limit", "looked",
+        "match", "names", "positions", "settings", "single", "spelt", "structure", "title",
     )  # fmt: skip
 
     def __init__(
@@ -87,6 +94,7 @@ class Entry:
         self.fresh = False  # whether it was made for this signature, and for no equal graph before
         self.looked: list[np.ndarray | None] = []  # contents of the hidden inputs that the trace looked at
         self.donated: tuple[bool, ...] = ()
+        self.limit: int | None = None  # bytes that scratch and results may take
         self.settings = config.key
         self.names: list[str] = []
         self.title = "f"
@@ -118,8 +126,8 @@ class Entry:
 
             in_c = config.executor == "c"  # blocked NumPy reads single elements sooner than it compares rows
             graph = counted(self.graph, self.captured) if in_c else self.graph
-            self.fresh = (graph, self.donated, config.key) not in _compiled
-            self.executable = compiled(graph, self.donated, self.title)
+            self.fresh = key_of(graph, self.donated, self.limit) not in _compiled
+            self.executable = compiled(graph, self.donated, self.title, self.limit)
         return self.executable
 
     def holds(self, hidden: Sequence[Any]) -> bool:

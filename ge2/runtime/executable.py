@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import RLock
-from typing import Any, Protocol, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 import numpy as np
 
@@ -25,8 +25,12 @@ from ge2.runtime import analysis
 from ge2.runtime.analysis import Memory
 from ge2.runtime.driver import Driver
 from ge2.runtime.program import Program
-from ge2.runtime.records import Kernels, kernels
+from ge2.runtime.records import KernelRecord, Kernels, kernels
 from ge2.runtime.schedule import schedule
+from ge2.trace.watch import check_finite
+
+if TYPE_CHECKING:
+    from ge2.runtime.remat import Remat
 
 EVALUATE = Evaluate()
 ALIGNMENT = 64
@@ -98,6 +102,26 @@ class Blocked:
             self.arenas.append(bound)
 
 
+def region_text(kernel: KernelRecord) -> str:
+    lines = f" of {', '.join(kernel.lines)}" if kernel.lines else ""
+    return f"{kernel.name} ({kernel.kind}){lines}\n{kernel.region}"
+
+
+@final
+@dataclass(slots=True)
+class Watched:
+    """A program, each of whose calls is followed by a look at its results."""
+
+    run: Runner
+    graph: Graph
+    title: str
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        results = self.run(*arrays)
+        check_finite(self.graph, arrays, results, self.title)
+        return results
+
+
 def runner(driver: Driver) -> Runner:
     return Blocked(driver) if driver.direct is None else driver.direct
 
@@ -131,6 +155,9 @@ class Executable:
     threads: int
     branches: dict[int, tuple[Executable, ...]] = field(default_factory=dict)  # of the conds among the steps
     donated: tuple[bool, ...] = ()
+    remat: Remat | None = None  # what it computes again, if its memory is limited
+    watched: Graph | None = None  # as traced, where the results of a call are looked at for NaN
+    label: str = ""  # what its files begin with, where the setting `dump` asked for them
     _run: Runner | None = None
     _driver: Driver | None = None
     _lock: RLock = field(default_factory=RLock, repr=False)
@@ -142,7 +169,8 @@ class Executable:
         """What runs it; the first thread to ask makes it."""
         with self._lock:
             if self._run is None:
-                self._run = Reference(self.graph) if self.executor == "reference" else runner(self.driver)
+                run = Reference(self.graph) if self.executor == "reference" else runner(self.driver)
+                self._run = run if self.watched is None else Watched(run, self.watched, self.name)
             return self._run
 
     @property
@@ -150,15 +178,19 @@ class Executable:
         with self._lock:
             if self._driver is None:
                 self._driver = self.driven()
-                if config.dump:
+                if self.label and config.dump:
                     self.dump(self._driver)
             return self._driver
 
     def dump(self, driver: Driver) -> None:
+        """Writes regions, plan and code, each a file."""
         for language, text in driver.texts.items():
-            dump(f"{self.name}-program.{SUFFIX[language]}", text)
-        for kernel in kernels(driver.made):
-            dump(f"{self.name}-{kernel.name}.{SUFFIX[kernel.language]}", str(kernel))
+            dump(f"{self.label}-program.{SUFFIX[language]}", text)
+        found = kernels(driver.made)
+        for kernel in found:
+            dump(f"{self.label}-{kernel.name}.{SUFFIX[kernel.language]}", str(kernel))
+        dump(f"{self.label}-regions.txt", "\n\n".join([str(found), *map(region_text, found)]))
+        dump(f"{self.label}-plan.txt", analysis.plan_text(self.program, driver.offsets(), driver.nbytes))
 
     def driven(self) -> Driver:
         """The text of the program; without a compiler that works, that of blocked NumPy."""
@@ -218,7 +250,7 @@ class Executable:
         plan = self.driver.plan
         assert plan is not None
         branches = [branch.memory_analysis() for found in self.branches.values() for branch in found]
-        return analysis.memory(self.program, plan.nbytes, branches)
+        return analysis.memory(self.program, plan.nbytes, branches, self.remat)
 
     def cost_analysis(self) -> dict[str, float]:
         return analysis.cost_analysis(self.program)

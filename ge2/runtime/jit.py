@@ -6,7 +6,6 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, final
 from weakref import WeakSet
@@ -14,11 +13,14 @@ from weakref import WeakSet
 import numpy as np
 
 from ge2.base.config import config
-from ge2.base.errors import InputError
+from ge2.base.dtypes import python_type
+from ge2.base.errors import ImpureError, InputError, RetraceError
 from ge2.base.log import logger
+from ge2.base.original import originals
 from ge2.base.pytree import Structure, flatten, register_leaf, why_leaf
-from ge2.base.source import here
-from ge2.ir import Evaluate, Var, current
+from ge2.base.source import here, of_function
+from ge2.base.words import byte_count
+from ge2.ir import Evaluate, ShapeDtypeStruct, Var, current
 from ge2.ops.control import Call
 from ge2.runtime import entry as entries
 from ge2.runtime.closures import NOTHING, Closure, Plan, Seen, is_plain
@@ -43,11 +45,13 @@ from ge2.runtime.signature import (
     title,
 )
 from ge2.trace import ABSTRACT, Closed, Input, is_traced, stage, tidy, title_of
+from ge2.trace.watch import watching
 from ge2.transforms.arguments import Arguments, Results
 from ge2.transforms.zeros import is_float0
 
 if TYPE_CHECKING:
-    from ge2.runtime.aot import CacheReport, Lowered, Report, Traced
+    from ge2.runtime.aot import Lowered, Report, Traced
+    from ge2.runtime.remembered import CacheReport, Signature
 
 Function = Callable[..., Any]
 TRACES: Final = 512  # signatures that a function remembers; the oldest is forgotten first
@@ -89,11 +93,13 @@ class Jitted:
         function: Function,
         static: tuple[frozenset[int], frozenset[str]],
         donated: tuple[frozenset[int], frozenset[str]],
-        max_traces: int,
+        max_traces: int | None,
+        limit: int | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
-        self._function = function
+        self._function, self._limit = function, limit
         self._static, self._max_traces = static, max_traces
+        self._traces = 0
         self._donation = Donation(function, *donated) if any(donated) else None
         self._closure: Closure | None = None
         self._plain = False  # whether the arguments alone decide: no options, nothing closed over
@@ -138,7 +144,9 @@ class Jitted:
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if config.disable_jit:
             return self._function(*args, **kwargs)
-        entry, leaves, seen = self._find(args, kwargs)
+        return self._run(*self._find(args, kwargs))
+
+    def _run(self, entry: Entry, leaves: list[Any], seen: Seen) -> Any:
         arrays = [*entry.captured, *seen.arrays, *entry.arrays(leaves)]
         entry.hits += 1
         self._last = entry
@@ -147,7 +155,12 @@ class Jitted:
             self._again = entry if lasting and entry.spell() else None
         if type(current()) is not Evaluate:
             return entry.finish(Call(entry.graph, entry.title)(*arrays))
-        results = entry.ready()(*arrays)
+        executable = entry.ready()
+        if config.dump and entry.hits == 1 and executable.label:
+            from ge2.runtime.repro import dump_inputs
+
+            dump_inputs(executable.label, arrays)
+        results = executable(*arrays)
         if entry.donated and config.check:
             spoil([x for x, d in zip(arrays, entry.donated, strict=True) if d], results)
         return entry.finish(results)
@@ -156,6 +169,15 @@ class Jitted:
         self, args: tuple[Any, ...], kwargs: dict[str, Any], abstract: bool = False
     ) -> tuple[Entry, list[Any], Seen]:
         """The entry of a call's signature, made if it is new; its leaves; what the function closes over."""
+        key, leaves, seen = self._signature(args, kwargs, abstract)
+        entry = self._entries.get(key)
+        if entry is None or (entry.looked and not entry.holds(seen.arrays)):
+            entry = self._make(key, leaves, seen)
+        return entry, leaves, seen
+
+    def _signature(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], abstract: bool = False
+    ) -> tuple[Key, list[Any], Seen]:
         if any(self._static):
             args, kwargs = self._with_static(args, kwargs)
         leaves, structure = flatten((args, kwargs))
@@ -165,11 +187,7 @@ class Jitted:
             keys = self._careful_keys(leaves, structure, abstract)
         seen = self._look(leaves, keys)
         donated = self._accepted(structure, leaves, seen)
-        key = Key(keys, structure, seen.key, config.key, donated)
-        entry = self._entries.get(key)
-        if entry is None or (entry.looked and not entry.holds(seen.arrays)):
-            entry = self._make(key, leaves, seen)
-        return entry, leaves, seen
+        return Key(keys, structure, seen.key, config.key, donated), leaves, seen
 
     def _with_static(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -183,8 +201,8 @@ class Jitted:
         """The keys of leaves with something unusual among them, which is converted or refused by name."""
         keys = []
         for i, leaf in enumerate(leaves):
-            if abstract and hasattr(leaf, "type") and not is_traced(leaf):
-                keys.append((leaf.type.shape, leaf.type.dtype))
+            if abstract and isinstance(leaf, ShapeDtypeStruct):
+                keys.append(python_type(leaf.dtype) if leaf.weak_type else (leaf.shape, leaf.dtype))
                 continue
             try:
                 leaves[i] = from_elsewhere(leaf)
@@ -204,6 +222,9 @@ class Jitted:
         what = (
             f"{name} of {arguments.title} is {article(kind)} {kind}, neither an array nor a container of them"
         )
+        if isinstance(leaves[i], ShapeDtypeStruct):
+            fix = "an array; for shapes alone f.lower(...), f.eval_shape(...)"
+            raise InputError(f"{what}: it has no elements", where=here(), fix=fix)
         more = why_leaf(leaves[i])
         raise InputError(
             f"{what}: {more}" if more else what,
@@ -225,7 +246,7 @@ class Jitted:
         return seen
 
     def _accepted(self, structure: Structure, leaves: Sequence[Any], seen: Seen) -> frozenset[int]:
-        if self._donation is None or type(current()) is not Evaluate:
+        if self._donation is None or type(current()) is not Evaluate or watching():
             return NO_LEAVES
         return self._donation.accepted(leaves, self._donation.offered(structure), seen.arrays)
 
@@ -236,6 +257,9 @@ class Jitted:
         with alone((id(self), key)):
             entry = self._entries.get(key)
             if entry is None or not entry.holds(seen.arrays):
+                if self._max_traces is not None and self._traces >= self._max_traces:
+                    self._too_many(key, leaves)
+                self._traces += 1
                 entry = self._trace(key, leaves, seen)
                 self._explain(entry)
                 if type(current()) is Evaluate:
@@ -246,7 +270,7 @@ class Jitted:
 
     def _remember(self, entry: Entry) -> None:
         self._entries[entry.key] = entry
-        if len(self._entries) > self._max_traces:
+        if len(self._entries) > TRACES and self._max_traces is None:
             oldest = next(iter(self._entries))
             del self._entries[oldest]
             self._quick.clear()
@@ -264,12 +288,13 @@ class Jitted:
     def _trace(self, key: Key, leaves: list[Any], seen: Seen) -> Entry:
         positions = [i for i, k in enumerate(key.leaves) if not (is_static(k) or is_float0(leaves[i]))]
         arguments = self._arguments(leaves, key.structure, positions)
-        names = [arguments.name(i) for i in range(len(leaves))]
+        names = arguments.names()
         hidden = self._hidden(seen)
         inputs = [Input(t, ABSTRACT, names[i]) for i, t in zip(positions, arguments.types(), strict=True)]
         returned = Results()
 
         plans = self._plans(leaves)
+        self._refuse_iterators(plans)
         frozen_arrays: set[int] = set()
 
         def run(*xs: Any) -> list[Any]:
@@ -281,7 +306,8 @@ class Jitted:
                 function=rebound.value(self._function),
                 leaves=[rebound.value(x) for x in arguments.leaves],
             )
-            found = returned.flat(inner.call(xs[len(hidden) :]))
+            with originals(rebound.original):
+                found = returned.flat(inner.call(xs[len(hidden) :]))
             rebound.close()
             frozen_arrays.update(rebound.frozen | rebound.unreached())
             return found
@@ -303,6 +329,7 @@ class Jitted:
         if returned.empty:
             entry.without_bytes(returned)
         entry.key, entry.names, entry.title = key, names, title(self._function)
+        entry.limit = self._limit
         frozen_arrays |= unread(closed, hidden)
         if closed.looked or frozen_arrays:
             decided = [not is_traced(x) and (closed.looked or id(x) in frozen_arrays) for x in seen.arrays]
@@ -311,6 +338,14 @@ class Jitted:
             before = len(closed.captured) + len(hidden)
             entry.donated = (*(False,) * before, *(i in key.donated for i in positions))
         return entry
+
+    def _refuse_iterators(self, plans: Sequence[Plan]) -> None:
+        kinds = [type(x).__name__ for plan in plans for x in plan.iterators()]
+        if kinds:
+            what = f"{self._title} reads {article(kinds[0])} {kinds[0]} from outside"
+            why = "what it yields while traced would be that of every call"
+            fix = "x = next(it) outside, and x as an argument; or a list"
+            raise ImpureError(f"{what}: {why}", where=of_function(self._function) or here(), fix=fix)
 
     def _plans(self, leaves: Sequence[Any]) -> list[Plan]:
         own = [self._closure.plan] if self._closure else []
@@ -336,11 +371,33 @@ class Jitted:
 
     def _explain(self, entry: Entry) -> None:
         if config.log_compiles:
-            from ge2.runtime.aot import differences, nearest
+            from ge2.runtime.remembered import why
 
-            known = [differences(old, entry) for old in self._entries.values()]
-            why = "; ".join(nearest(known)) or "it is called for the first time"
-            logger().warning("%s is traced and compiled: %s", title(self._function), why)
+            logger().warning("%s is traced and compiled: %s", *why(self._title, self._known(), entry))
+
+    def _too_many(self, key: Key, leaves: Sequence[Any]) -> NoReturn:
+        """RetraceError with the report of what was traced so far, and of what this call differs in."""
+        from ge2.runtime.remembered import Signature, cache_report
+
+        arguments = self._arguments(leaves, key.structure, [])
+        new = Signature(key, tuple(arguments.names()), 0)
+        report = cache_report(self._title, [*self._known(), new], self._labels())
+        what = f"{self._title} was to be traced {self._max_traces} times at most; this call would be one more"
+        raise RetraceError(
+            f"{what}\n{report}", where=here(), fix="what the report says, or a larger max_traces"
+        )
+
+    def _known(self) -> list[Signature]:
+        from ge2.runtime.remembered import signature
+
+        return [signature(entry) for entry in self._entries.values()]
+
+    def _labels(self) -> list[str]:
+        return self._closure.labels() if self._closure else []
+
+    @property
+    def _title(self) -> str:
+        return title(self._function)
 
     # ------------------------------------------------------------------------------------------ looking
 
@@ -354,19 +411,41 @@ class Jitted:
         """The program and the kernels for these arguments (or ShapeDtypeStructs), without running them."""
         return self.trace(*args, **kwargs).lower()
 
-    def _checked(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call that must be of the signature of `entry`."""
-        found = self._find(args, kwargs)[0]
-        if found is not entry:
-            from ge2.runtime.aot import differences
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """The structure, shapes and dtypes of the result for these arguments (or ShapeDtypeStructs)."""
+        return self.trace(*args, **kwargs).out_info
 
-            what = "; ".join(differences(entry, found))
-            raise InputError(
-                f"{title(self._function)} was compiled for other arguments: {what}",
-                where=here(),
-                fix="the jitted function itself",
-            )
-        return self._call(args, kwargs)
+    def _checked(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that must be of the signature of `entry`; its static arguments may be left out."""
+        args, kwargs = self._with_known(entry, args, kwargs)
+        key, leaves, seen = self._signature(args, kwargs)
+        if key == entry.key and not entry.looked:
+            return self._run(entry, leaves, seen)
+        if key._replace(donated=entry.key.donated) == entry.key:
+            return self._call(args, kwargs)
+        from ge2.runtime.remembered import Signature, differences, signature
+
+        new = Signature(key, tuple(self._arguments(leaves, key.structure, []).names()), 0)
+        what = "; ".join(d.text for d in differences(signature(entry), new, self._labels()))
+        raise InputError(
+            f"{self._title} was compiled for other arguments: {what}",
+            where=here(),
+            fix="the jitted function itself, which compiles for these too",
+        )
+
+    def _with_known(
+        self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with the static ones that `entry` was made for, where they are left out."""
+        numbers, names = self._static
+        if not numbers and not names:
+            return args, kwargs
+        given, keywords = entry.key.structure.unflatten(entry.key.leaves)
+        known = {i for i in numbers if i < len(given)}
+        if len(args) == len(given) - len(known):
+            rest = iter(args)
+            args = tuple(given[i].value if i in known else next(rest) for i in range(len(given)))
+        return args, {**{n: keywords[n].value for n in names if n in keywords}, **kwargs}
 
     def report(self) -> Report:
         """What the last call did: whether it traced and compiled, and what it ran."""
@@ -380,16 +459,18 @@ class Jitted:
         return report(title(self._function), entry)
 
     def cache_report(self) -> CacheReport:
-        """The signatures it has met, how often, and in what each differs from the nearest before it."""
-        from ge2.runtime.aot import cache_report
+        """The signatures it has met, how often, in what each differs from the nearest before it, and what
+        would have spared its trace."""
+        from ge2.runtime.remembered import cache_report
 
-        return cache_report(title(self._function), list(self._entries.values()))
+        return cache_report(self._title, self._known(), self._labels())
 
     def clear_cache(self) -> None:
         """Forgets every trace."""
         self._entries.clear()
         self._quick.clear()
         self._last = self._again = None
+        self._traces = 0
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else Method(self, instance)
@@ -416,6 +497,9 @@ class Method:
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         return self.__func__.lower(self.__self__, *args, **kwargs)
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__func__.eval_shape(self.__self__, *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__func__, name)
@@ -482,17 +566,22 @@ def jit(
     donate_argnums: Argnums = None,
     donate_argnames: Argnames = None,
     device: Any = None,
-    max_traces: int = TRACES,
+    max_traces: int | None = None,
+    memory_limit: int | str | None = None,
 ) -> Any:
     """`fun`, compiled: traced once for each signature of its arguments, then run as a fixed program.
 
     Arrays, numbers and containers of them are arguments; a changed number is no new signature. Strings,
     functions and the arguments named by `static_argnums` or `static_argnames` (hashable) are constants and
     part of the signature, as is what the function closes over: arrays there are inputs like arguments.
-    Arguments named by `donate_argnums` or `donate_argnames` may be overwritten with results. `max_traces`
-    signatures are remembered. Results are new arrays, writable and contiguous.
+    Arguments named by `donate_argnums` or `donate_argnames` may be overwritten with results. The latest 512
+    signatures are remembered; with `max_traces`, a call that would be one trace more than that is a
+    RetraceError, which shows `cache_report()`. Results are new arrays, writable and contiguous.
+    `memory_limit`, as 200_000_000 or "200MB" (a MB is 1024 * 1024 bytes), bounds what a call allocates for
+    scratch and results: values that wait for the end of the program are computed again instead, just enough.
 
-    InputError for an argument that is none of these, ImpureError for a function that draws from `np.random`.
+    InputError for an argument that is none of these, ImpureError for a function that draws from `np.random`,
+    MemoryLimitError for a limit that cannot be kept.
 
     >>> import numpy as np
     >>> f = jit(lambda x, scale: np.tanh(x) * scale)
@@ -510,13 +599,18 @@ def jit(
             donate_argnames=donate_argnames,
             device=device,
             max_traces=max_traces,
+            memory_limit=memory_limit,
         )
     check_function(fun)
+    if max_traces is not None and (type(max_traces) is not int or max_traces < 1):
+        what = f"max_traces is a number of traces, 1 or more; got {max_traces!r}"
+        raise InputError(what, where=here(), fix="max_traces=None for no limit")
     static = numbers_and_names(fun, static_argnums, static_argnames, "static")
     donated = numbers_and_names(fun, donate_argnums, donate_argnames, "donate")
     if both := (static[0] & donated[0]) or (static[1] & donated[1]):
         raise InputError(f"jit: argument {min(both)} is both static and donated", where=here())
-    return Jitted(fun, static, donated, max_traces)
+    limit = None if memory_limit is None else byte_count(memory_limit)
+    return Jitted(fun, static, donated, max_traces, limit)
 
 
 def check_function(fun: Any) -> None:
@@ -539,17 +633,6 @@ def check_function(fun: Any) -> None:
             where=here(),
             fix="a function that returns",
         )
-
-
-def disable_jit(disable: bool = True) -> AbstractContextManager[None]:
-    """Inside the `with`, jitted functions run as the plain functions they were made from.
-
-    >>> with disable_jit():
-    ...     jit(lambda x: print("plain") or x)(1)
-    plain
-    1
-    """
-    return config.using(disable_jit=disable)
 
 
 def clear_caches() -> None:

@@ -97,7 +97,9 @@ class Linked:
 
     @cached_property
     def library(self) -> Library:
-        found = library(self.source, self.title, symbol=self.native.runs[0].name)
+        found = library(
+            self.source, self.title, symbol=next(run.name for run in self.native.runs if not run.inner)
+        )
         self.known = found.key in _loaded
         _loaded.add(found.key)
         return found
@@ -117,7 +119,7 @@ class Linked:
         return make_launcher(
             self.library.address(segment.name), self.inputs(segment), self.outputs(segment), sizes=sizes,
             numbers=packed(segment.constants), arena=arena, threads=self.threads, heavy=segment.work >= HEAVY,
-            lines=[step.eqn.source for step in self.program.steps], owner=self.library,
+            lines=self.native.sources, owner=self.library,
         )  # fmt: skip
 
     def inputs(self, segment: Segment) -> list[Input]:

@@ -10,9 +10,10 @@ from typing import Any, final
 import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX
+from ge2.base.source import Source
 from ge2.codegen.c.file import CFile, Named, Run, same_code
 from ge2.codegen.c.layout import Layout, plain
-from ge2.codegen.c.text import Argument, CKernel, Operand, Text
+from ge2.codegen.c.text import ALONE, Argument, CKernel, Operand, Text
 from ge2.codegen.c.typed import argument, number
 from ge2.ir import Eqn, Literal, Var
 from ge2.kernels.catalog import select
@@ -20,11 +21,13 @@ from ge2.kernels.generated import Generated
 from ge2.kernels.kernel import Problem
 from ge2.ops.region import Region
 from ge2.runtime.cost import bytes_behind
+from ge2.runtime.loops import SMALL, Loop
 from ge2.runtime.memory import Lifetime
 from ge2.runtime.program import Buffer, Program, Step
 from ge2.runtime.records import Made
 
-IN_C = ("kernel", "copy")
+IN_C = ("kernel", "copy", "loop")
+FEW = 24  # steps of a round up to which its kernels become part of it
 
 
 @final
@@ -67,9 +70,28 @@ class Native:
         self.made: list[Made] = []
         self.needs: list[Need] = []
         self.arena: dict[int, Need] = {}  # of buffers, by identity
+        self.sources: list[Source | None] = [step.eqn.source for step in program.steps]
+        self.inner: list[str] = []  # the functions that loops call
+        self.inlined: set[str] = set()  # the kernels that small rounds call
+        self.first = 0  # of the equations, among `sources`
+        self.fails = False  # whether a kernel may find an index out of range
+        self.spelt = False  # whether sizes are numbers in the text, not arguments
 
-    def segment(self, steps: Sequence[Step], direct: bool) -> Segment:
-        name = "ge2_run" if direct else f"ge2_run_{len(self.runs)}"
+    def child(self, program: Program) -> Native:
+        """What writes a program that a loop of this one runs, into the same file."""
+        small = sum(v.type.size for step in program.steps for v in step.eqn.outs) <= SMALL
+        child = Native(program, ALONE if small else self.threads, self.title)
+        child.spelt = small
+        child.named, child.texts, child.runs, child.made = self.named, self.texts, self.runs, self.made
+        child.inner, child.inlined = self.inner, self.inlined
+        child.first, own = len(self.sources), child.sources
+        self.sources += own
+        child.sources = self.sources
+        return child
+
+    def segment(self, steps: Sequence[Step], direct: bool, inner: str = "") -> Segment:
+        """Steps as a function of the file; `inner` names one that another calls."""
+        name = inner or ("ge2_run" if direct else f"ge2_run_{len(self.runs)}")
         segment = Segment(name, tuple(steps), direct)
         segment.hosts = self.hosts(steps)
         if direct:
@@ -82,7 +104,7 @@ class Native:
             segment.arrays += [self.program.buffers[v] for v in dict.fromkeys(made)]
         for step in steps:
             self.step(segment, step)
-        self.runs.append(Run(name, tuple(segment.calls)))
+        self.runs.append(Run(name, tuple(segment.calls), bool(inner)))
         return segment
 
     def hosts(self, steps: Sequence[Step]) -> list[Var]:
@@ -107,6 +129,7 @@ class Native:
             tuple(self.runs),
             self.products,
             prototypes,
+            frozenset(self.inlined),
             tuple(dict.fromkeys(h for n in self.named.values() for h in n.kernel.helpers)),
         )
         return file.text()
@@ -115,6 +138,9 @@ class Native:
 
     def step(self, segment: Segment, step: Step) -> None:
         if step.kind in ("view", "host"):
+            return
+        if step.kind == "loop":
+            segment.calls += Loop(self, segment, step).texts()
             return
         problem = problem_of(step.eqn, step.shared)
         family = select(problem).family
@@ -126,6 +152,8 @@ class Native:
         temps = [self.need(nbytes, step.number) for nbytes in pieces.temps]
         for kernel in pieces.kernels:
             name = self.define(kernel)
+            if self.spelt and len(segment.steps) <= FEW:
+                self.inlined.add(name)
             handed = ", ".join(self.handed(segment, step, a, temps) for a in kernel.arguments)
             segment.calls.append(Text(f"{name}({handed});"))
             segment.work += max(v.type.size for v in (*step.eqn.outs, *step.eqn.inputs))
@@ -158,13 +186,14 @@ class Native:
 
     def handed(self, segment: Segment, step: Step, a: Argument, temps: Sequence[Need]) -> str:
         if a.kind == "threads":
-            return "threads"
+            return "1" if self.threads == ALONE else "threads"
         if a.kind == "services":
             return "lib"
         if a.kind == "size":
             return self.size(segment, a.value)
         if a.kind == "equation":
-            return self.size(segment, step.number)
+            self.fails = True
+            return self.size(segment, self.first + step.number)
         if a.kind == "constant":
             return self.constant(segment, *a.value)
         if a.kind in ("partial", "scratch"):
@@ -184,6 +213,8 @@ class Native:
         return f"({ctype})({text})" if "+" in text else f"({ctype}){text}"
 
     def size(self, segment: Segment, value: int | Need) -> str:
+        if self.spelt and isinstance(value, int):
+            return str(value)
         segment.sizes.append(value)
         return f"n[{len(segment.sizes) - 1}]"
 
@@ -204,17 +235,22 @@ class Native:
         return f"p[{at}]"
 
     def pointer(self, segment: Segment, buffer: Buffer, written: bool) -> str:
+        at, offset = self.located(segment, buffer, written)
+        return f"p[{at}]" if at >= 0 else f"arena + {self.size(segment, offset)}"
+
+    def located(self, segment: Segment, buffer: Buffer, written: bool) -> tuple[int, int | Need]:
+        """Where an array is: the number of a pointer, or -1 for the arena, and the offset from there."""
         base = buffer.base or buffer
         if segment.direct and base.storage == "arena":
             found = self.arena.get(id(base))
             if found is None:
                 found = self.arena[id(base)] = Need(base.type.nbytes, base.first, base.last)
                 self.needs.append(found)
-            return f"arena + {self.size(segment, found)}"
+            return -1, found
         at = self.place(segment, base)
         if written:
             segment.written.add(at)
-        return f"p[{at}]"
+        return at, 0
 
     def place(self, segment: Segment, array: Buffer | Need) -> int:
         """The number of an array among those that the function is given."""

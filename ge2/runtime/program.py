@@ -14,7 +14,8 @@ from ge2.ir import ArrayType, Eqn, Graph, Var
 # step that computes it, the same memory as another.
 STORAGE = ("input", "host", "arena", "output", "library", "view")
 # host: Python numbers. view: no work. copy: a view that has to be a copy. kernel: a region.
-KINDS = ("host", "view", "copy", "kernel", "matmul", "library")
+END = 1 << 60  # in place of a step: to the end of the call
+KINDS = ("host", "view", "copy", "kernel", "loop", "matmul", "library")
 
 
 @final
@@ -51,6 +52,9 @@ class Program:
     buffers: dict[Var, Buffer]
     layouts: dict[Var, Layout] = field(default_factory=dict)  # of views, within what they view; for C alone
     target: str = "cpu"
+    inner: dict[int, tuple[Program, ...]] = field(
+        default_factory=dict
+    )  # what loops run, by the step's number
 
     def count(self, *kinds: str) -> int:
         """How many steps are of these kinds."""

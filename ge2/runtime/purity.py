@@ -12,24 +12,33 @@ from typing import Any, final
 
 import numpy as np
 
+from ge2.base.config import config
 from ge2.base.errors import ImpureError
 from ge2.base.source import LIBRARIES, Source
 from ge2.runtime.bytecode import ATTRIBUTES, SILENT, reads_of
+from ge2.runtime.closures import random_types
 
 FIX = "key = ge2.random.key(0) as an argument, and ge2.random.normal(key, shape), which is pure"
 Generators = Sequence[Any]
 
 
-def legacy() -> Any:
-    """The generator behind `np.random.normal` and the like; None while nobody has asked for it."""
-    module = sys.modules.get("numpy.random.mtrand")
-    return None if module is None else module._rand
+def shared() -> list[Any]:
+    """The generators behind `np.random.normal` and `random.random`, as far as anybody has asked for them."""
+    numpys, pythons = sys.modules.get("numpy.random.mtrand"), sys.modules.get("random")
+    found = [] if pythons is None else [pythons.random.__self__]
+    return found if numpys is None else [*found, numpys._rand]
 
 
 def state(generator: Any) -> Any:
+    if hasattr(generator, "getstate"):
+        return None if is_stateless(generator) else generator.getstate()
     if isinstance(generator, np.random.RandomState):
         return _comparable(generator.get_state(legacy=False))
     return _comparable(generator.bit_generator.state)
+
+
+def is_stateless(generator: Any) -> bool:
+    return isinstance(generator, sys.modules["random"].SystemRandom)
 
 
 def _comparable(found: Any) -> Any:
@@ -43,8 +52,7 @@ class Purity:
     """The states of all generators that a function may draw from, before it is traced."""
 
     def __init__(self, generators: Generators, codes: Iterable[CodeType]) -> None:
-        found = legacy()
-        self.generators = [*generators, *([] if found is None else [found])]
+        self.generators = [*generators, *shared()]
         self.before = [state(g) for g in self.generators]
         self.unseeded = frozenset(line for code in codes for line in reads_of(code).unseeded)
 
@@ -81,7 +89,8 @@ class Watcher:
         outer = sys.gettrace()
         sys.settrace(self.enter)
         try:
-            again()
+            with config.using(check_leaks=False):  # the frames that are kept hold traced values
+                again()
         finally:
             sys.settrace(outer)
         self.compare()
@@ -117,7 +126,8 @@ class Watcher:
 
 
 def is_library(frame: FrameType) -> bool:
-    return frame.f_code.co_filename.startswith(LIBRARIES)
+    inside = frame.f_code.co_filename.startswith((*LIBRARIES, "<frozen"))
+    return inside or frame.f_globals.get("__name__") == "random"
 
 
 def names_any(frame: FrameType, lasti: int, wanted: Callable[[Any], bool]) -> bool:
@@ -159,8 +169,10 @@ def resolve(frame: FrameType, chain: Sequence[str]) -> Any:
 
 def draws(value: Any) -> bool:
     """Whether calling it draws from one of NumPy's generators."""
-    return isinstance(getattr(value, "__self__", None), np.random.Generator | np.random.RandomState)
+    return isinstance(getattr(value, "__self__", None), random_types())
 
 
 def makes_generator(value: Any) -> bool:
-    return value is np.random.default_rng or value is np.random.RandomState
+    module = sys.modules.get("random")
+    own = () if module is None else (module.Random, module.SystemRandom)
+    return any(value is each for each in (np.random.default_rng, np.random.RandomState, *own))

@@ -36,6 +36,9 @@ class Rebound:
         self.cells: dict[int, CellType] = {}
         self.opening: set[int] = set()
         self.objects: dict[int, Copied] = {}
+        self.copies: dict[int, FunctionType] = {}  # by what was made here: what it was made of
+        self.outer: dict[int, dict[str, Any]] = {}
+        self.real: dict[int, CellType] = {}
         self.roots |= {
             id(s.root(p.names[0])) for s in self.scopes.values() for p in s.paths if self.holds(s.at(p))
         }
@@ -103,6 +106,7 @@ class Rebound:
             cells = tuple(self.cell(c) for c in f.__closure__ or ())
             new = FunctionType(f.__code__, self.namespace(f.__globals__), f.__name__, f.__defaults__, cells)
             self.made[id(f)] = new
+            self.copies[id(new)] = f
             new.__kwdefaults__, new.__qualname__ = f.__kwdefaults__, f.__qualname__
             new.__dict__.update(f.__dict__)
             self.fill(scope, new)
@@ -160,7 +164,8 @@ class Rebound:
         if id(old) not in self.cells:
             value = cell_value(old)
             keep = value is MISSING or not self.holds(value)
-            self.cells[id(old)] = old if keep else CellType(value)
+            new = self.cells[id(old)] = old if keep else CellType(value)
+            self.real[id(new)] = old
         return self.cells[id(old)]
 
     def holds(self, value: Any) -> bool:
@@ -172,8 +177,30 @@ class Rebound:
 
     def namespace(self, old: dict[str, Any]) -> dict[str, Any]:
         if id(old) not in self.namespaces:
-            self.namespaces[id(old)] = dict(old)
+            new = self.namespaces[id(old)] = dict(old)
+            self.outer[id(new)] = old
         return self.namespaces[id(old)]
+
+    def original(self, x: Any) -> Any:
+        """The user's own for a copy made here; a function defined in one is made to read the real arrays."""
+        if isinstance(x, FunctionType):
+            return self.original_function(x)
+        if isinstance(x, MethodType):
+            return MethodType(self.original(x.__func__), self.original(x.__self__))
+        if isinstance(x, functools.partial):
+            return functools.partial(self.original(x.func), *x.args, **x.keywords)
+        return next((c.original for c in self.objects.values() if c.copy is x), x)
+
+    def original_function(self, f: FunctionType) -> FunctionType:
+        if id(f) in self.copies:
+            return self.copies[id(f)]
+        names = self.outer.get(id(f.__globals__), f.__globals__)
+        cells = tuple(self.real.get(id(c), c) for c in f.__closure__ or ())
+        if names is f.__globals__ and cells == (f.__closure__ or ()):
+            return f
+        found = FunctionType(f.__code__, names, f.__name__, f.__defaults__, cells)
+        found.__kwdefaults__ = f.__kwdefaults__
+        return found
 
     def unreached(self) -> set[int]:
         """Arrays named by methods that had to run as they are: what they make of those is not traced."""

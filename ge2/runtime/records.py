@@ -150,7 +150,7 @@ def places(sources: Iterable[Source]) -> list[str]:
     """The user's lines, those of one function together."""
     by_function: dict[tuple[str, str], set[int]] = {}
     for s in sources:
-        by_function.setdefault((str(s).partition(":")[0], s.function), set()).add(s.line)
+        by_function.setdefault((str(s).partition(":")[0], s.within), set()).add(s.line)
     return [f"{file}:{ranges(sorted(lines))} in {f}" for (file, f), lines in by_function.items()]
 
 

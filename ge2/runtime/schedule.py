@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from ge2.backends.cpu.blas import services
 from ge2.base.pause import collector_paused
@@ -19,25 +20,51 @@ from ge2.ops.index import Scatter, ScatterAdd, UpdateSlice
 from ge2.ops.region import Region
 from ge2.ops.shape import Barrier, BroadcastInDim, Iota, Reshape, Rev, Slice, StopGradient, Transpose
 from ge2.passes.host import on_host
-from ge2.runtime.program import Buffer, Program, Step
+from ge2.passes.pipeline import run_pipeline
+from ge2.runtime.loops import CONTROL, carried, grounded, held, keeps_places, stands
+from ge2.runtime.program import END, Buffer, Program, Step
+from ge2.trace.strong import strong
 
 VIEWS = (BroadcastInDim, Transpose, Reshape, Slice, Rev, StopGradient, Barrier)
 WRITES = (UpdateSlice, Scatter, ScatterAdd)
-END = 1 << 60
+IN_C = ("kernel", "copy", "loop")
 # Library operations whose results share no memory with their inputs; of others that is assumed.
 # fmt: off
 FRESH = frozenset((
     "gather", "scatter", "scatter_add", "update_slice", "concatenate", "pad", "index", "cond", "cond_saving",
     "sort", "argsort", "searchsorted", "cumsum", "cumprod", "cummax", "cummin", "argmax", "argmin",
-    "dot_general", "random_bits", "random_fold",
+    "dot_general", "random_bits", "random_fold", "pure_callback",
 ))
 # fmt: on
 
 
 @collector_paused
-def schedule(graph: Graph, donated: tuple[bool, ...] = (), target: str = "cpu") -> Program:
-    """The program of a graph for a target: "cpu" is blocked NumPy, "c" compiled C."""
-    return Scheduler(graph, donated, target).run()
+def schedule(
+    graph: Graph, donated: tuple[bool, ...] = (), target: str = "cpu", inner: bool = False
+) -> Program:
+    """The program of a graph for a target: "cpu" is blocked NumPy, "c" compiled C.
+
+    `inner`: a loop of another program runs it.
+    """
+    return Scheduler(grounded(graph, inner) if target == "c" else graph, donated, target).run()
+
+
+def rounds(op: Any, target: str) -> tuple[Program, ...] | None:
+    """The programs that a loop or a branch runs, if they need nothing but C."""
+    if target != "c" or not isinstance(op, CONTROL):
+        return None
+    found = []
+    for i, graph in enumerate(held(op)):
+        if any(v.type.weak for v in graph.inputs):
+            return None
+        body = run_pipeline(strong(graph))
+        program = schedule(body, carried(op, i), target, inner=True)
+        if any(carried(op, i)) and not keeps_places(op, program):
+            program = schedule(body, (), target, inner=True)
+        if not stands(program, IN_C):
+            return None
+        found.append(program)
+    return tuple(found)
 
 
 class Scheduler:
@@ -49,7 +76,11 @@ class Scheduler:
         self.returned = {a for a in graph.outputs if isinstance(a, Var)}
         self.read = {a for e in graph.eqns for a in e.inputs} | self.returned
         self.reads = Counter([a for e in graph.eqns for a in e.inputs] + list(graph.outputs))
-        self.kinds = [kind_of(eqn, target) for eqn in graph.eqns]
+        self.inner: dict[int, tuple[Program, ...]] = {}
+        self.kinds = [self.kind(n, eqn) for n, eqn in enumerate(graph.eqns)]
+        self.solid = {
+            a for kind, e in zip(self.kinds, graph.eqns, strict=True) if kind == "loop" for a in e.inputs
+        }
         for var in graph.inputs:
             self.add(var, "host" if var.type.weak else "input", -1)
         self.donated = [
@@ -59,6 +90,13 @@ class Scheduler:
     def add(self, var: Var, storage: str, first: int, base: Buffer | None = None) -> Buffer:
         buffer = self.buffers[var] = Buffer(safe(self.names[var]), var.type, storage, first, first, base)
         return buffer
+
+    def kind(self, n: int, eqn: Eqn) -> str:
+        programs = rounds(eqn.op, self.target)
+        if programs is None or any(a.type.weak for a in eqn.inputs):
+            return kind_of(eqn, self.target)
+        self.inner[n] = programs
+        return "loop"
 
     def run(self) -> Program:
         for n, (kind, eqn) in enumerate(zip(self.kinds, self.graph.eqns, strict=True)):
@@ -71,7 +109,7 @@ class Scheduler:
             self.step(n, kind, eqn)
             for n, (kind, eqn) in enumerate(zip(self.kinds, self.graph.eqns, strict=True))
         )
-        return Program(self.graph, steps, self.buffers, self.layouts, self.target)
+        return Program(self.graph, steps, self.buffers, self.layouts, self.target, self.inner)
 
     def place(self, n: int, kind: str, eqn: Eqn, i: int, var: Var) -> None:
         """Where result `i` of an equation lies."""
@@ -88,7 +126,7 @@ class Scheduler:
                 self.add(var, "output" if var in self.returned else "arena", n)
             else:
                 self.add(var, "view", n, source.base or source)
-        elif kind in ("kernel", "matmul"):
+        elif kind in ("kernel", "matmul", "loop"):
             self.add(var, "output" if var in self.returned else "arena", n)
         elif var.type.weak:
             self.add(var, "host", n)
@@ -100,7 +138,10 @@ class Scheduler:
         x = eqn.inputs[i]
         assert isinstance(x, Var)
         layout = viewed(eqn, self.layouts.get(x) or layout_of(x.type.shape))
-        if layout is None or (var in self.returned and not isinstance(eqn.op, Barrier)):
+        solid = (
+            var in self.solid and layout is not None and layout.strides != layout_of(var.type.shape).strides
+        )
+        if layout is None or solid or (var in self.returned and not isinstance(eqn.op, Barrier)):
             if self.made_there(n, eqn, x, var):
                 return
             self.kinds[n] = "copy"

@@ -202,8 +202,10 @@ def reverse(op: Op, arrays: Arrays, wanted: Flags, rng: Rng, constant: bool = Fa
     claim(fits, op, arrays, f"vjp gives {got} along a direction, differences of the reference {want}")
 
 
-def forward(op: Op, arrays: Arrays, wanted: Flags, rng: Rng, constant: bool = False) -> None:
-    """jvp is the differences, and agrees with vjp."""
+def forward(
+    op: Op, arrays: Arrays, wanted: Flags, rng: Rng, constant: bool = False, reverse: bool = True
+) -> None:
+    """jvp is the differences, and agrees with vjp, if there is one."""
     graph = graph_of(op, types_of(arrays))
     vs = [like(rng, x) for x, w in zip(arrays, wanted, strict=True) if w]
     ts = verify(jvp_graph(graph, wanted, DERIVE))(*arrays, *vs)[len(graph.outputs) :]
@@ -213,6 +215,8 @@ def forward(op: Op, arrays: Arrays, wanted: Flags, rng: Rng, constant: bool = Fa
     for t, w in zip(ts, differences(partial(evaluated, op), arrays, wanted, vs), strict=True):
         fits: Any = close(t, w, 1 + np.max(np.abs(w), initial=0))
         claim(fits, op, arrays, f"jvp gives {t}, differences of the reference {w}")
+    if not reverse:
+        return
     cts = [like(rng, t) for t in ts]
     grads = pulled(graph, wanted)(*arrays, *cts)[-sum(wanted) :]
     fits = np.isclose(paired(cts, ts), paired(grads, vs), rtol=1e-10, atol=1e-10)

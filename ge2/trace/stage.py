@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -41,7 +42,20 @@ def stage(
     tracers = [bind(trace, given) for given in inputs]
     with trace:
         outputs = [trace.atom(y) for y in checked_outputs(called(f, tracers), trace)]
-    return finish(trace, trace.inputs, outputs)
+    closed = finish(trace, trace.inputs, outputs)
+    if config.check_leaks:
+        tracers.clear()
+        check_leaks(trace)
+    return closed
+
+
+def check_leaks(trace: Trace) -> None:
+    """UnexpectedTracerError if a value of a trace that is over can still be reached."""
+    trace.bound.clear()
+    gc.collect()
+    for x in gc.get_referrers(trace):
+        if isinstance(x, Tracer):
+            raise x.escaped()
 
 
 def called(f: Callable[..., Iterable[Any]], tracers: Sequence[Tracer]) -> Iterable[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ge2.base.config import config
 from ge2.base.dtypes import PYTHON, known
 from ge2.base.errors import Ge2Error, InPlaceError, InputError, UnexpectedTracerError
 from ge2.base.pytree import register_leaf
@@ -363,7 +364,14 @@ class Closed:
 def run(graph: Graph, args: Sequence[Any]) -> list[Any]:
     """The graph's results, computed or recorded, as the current interpreter does."""
     trace = current()
-    return list(trace.splice(graph, args)) if isinstance(trace, Trace) else graph(*args)
+    if isinstance(trace, Trace):
+        return list(trace.splice(graph, args))
+    results = graph(*args)
+    if config.debug_nans or config.debug_infs:
+        from ge2.trace.watch import check_finite  # it is rarely needed
+
+        check_finite(graph, args, results, "a transformed function")
+    return results
 
 
 def located(error: Ge2Error) -> Ge2Error:

@@ -7,10 +7,8 @@ from ge2.transforms.api import linearize as linearize
 from ge2.transforms.api import value_and_grad as value_and_grad
 from ge2.transforms.api import vjp as vjp
 from ge2.transforms.api import vmap as vmap
-from ge2.transforms.custom import checkpoint as checkpoint
 from ge2.transforms.custom import custom_jvp as custom_jvp
 from ge2.transforms.custom import custom_vjp as custom_vjp
-from ge2.transforms.custom import remat as remat
 from ge2.transforms.inspect import ShapeDtypeStruct as ShapeDtypeStruct
 from ge2.transforms.inspect import eval_shape as eval_shape
 from ge2.transforms.inspect import make_jaxpr as make_jaxpr
@@ -21,4 +19,7 @@ from ge2.transforms.jacobians import jacobian as jacobian
 from ge2.transforms.jacobians import jacrev as jacrev
 from ge2.transforms.lax import cond as cond
 from ge2.transforms.lax import stop_gradient as stop_gradient
+from ge2.transforms.remat import checkpoint as checkpoint
+from ge2.transforms.remat import checkpoint_name as checkpoint_name
+from ge2.transforms.remat import remat as remat
 from ge2.transforms.zeros import float0 as float0

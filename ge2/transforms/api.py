@@ -17,7 +17,7 @@ from ge2.ir import ArrayType, Flags, Graph, type_of, without_dead_code
 from ge2.trace import Closed, Input, run
 from ge2.transforms.arguments import Arguments, Results, checked_type, is_array, leaves_like, owned
 from ge2.transforms.derive import DERIVE
-from ge2.transforms.partition import split
+from ge2.transforms.partition import DISPATCH, partition
 from ge2.transforms.vjp import vjp_graph
 from ge2.transforms.vmap import vmap_graph
 from ge2.transforms.zeros import empty, is_float0
@@ -181,7 +181,7 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     outputs = closed.graph.outputs
     given = tuple(i < returned.count and a.type.dtype in INEXACT for i, a in enumerate(outputs))
     joint = vjp_graph(closed.graph, active_inputs(closed, call, wanted), DERIVE, given)
-    forward, backward, _ = split(joint, len(closed.graph.inputs), len(outputs))
+    forward, backward, _ = partition(joint, len(closed.graph.inputs), len(outputs), dispatch=DISPATCH)
     args = (*closed.captured, *call.values())
     results = owned(run(forward, args), args)
     residuals = results[len(outputs) :]

@@ -13,6 +13,7 @@ import numpy as np
 from ge2.base.dtypes import PYTHON
 from ge2.base.errors import InputError, PytreeError
 from ge2.base.pytree import (
+    KeyPath,
     Structure,
     flatten,
     flatten_up_to,
@@ -24,7 +25,7 @@ from ge2.base.pytree import (
 )
 from ge2.base.record import record
 from ge2.base.source import here
-from ge2.ir import ArrayType, Evaluate, current, type_of
+from ge2.ir import ArrayType, Evaluate, ShapeDtypeStruct, current, type_of
 from ge2.trace import Closed, Input, check_type, is_traced, stage, title_of
 from ge2.trace.tracer import located
 from ge2.transforms.zeros import empty, float0, is_float0
@@ -82,7 +83,13 @@ class Arguments:
 
     def name(self, i: int) -> str:
         """What the user calls leaf `i`: the parameter's name and the path inside it."""
-        path = key_paths(self.structure)[i]
+        return self.spelt(key_paths(self.structure)[i])
+
+    def names(self) -> list[str]:
+        """What the user calls every leaf."""
+        return [self.spelt(path) for path in key_paths(self.structure)]
+
+    def spelt(self, path: KeyPath) -> str:
         if path[0].idx == 1:  # among the keyword arguments
             return f"{path[1].key}{keystr(path[2:])}"
         at = path[1].idx
@@ -90,7 +97,12 @@ class Arguments:
         return f"{known[at] if at < len(known) else f'argument {at}'}{keystr(path[2:])}"
 
     def values(self) -> list[Any]:
-        return [self.leaves[i] for i in self.arrays]
+        found = [self.leaves[i] for i in self.arrays]
+        if ShapeDtypeStruct in map(type, found):
+            i = next(i for i in self.arrays if type(self.leaves[i]) is ShapeDtypeStruct)
+            what = f"{self.name(i)} of {self.title} is a ShapeDtypeStruct, which has no elements"
+            raise InputError(what, where=here(), fix="an array; or ge2.eval_shape(f, ...) for shapes alone")
+        return found
 
     def types(self) -> list[ArrayType]:
         return [checked_type(self, i) for i in self.arrays]
@@ -123,9 +135,9 @@ class Arguments:
         """What tracing is told of each array: its type, its value, whether a derivative flows from it."""
         chosen = set(active)
         given = self.types() if types is None else types
+        names = self.names()
         return [
-            Input(t, self.leaves[i], self.name(i), i in chosen)
-            for i, t in zip(self.arrays, given, strict=True)
+            Input(t, self.leaves[i], names[i], i in chosen) for i, t in zip(self.arrays, given, strict=True)
         ]
 
 

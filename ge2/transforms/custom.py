@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import partial, update_wrapper, wraps
+from functools import partial, update_wrapper
 from typing import Any, final
 
 from ge2.base.dtypes import INEXACT
@@ -16,7 +16,6 @@ from ge2.base.errors import GradientError, InputError, NoRuleError
 from ge2.base.pytree import unflatten
 from ge2.base.source import here
 from ge2.ir import ArrayType, Graph, Op, Var, type_of
-from ge2.ops.control import Checkpoint
 from ge2.ops.custom import CustomJvp, CustomVjp, with_consts
 from ge2.trace import Closed, Input, stage, tidy, title_of
 from ge2.transforms.api import like
@@ -374,31 +373,3 @@ def filled(call: Arguments, arrays: Sequence[Any]) -> Any:
 def with_unread(rule: Graph, types: Sequence[ArrayType], at: int) -> Graph:
     """The rule with further inputs at that place, which it does not read: tangents of captured values."""
     return Graph((*rule.inputs[:at], *map(Var, types), *rule.inputs[at:]), rule.eqns, rule.outputs)
-
-
-def checkpoint(fun: Function, *, policy: Any = None, static_argnums: int | Sequence[int] = ()) -> Function:
-    """`fun`, whose intermediate values are not kept for the backward pass but computed again there.
-
-    >>> import numpy as np, ge2
-    >>> ge2.grad(ge2.checkpoint(lambda x: np.sin(np.sin(x))))(0.0)
-    1.0
-    """
-    if policy is not None:
-        raise NoRuleError(
-            "checkpoint does not take policies yet", where=here(), fix="checkpoint smaller functions"
-        )
-    static = Static.of(static_argnums)
-
-    @wraps(fun)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        if at_top():
-            return fun(*args, **kwargs)
-        _, others, merged = static.split(fun, args)
-        call, returned = Arguments.of(merged, others, kwargs), Results()
-        closed = call.stage(call.inputs(), returned, "checkpoint")
-        return returned.build(Checkpoint(tidy(closed.graph))(*closed.captured, *call.values()))
-
-    return wrapped
-
-
-remat = checkpoint

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from ge2.base.record import record
-from ge2.ir import Flags, Graph
+from ge2.ir import ArrayType, Flags, Graph
+from ge2.ops.control import Call
+from ge2.ops.inline import inlined
+from ge2.ops.policy import Rule
+from ge2.trace import retrace, run
 from ge2.transforms.jvp import jvp_graph
-from ge2.transforms.partition import split
+from ge2.transforms.partition import obeying, partition, split
 from ge2.transforms.vjp import vjp_graph
 from ge2.transforms.vmap import vmap_graph
+from ge2.transforms.zeros import zero
 
 
 @record
@@ -16,8 +24,12 @@ class Deriving:
 
     apart: bool = False
 
-    def vjp(self, graph: Graph, wanted: Flags) -> tuple[Graph, Graph, int]:
-        return split(vjp_graph(graph, wanted, self), len(graph.inputs), len(graph.outputs))
+    def vjp(self, graph: Graph, wanted: Flags, held: Flags | None = None) -> tuple[Graph, Graph, int]:
+        return partition(vjp_graph(graph, wanted, self), len(graph.inputs), len(graph.outputs), held)
+
+    def again(self, graph: Graph, wanted: Flags, rule: Rule) -> tuple[Graph, Graph, int]:
+        joint = vjp_graph(inlined(graph, (Call,)), wanted, self)
+        return obeying(joint, len(graph.inputs), len(graph.outputs), rule)
 
     def jvp(self, graph: Graph, active: Flags) -> Graph:
         return jvp_graph(graph, active, self)
@@ -27,6 +39,15 @@ class Deriving:
 
     def batch(self, graph: Graph, batched: Flags, size: int, out: Flags | None = None) -> tuple[Graph, Flags]:
         return vmap_graph(graph, tuple(0 if b else None for b in batched), size, self, out)
+
+    def trace(self, f: Callable[..., Sequence[Any]], types: Sequence[ArrayType]) -> Graph:
+        return retrace(f, types)
+
+    def run(self, graph: Graph, args: Sequence[Any]) -> list[Any]:
+        return run(graph, args)
+
+    def zeros(self, t: ArrayType) -> Any:
+        return zero(t)
 
 
 DERIVE, APART = Deriving(), Deriving(apart=True)

@@ -6,31 +6,13 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-import numpy as np
-
-from ge2.base.pytree import register_leaf
-from ge2.base.record import record
-from ge2.ir import ArrayType, Graph
+from ge2.ir import Graph
+from ge2.ir import ShapeDtypeStruct as ShapeDtypeStruct
 from ge2.ir import parse as parse_text
 from ge2.ops import KNOWN
 from ge2.trace import ABSTRACT, Input
-from ge2.transforms.arguments import Arguments, Results, Static
-
-
-@register_leaf
-@record
-class ShapeDtypeStruct:
-    """The shape and dtype of an array that is not there."""
-
-    shape: tuple[int, ...]
-    dtype: Any
-
-    @property
-    def type(self) -> ArrayType:
-        return ArrayType(tuple(self.shape), np.dtype(self.dtype))
-
-    def __dlpack__(self) -> Any:
-        raise BufferError("a ShapeDtypeStruct has no elements")
+from ge2.transforms.arguments import Arguments, Results, Static, is_array
+from ge2.tree import map as tree_map
 
 
 def make_jaxpr(
@@ -38,6 +20,7 @@ def make_jaxpr(
 ) -> Callable[..., Any]:
     """A function that takes `fun`'s arguments and returns its graph; arrays that `fun` captured come first.
 
+    >>> import numpy as np
     >>> print(make_jaxpr(lambda x: np.tanh(x) * 2)(np.zeros(3, np.float32)))
     { lambda ; a:f32[3]. let
         b:f32[3] = tanh a
@@ -65,15 +48,27 @@ def make_jaxpr(
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The structure, shapes and dtypes of `fun(*args)`, which is not computed.
 
+    An argument is an array, a `ShapeDtypeStruct`, or anything with a `shape` and a `dtype`.
+
+    >>> import numpy as np
     >>> eval_shape(lambda x: x @ x.T, ShapeDtypeStruct((2, 3), np.float32))
     ShapeDtypeStruct(shape=(2, 2), dtype=dtype('float32'))
     """
+    args, kwargs = tree_map(as_struct, (args, kwargs))
     return make_jaxpr(fun, return_shape=True)(*args, **kwargs)[1]
+
+
+def as_struct(x: Any) -> Any:
+    """What only tells its shape and dtype, as a ShapeDtypeStruct; an array as it is."""
+    if is_array(x) or not (hasattr(x, "shape") and hasattr(x, "dtype")):
+        return x
+    return ShapeDtypeStruct(x.shape, x.dtype)
 
 
 def parse(text: str) -> Graph:
     """The graph that a text in jaxpr form stands for.
 
+    >>> import numpy as np
     >>> parse("{ lambda ; a:f32[3]. let b:f32[3] = tanh a in (b,) }")(np.zeros(3, np.float32))
     [array([0., 0., 0.], dtype=float32)]
     """

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from ge2.base.dtypes import BOOL, INTEGERS
 from ge2.base.errors import InputError, TypeRuleError
@@ -13,7 +15,7 @@ from ge2.numpy import dot_general as dot_general
 from ge2.ops.control import Cond
 from ge2.ops.shape import StopGradient
 from ge2.trace import Closed, is_traced, title_of
-from ge2.transforms.arguments import Arguments, Results
+from ge2.transforms.arguments import Arguments, Results, is_array
 from ge2.transforms.several import common_types, retyped, widened
 from ge2.tree import map as tree_map
 
@@ -49,6 +51,40 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     graphs, captured = widened(closeds)
     op = Cond(tuple(retyped(g, types) for g in graphs))
     return results[0].build(op(pred if t.dtype == BOOL else pred != 0, *captured, *calls[0].values()))
+
+
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
+    """`branches[index](*operands)`, the integer `index` clamped to those there are; one is computed.
+
+    All return the same structure, shapes and dtypes. Under `vmap` with a mapped index all are computed and
+    selected from.
+
+    >>> switch(1, [lambda x: x + 1, lambda x: x * 10], 7)
+    70
+    """
+    if not branches:
+        raise InputError("switch needs a branch at least", where=here())
+    t = type_of(index) if is_array(index) else None
+    if t is None or t.shape or t.dtype not in INTEGERS:
+        got = t or f"a {type(index).__name__}"
+        raise TypeRuleError(
+            f"switch is decided by an integer scalar; got {got}", where=here(), fix="x.astype(int)"
+        )
+    if not is_traced(index) or len(branches) == 1:
+        at = 0 if is_traced(index) else min(max(int(index), 0), len(branches) - 1)
+        return branches[at](*operands)
+    parts = [staged(f, operands) for f in branches]
+    closeds, results, calls = zip(*parts, strict=True)
+    types = [a.type for a in closeds[0].graph.outputs]
+    for _ in range(2):  # what a later branch widens, the earlier ones follow
+        for i in range(1, len(branches)):
+            names = (f"branch 0, {title_of(branches[0])},", f"branch {i}, {title_of(branches[i])},")
+            each = [types, [a.type for a in closeds[i].graph.outputs]]
+            types = common_types(TypeRuleError, "switch", names, (results[0], results[i]), each)
+    graphs, captured = widened(closeds)
+    op = Cond(tuple(retyped(g, types) for g in graphs))
+    which = index.cast(np.dtype(np.int64)) if t.weak else index
+    return results[0].build(op(which, *captured, *calls[0].values()))
 
 
 def checked_predicate(pred: Any) -> ArrayType:

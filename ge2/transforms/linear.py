@@ -11,9 +11,10 @@ from ge2.base.dtypes import INEXACT
 from ge2.base.errors import GradientError
 from ge2.base.source import here
 from ge2.ir import Atom, Eqn, Flags, Graph, GraphOp, Literal, Op, Var, without_dead_code
-from ge2.ops.control import CALLS, Cond, zero_equation
+from ge2.ops.control import CALLS, Cond
 from ge2.ops.custom import CUSTOM
 from ge2.ops.elementwise import Elementwise
+from ge2.ops.halves import zero_equation
 from ge2.ops.inline import inlined
 from ge2.trace import Closed, Input, is_traced, run
 from ge2.transforms.api import active_inputs, cotangents, gradient_like

@@ -1,39 +1,279 @@
-"""Cutting a joint graph in two: what can be computed now, and what waits for the cotangents (or tangents)."""
+"""Cutting a joint graph in two: what can be computed now, and what waits for the cotangents (or tangents).
+
+The late half reads values of the early half. Each of them is either saved, or computed again from others that
+are: the cheapest choice is a minimum cut, in which saving a value costs its bytes and computing an equation
+again costs the part of a pass over memory that it is worth.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, final
+
+from ge2.base.dtypes import INEXACT
 from ge2.base.errors import VerifyError
 from ge2.base.pause import collector_paused
-from ge2.ir import Atom, Eqn, Graph, Var, without_dead_code
+from ge2.base.record import record
+from ge2.ir import Atom, Eqn, Flags, Graph, Literal, Var, rename, without_dead_code
+from ge2.ops.elementwise import TRANSCENDENTAL, Pointlike
+from ge2.ops.index import Gather
+from ge2.ops.policy import Rule, saves
+from ge2.ops.reduce import ArgReduce, Reduce
+from ge2.ops.shape import (
+    Barrier,
+    BroadcastInDim,
+    Concatenate,
+    Iota,
+    Name,
+    Pad,
+    Reshape,
+    Rev,
+    Slice,
+    StopGradient,
+    Transpose,
+)
 from ge2.trace import tidy
+from ge2.transforms.mincut import NEVER, Network
+
+VIEWS = (BroadcastInDim, Iota, Transpose, Reshape, Slice, Rev, StopGradient, Name, Barrier)
+BYTE: Final = (
+    1 << 20
+)  # the price of a byte saved, so that a number of arrays or equations decides between equals
+DISPATCH: Final = 1 << 10  # bytes that an operation is worth where each is a call of NumPy's
+
+Halves = tuple[Graph, Graph, int]
+Price = Callable[[Var], int]
+Again = Callable[[Eqn], int]
+
+
+def split(joint: Graph, known: int, outputs: int) -> Halves:
+    """(the first `known` inputs) -> (the first `outputs`, residuals); (residuals, other inputs) -> the rest.
+
+    The last result is the number of residuals. Nothing is computed twice but what costs nothing: constants
+    and broadcasts of them.
+    """
+    return cut(joint, known, outputs, lambda v: v.type.nbytes * BYTE, constants)
+
+
+def partition(joint: Graph, known: int, outputs: int, held: Flags | None = None, dispatch: int = 0) -> Halves:
+    """As `split`, with the fewest bytes saved.
+
+    What is cheap is computed again instead; matrix products, random bits, scans, sorts and operations that
+    hold graphs never are. `held` says of the known inputs, then of the first outputs, which are kept anyway
+    and so cost nothing; by default all. `dispatch` is what one more operation costs, in bytes.
+    """
+    atoms = (*joint.inputs[:known], *joint.outputs[:outputs])
+    same = unnamed(joint.eqns)
+    free = {a for a, is_held in zip(atoms, held or (True,) * len(atoms), strict=True) if is_held}
+    free |= set(rename(same, free))
+    price = lambda v: 1 if v in free else v.type.nbytes * BYTE + 1  # noqa: E731
+    return cut(joint, known, outputs, price, lambda e: effort(e, dispatch))
+
+
+def obeying(joint: Graph, known: int, outputs: int, rule: Rule) -> Halves:
+    """As `split`, where a policy says what is saved if it is needed; all else is computed again.
+
+    An equation with an effect never is.
+    """
+    marked = labels(joint.eqns)
+    makers = {v: e for e in joint.eqns for v in e.outs}
+
+    def may(eqn: Eqn) -> bool:
+        found = {label for v in eqn.outs for label in marked.get(v, ())}
+        return eqn.op.effect is not None or saves(rule, eqn.op, found)
+
+    def price(v: Var) -> int:
+        return 1 if v not in makers else v.type.nbytes * BYTE if may(makers[v]) else NEVER
+
+    chosen = {m for each in twins(joint.eqns).values() for m in each}
+
+    def again(eqn: Eqn) -> int:
+        return NEVER if eqn.op.effect else constants(eqn) if may(eqn) and eqn not in chosen else 1
+
+    return cut(joint, known, outputs, price, again)
+
+
+# ------------------------------------------------------------------------------------------ what it costs
+
+
+def constants(eqn: Eqn) -> int:
+    """Nothing, if an equation reads no array; else too much."""
+    return NEVER if eqn.op.effect or not all(isinstance(a, Literal) for a in eqn.inputs) else 0
+
+
+def effort(eqn: Eqn, dispatch: int) -> int:
+    """What it costs to compute an equation again, as a part of the time that saving its bytes takes."""
+    op: Any = eqn.op
+    if op.effect or not isinstance(op, (*VIEWS, Pointlike, Reduce, ArgReduce, Pad, Concatenate, Gather)):
+        return NEVER
+    if not eqn.inputs or all(isinstance(a, Literal) for a in eqn.inputs):
+        return 0
+    if isinstance(op, VIEWS):
+        return 1
+    nbytes = eqn.outs[0].type.nbytes
+    if isinstance(op, Reduce | ArgReduce):  # a pass over what it reads, and a wait for its end
+        nbytes, parts = eqn.inputs[0].type.nbytes, 4
+    else:
+        parts = 8 if op.name in TRANSCENDENTAL else 4 if isinstance(op, Gather) else 32
+    return (nbytes // parts + dispatch) * BYTE + 1
+
+
+# ----------------------------------------------------------------------------------------------- the cut
+
+
+@final
+@record
+class Choice:
+    """What is saved, and the equations that are computed again."""
+
+    saved: frozenset[Var]
+    again: frozenset[Eqn]
+    price: int
+
+
+def cheapest(
+    wanted: Iterable[Var],
+    makers: Mapping[Var, Eqn],
+    price: Price,
+    again: Again,
+    together: Mapping[Eqn, Sequence[Eqn]] | None = None,
+) -> Choice:
+    """The cheapest way to have the wanted values a second time.
+
+    `together` names for an equation others that are computed again whenever it is.
+    """
+    network = Network()
+    nodes: dict[Var | Eqn, int] = {}
+    waiting: list[Var] = []
+    linked = together or {}
+    known: dict[Eqn, int] = {}  # how much each equation is
+
+    def effort(eqn: Eqn) -> int:
+        if eqn not in known:
+            dear = again(eqn) >= NEVER or any(effort(e) >= NEVER for e in linked.get(eqn, ()))
+            known[eqn] = NEVER if dear else again(eqn)
+        return known[eqn]
+
+    def node(x: Var | Eqn) -> int:
+        if x not in nodes:
+            nodes[x] = network.node()
+            if isinstance(x, Var):
+                waiting.append(x)
+        return nodes[x]
+
+    for v in wanted:
+        network.join(node(v), 1, NEVER)
+    begun: set[Eqn] = set()
+    while waiting:
+        v = waiting.pop()
+        eqn = makers.get(v)
+        if eqn is None or effort(eqn) >= NEVER:
+            network.join(0, nodes[v], min(price(v), NEVER - 1))
+            continue
+        if eqn not in begun:
+            begun.add(eqn)
+            network.join(0, node(eqn), effort(eqn))
+            for u in dict.fromkeys(a for a in eqn.inputs if isinstance(a, Var)):
+                network.join(node(u), nodes[eqn], NEVER)
+            for other in linked.get(eqn, ()):
+                network.join(node(other), nodes[eqn], NEVER)
+                node(other.outs[0])
+        network.join(nodes[eqn], nodes[v], price(v))
+    total, late = network.cut()
+    made = frozenset(x for x, n in nodes.items() if n in late and isinstance(x, Eqn))
+    saved = (v for v, n in nodes.items() if n in late and isinstance(v, Var) and makers.get(v) not in made)
+    return Choice(frozenset(saved), made, total)
 
 
 @collector_paused
-def split(joint: Graph, known: int, outputs: int) -> tuple[Graph, Graph, int]:
-    """(the first `known` inputs) -> (the first `outputs`, residuals); (residuals, other inputs) -> the rest.
-
-    The last result is the number of residuals. What costs nothing to make again (constants, broadcasts of
-    them) is no residual.
-    """
-    late: set[Atom] = set(joint.inputs[known:])
-    cheap: set[Atom] = set()
-    first: list[Eqn] = []
-    second: list[Eqn] = []
-    for eqn in joint.eqns:
-        if not late.isdisjoint(eqn.inputs):
-            late.update(eqn.outs)
-            second.append(eqn)
-            continue
-        first.append(eqn)
-        if not eqn.op.effect and all(not isinstance(a, Var) or a in cheap for a in eqn.inputs):
-            cheap.update(eqn.outs)
-            second.append(eqn)
-    if not late.isdisjoint(joint.outputs[:outputs]):
-        raise VerifyError("a result depends on what its derivative waits for", where=joint)
+def cut(joint: Graph, known: int, outputs: int, price: Price, again: Again) -> Halves:
+    early, late = apart(joint, known, outputs)
     rest = joint.outputs[outputs:]
-    back = without_dead_code(Graph((), tuple(second), rest))
-    made: set[Atom] = {*joint.inputs[known:], *(v for e in back.eqns for v in e.outs)}
-    read = [a for e in back.eqns for a in e.inputs] + list(rest)
-    residuals = tuple(dict.fromkeys(a for a in read if isinstance(a, Var) and a not in made))
-    forward = tidy(Graph(joint.inputs[:known], tuple(first), (*joint.outputs[:outputs], *residuals)))
-    return forward, Graph((*residuals, *joint.inputs[known:]), back.eqns, rest), len(residuals)
+    same = unnamed(early)
+    back = without_dead_code(Graph((), tuple(renamed(late, same)), rename(same, rest)))
+    made = {*joint.inputs[known:], *(v for e in back.eqns for v in e.outs)}
+    makers = {v: e for e in early for v in e.outs}
+    chosen = cheapest(reads(back, made), makers, price, again, twins(joint.eqns))
+    repeated = renamed([e for e in early if e in chosen.again], same)
+    back = without_dead_code(Graph((), (*repeated, *back.eqns), back.outputs))
+    residuals = reads(back, made | {v for e in repeated for v in e.outs})
+    forward = tidy(Graph(joint.inputs[:known], tuple(early), (*joint.outputs[:outputs], *residuals)))
+    backward = Graph((*residuals, *joint.inputs[known:]), back.eqns, back.outputs)
+    return forward, backward, len(residuals)
+
+
+def apart(joint: Graph, known: int, outputs: int) -> tuple[list[Eqn], list[Eqn]]:
+    """The equations that the known inputs settle, and the others."""
+    waits: set[Atom] = set(joint.inputs[known:])
+    early: list[Eqn] = []
+    late: list[Eqn] = []
+    for eqn in joint.eqns:
+        if waits.isdisjoint(eqn.inputs):
+            early.append(eqn)
+        else:
+            waits.update(eqn.outs)
+            late.append(eqn)
+    if not waits.isdisjoint(joint.outputs[:outputs]):
+        raise VerifyError("a result depends on what its derivative waits for", where=joint)
+    return early, late
+
+
+def reads(graph: Graph, made: set[Any]) -> tuple[Var, ...]:
+    """What a graph reads from elsewhere, each value once."""
+    atoms = [a for e in graph.eqns for a in e.inputs] + list(graph.outputs)
+    return tuple(dict.fromkeys(a for a in atoms if isinstance(a, Var) and a not in made))
+
+
+def unnamed(eqns: Iterable[Eqn]) -> dict[Var, Atom]:
+    """Each labelled value as it was before it had a label."""
+    same: dict[Var, Atom] = {}
+    for e in eqns:
+        if isinstance(e.op, Name):
+            same[e.outs[0]] = rename(same, e.inputs)[0]
+    return same
+
+
+def twins(eqns: Sequence[Eqn]) -> dict[Eqn, list[Eqn]]:
+    """For the equations that make x, where some other asks whether x == max(x): those that make max(x).
+
+    A value that is computed again may differ in its last bit, if it is fused with other work than before. So
+    of two values that are equal at some place, either both are computed again or the first is kept.
+    """
+    makers = {v: e for e in eqns for v in e.outs}
+    found: dict[Eqn, list[Eqn]] = {}
+    for e in eqns:
+        if e.op.name in ("eq", "ne") and e.inputs[0].type.dtype in INEXACT:
+            a, b = (seen_through(makers, x) for x in e.inputs)
+            for x, y in ((a, b), (b, a)):
+                source, choice = makers.get(x), makers.get(y)  # type: ignore[arg-type]
+                if source is None or choice is None or source is choice:
+                    continue
+                if x in {seen_through(makers, i) for i in choice.inputs} and choice not in found.get(
+                    source, ()
+                ):
+                    found.setdefault(source, []).append(choice)
+    return found
+
+
+def seen_through(makers: Mapping[Var, Eqn], atom: Atom) -> Atom:
+    """The value that another is a view of."""
+    while isinstance(atom, Var) and (eqn := makers.get(atom)) is not None:
+        if not isinstance(eqn.op, VIEWS) or not eqn.inputs:
+            return atom
+        atom = eqn.inputs[eqn.outs.index(atom)]
+    return atom
+
+
+def labels(eqns: Iterable[Eqn]) -> dict[Atom, set[str]]:
+    """The labels of each value."""
+    found: dict[Atom, set[str]] = {}
+    same: dict[Var, Atom] = {}
+    for e in eqns:
+        if isinstance(e.op, Name):
+            value = same[e.outs[0]] = rename(same, e.inputs)[0]
+            found.setdefault(value, set()).add(e.op.label)
+    return found
+
+
+def renamed(eqns: Sequence[Eqn], same: Mapping[Var, Atom]) -> list[Eqn]:
+    return [Eqn(e.op, rename(same, e.inputs), e.outs, e.source) for e in eqns] if same else list(eqns)

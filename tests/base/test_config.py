@@ -59,7 +59,10 @@ def test_the_environment_is_read() -> None:
     }
     out = run("print(config.snapshot()); print(config.key)", "-W", "error", **environment)
     wanted = Settings(True, False, "reference", 3, True, ("fuse", "fold"), "dumps")
-    assert out.stdout.splitlines() == [repr(wanted), "(True, 'reference', 3, ('fuse', 'fold'), '')"]
+    assert out.stdout.splitlines() == [
+        repr(wanted),
+        "(True, 'reference', 3, ('fuse', 'fold'), '', False, False)",
+    ]
 
 
 def test_a_misspelt_variable_warns_once_with_the_nearest_name() -> None:

@@ -161,3 +161,24 @@ def test_the_zeros_of_a_negated_product_keep_their_signs(op, n, dtype):
         np.testing.assert_array_equal(y, want)
         np.testing.assert_array_equal(np.signbit(y.real), np.signbit(want.real))
         np.testing.assert_array_equal(np.signbit(y.imag), np.signbit(want.imag))
+
+
+def test_a_stride_of_the_fourteenth_input_is_not_the_size_of_an_axis():
+    """Both were called n_i."""
+    x, rows = np.arange(36.0).reshape(2, 6, 3), [np.arange(6.0).reshape(2, 3) * i for i in range(13)]
+
+    def f(x, *rows):
+        y = np.square(x)
+        return sum(rows) + y[:, 1], y
+
+    for got, want in zip(ge2.jit(f)(x, *rows), f(x, *rows), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("short", ["bf16", "f16"])
+def test_a_repeated_number_of_a_half_type_is_that_number(short):
+    """It is handed over as float32, so it is not widened again."""
+    text = f"{{ lambda ;. let a:{short}[7] = broadcast_in_dim[dims=() shape=(7,)] 1.5:{short}[] in (a,) }}"
+    with config.using(executor="c"):
+        (y,) = compile_graph(parse(text, TABLE))()
+    np.testing.assert_array_equal(y.astype(np.float32), 1.5)

@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
+import ge2
 from ge2 import ops
 from ge2.base.dtypes import BFLOAT16, BOOL, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, INT64, short
-from ge2.ir import Graph, Op, parse
+from ge2.ir import ArrayType, Graph, Op, parse
 from ge2.ir.op import Derive, GraphOp
 from ge2.ops import elementwise as el
+from ge2.ops.effects import HOLE, METHODS, host
 from ge2.transforms.derive import DERIVE
 
 Rng = np.random.Generator
@@ -43,6 +45,7 @@ class Sample:
     batched: bool = True  # whether it has operands that can be batched
     fixed: tuple[int, ...] = ()  # operands that cannot be differentiated by, whatever their dtype
     forward: bool = True  # whether it has a forward derivative
+    reverse: bool = True  # whether it has a reverse one
     constant: bool = False  # whether its derivative is zero by definition
 
     def __str__(self) -> str:
@@ -275,6 +278,7 @@ def shapes() -> dict[str, list[Sample]]:
                 ((2, 2), 0, COMPLEX64),
             ]
         ],
+        "name": [of(ops.Name("kept"), (2, 3)), of(ops.Name("kept"), ())],
         "stop_gradient": [
             of(ops.StopGradient(), (2, 3), constant=True),
             of(ops.StopGradient(), (), constant=True),
@@ -471,6 +475,7 @@ BACKWARD = """{ lambda ; x:f64[3] y:f64[] ct:f64[3]. let
     e:f64[3] = mul d ct
     f:f64[] = reduce_sum[axes=(0,)] e
   in (c, f) }"""
+BOTH = (("dots_saveable",), ("save_only_these_names", "a b"))
 RULE = """{ lambda ; x:f64[3] y:f64[] tx:f64[3] ty:f64[]. let
     z:f64[3] = mul x x
     w:f64[3] = mul z y
@@ -482,6 +487,19 @@ RULE = """{ lambda ; x:f64[3] y:f64[] tx:f64[3] ty:f64[]. let
   in (w, e) }"""
 
 
+ROUND = """{ lambda ; w:f64[3] h:f64[3] n:i64[] x:f64[3]. let
+    a:f64[3] = mul h w
+    b:f64[3] = add a x
+    c:f64[3] = sin b
+    m:i64[] = add n 1:i64[]
+    d:f64[3] = mul c h
+  in (c, m, d, x) }"""
+STILL = "{ lambda ; k:i64[] h:f64[3] n:i64[]. let on:bool[] = lt n k in (on,) }"
+TURN = """{ lambda ; w:f64[3] h:f64[3] n:i64[]. let
+    a:f64[3] = mul h w
+    b:f64[3] = sin a
+    m:i64[] = add n 1:i64[]
+  in (b, m) }"""
 SOLVE = "{ lambda ; d:f64[3] b:f64[3]. let x:f64[3] = div b d  y:f64[3] = rev[axes=(0,)] x in (y,) }"
 PRODUCT = "{ lambda ; d:f64[3] x:f64[3]. let y:f64[3] = rev[axes=(0,)] x  b:f64[3] = mul d y in (b,) }"
 TRANSPOSED = "{ lambda ; d:f64[3] c:f64[3]. let y:f64[3] = rev[axes=(0,)] c  x:f64[3] = div y d in (x,) }"
@@ -523,7 +541,11 @@ def saving(sample: Sample) -> Sample:
 def control() -> dict[str, list[Sample]]:
     square = lambda rng, d: (numbers(rng, (3,), d), numbers(rng, (), d))  # noqa: E731
     call = with_operands(ops.Call(graph(SINES), "f"))
-    checkpoint = with_operands(ops.Checkpoint(graph(SINES)))
+    checkpoints = [
+        with_operands(ops.Checkpoint(graph(SINES))),
+        with_operands(ops.Checkpoint(graph(SINES), ("everything_saveable",), prevent_cse=False)),
+        with_operands(ops.Checkpoint(graph(SINES), ("save_from_both_policies", *BOTH))),
+    ]
     branches = ops.Cond((graph(SINES), graph(COSINES)))
     three = ops.Cond((graph(SINES), graph(COSINES), graph(SINES)))
     conds = [
@@ -536,11 +558,32 @@ def control() -> dict[str, list[Sample]]:
     )
     batched = with_operands(ops.CustomBatch(graph(SINES), looped))
     pushed = Sample(ops.CustomJvp(graph(SQUARE), graph(RULE)), square, (FLOAT64,))
+    scans = [
+        Sample(
+            ops.ScanLoop(graph(ROUND), length, 1, 2, reverse),
+            lambda rng, d, n=length: (
+                *(numbers(rng, (3,), d) for _ in "wh"),
+                np.int64(1),
+                numbers(rng, (n, 3), d),
+            ),
+            (FLOAT64,),
+        )
+        for length, reverse in ((4, False), (3, True), (0, False))
+    ]
+    until = Sample(
+        ops.WhileLoop(graph(STILL), graph(TURN), 1, 1),
+        lambda rng, d: (np.int64(3), numbers(rng, (3,), d), numbers(rng, (3,), d), np.int64(0)),
+        (FLOAT64,),
+        reverse=False,
+    )
     return {
+        "scan": scans,
+        "scan_saving": [saving(s) for s in scans],
+        "while": [until],
         "jit": [call],
         "jit_saving": [saving(call)],
-        "checkpoint": [checkpoint],
-        "checkpoint_saving": [saving(checkpoint)],
+        "checkpoint": checkpoints,
+        "checkpoint_saving": [saving(s) for s in checkpoints],
         "cond": conds,
         "cond_saving": [saving(s) for s in conds],
         "custom_vjp_call": [pulled],
@@ -575,6 +618,24 @@ def solves() -> dict[str, list[Sample]]:
     }
 
 
+def effects() -> dict[str, list[Sample]]:
+    two = lambda rng, d: (numbers(rng, (2, 3), d), numbers(rng, (1, 3), d))  # noqa: E731
+    structure = ge2.tree.structure
+    both, one = structure(((0, 0), {})), structure(0)
+    called = host(lambda x, y: None, (HOLE, HOLE), both)
+    pure = host(lambda x, y: x * y, (HOLE, HOLE), both, one)
+    whole = (ArrayType((2, 3), INT64),)
+    looped = ops.PureCallback(pure, whole, "sequential", ((2, (True, False)),))
+    return {
+        "debug_print": [Sample(ops.DebugPrint("{} {y}", ("y",)), two, (BOOL, FLOAT64))],
+        "debug_callback": [Sample(ops.DebugCallback(called), two, (FLOAT64,))],
+        "pure_callback": [
+            *(Sample(ops.PureCallback(pure, whole, method), two, (INT64,)) for method in METHODS),
+            Sample(looped, lambda rng, d: (numbers(rng, (2, 2, 3), d), numbers(rng, (1, 3), d)), (INT64,)),
+        ],
+    }
+
+
 SAMPLES: dict[str, list[Sample]] = {
     **{op.name: list(elementwise(op)) for op in ops.ELEMENTWISE},
     **other_elementwise(),
@@ -588,6 +649,7 @@ SAMPLES: dict[str, list[Sample]] = {
     **control(),
     **solves(),
     **constants(),
+    **effects(),
 }
 
 

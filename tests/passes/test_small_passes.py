@@ -113,7 +113,15 @@ def test_other_indices_are_left_alone():
 
 
 def test_the_pipeline_is_a_list_of_names():
-    assert [step.__name__ for step in PIPELINE] == ["inline", "simplify", "fold", "match", "fuse"]
+    assert [step.__name__ for step in PIPELINE] == [
+        "inline",
+        "trim",
+        "simplify",
+        "fold",
+        "match",
+        "roll",
+        "fuse",
+    ]
 
 
 def test_a_pass_can_be_switched_off():
@@ -132,16 +140,17 @@ def test_each_step_can_be_dumped(tmp_path):
         executable(np.ones(3, np.float32))
     steps = [f"g-{n}-{name}.txt" for n, name in enumerate(("traced", *(p.__name__ for p in PIPELINE)))]
     found = {path.name for path in (tmp_path / "out").iterdir()}
-    assert found == {*steps, "g-program.py", "g-pointwise_0.py"}
+    code = {"g-program.py", "g-pointwise_0.py", "g-regions.txt", "g-plan.txt", "g-repro.py"}
+    assert found == {*steps, *code}
     assert "mul" in (tmp_path / "out" / "g-0-traced.txt").read_text()
-    assert "mul" not in (tmp_path / "out" / "g-2-simplify.txt").read_text()
+    assert "mul" not in (tmp_path / "out" / "g-3-simplify.txt").read_text()
 
 
 def test_a_folder_that_cannot_be_written_stops_nothing(tmp_path):
     (tmp_path / "file").write_text("")
     text = graph("{ lambda ; x:f32[3]. let b:f32[3] = tanh x in (b,) }")
     with config.using(dump=str(tmp_path / "file")), pytest.warns(Ge2Warning, match="nothing is dumped"):
-        run_pipeline(text)
+        run_pipeline(text, "f")
 
 
 def test_the_transpose_of_a_product_is_the_product_the_other_way_round():

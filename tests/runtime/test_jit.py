@@ -7,6 +7,7 @@ import functools
 import logging
 import operator
 import pickle
+import sys
 import threading
 from collections import namedtuple
 from dataclasses import dataclass, field
@@ -103,8 +104,9 @@ def test_kwargs_in_any_order_are_one_signature():
     assert f.traces == 1
 
 
-def test_the_oldest_signature_is_forgotten_first():
-    f = Counted(lambda x: x + 1, max_traces=2)
+def test_the_oldest_signature_is_forgotten_first(monkeypatch):
+    monkeypatch.setattr(sys.modules["ge2.runtime.jit"], "TRACES", 2)
+    f = Counted(lambda x: x + 1)
     for n in (1, 2, 3):
         f(np.ones(n))
     f(np.ones(3))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ge2 import jit
 from ge2 import numpy as gnp
 from ge2.base.errors import GradientError, InputError, TypeRuleError
 from ge2.transforms import (
@@ -209,3 +210,37 @@ def test_operands_that_are_no_arrays():
         make_jaxpr(lambda x: cond(x > 0, lambda t: 1.0, lambda t: 2.0, Thing()))(1.0)
     with pytest.raises(GradientError):
         grad(lambda x: cond(x > 0, lambda: 1, lambda: 2))(1.0)
+
+
+def test_what_the_derivative_reads_is_given_again_or_shared():
+    """Operands and results are no residuals, and branches share the places of theirs."""
+
+    def sines(x, w):
+        return np.tanh(np.sin(x @ w) @ w)
+
+    def cosines(x, w):
+        return np.exp(np.cos(x @ w) @ w)
+
+    def f(x, w):
+        return np.sum(cond(x[0, 0] > 0, sines, cosines, x, w))
+
+    x = np.linspace(-1.0, 1.0, 16).reshape(4, 4)
+    graph = make_jaxpr(grad(f))(x, x).graph
+    (saving,) = (e for e in graph.eqns if e.op.name == "cond_saving")
+    assert saving.op.residuals == 1
+    (backward,) = (e for e in graph.eqns if e.op.name == "cond")
+    assert set(backward.inputs) > {*saving.inputs[:1], *saving.outs} and saving.op.again == (1, 2)
+    for start, branch in ((x, cosines), (-x, sines)):
+        slope = grad(lambda x, w, branch=branch: np.sum(branch(x, w)))(start, x)
+        close(grad(f)(start, x), slope)
+        close(jit(grad(f))(start, x), slope)
+
+
+def test_a_result_that_is_an_operand_or_comes_twice():
+    def f(x):
+        return sum(
+            y.sum() for y in cond(x[0] > 0, lambda x: (x, np.exp(x), np.exp(x)), lambda x: (x * x, x, x), x)
+        )
+
+    close(grad(f)(np.array([1.0, 2.0])), 1 + 2 * np.exp([1.0, 2.0]))
+    close(grad(f)(np.array([-1.0, 2.0])), 2 * np.array([-1.0, 2.0]) + 2)

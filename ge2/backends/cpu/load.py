@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import linecache
+from collections import OrderedDict, deque
 from collections.abc import Mapping
 from itertools import count
-from threading import Lock
-from typing import Any
+from threading import RLock
+from typing import Any, Final
 
 from ge2.base.errors import CompileError
 
+KEPT: Final = 128  # sources that are found again, and whose lines tracebacks show; the oldest is forgotten
 _numbers = count()
-_loaded: dict[str, Mapping[str, Any]] = {}
-_lock = Lock()
+_loaded: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
+_files: deque[str] = deque()
+_lock = RLock()
 
 
 def load(source: str) -> Mapping[str, Any]:
@@ -23,6 +26,8 @@ def load(source: str) -> Mapping[str, Any]:
             found = _loaded.get(source)
             if found is None:
                 found = _loaded[source] = execute(source, {})
+                if len(_loaded) > KEPT:
+                    _loaded.popitem(last=False)
     return found
 
 
@@ -33,6 +38,10 @@ def execute(source: str, names: dict[str, Any]) -> dict[str, Any]:
         code = compile(source, file, "exec")
     except SyntaxError as error:
         raise CompileError(f"a generated kernel is no Python: {error}", where=source) from error
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    with _lock:
+        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+        _files.append(file)
+        if len(_files) > KEPT:
+            linecache.cache.pop(_files.popleft(), None)
     exec(code, names)
     return names

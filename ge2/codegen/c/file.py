@@ -39,10 +39,11 @@ class Named:
 @final
 @record
 class Run:
-    """A function that the launcher calls: `int name(p, n, k, arena, threads, lib)`."""
+    """A function that the launcher, or a loop, calls: `int name(p, n, k, arena, threads, lib)`."""
 
     name: str
     calls: tuple[Text, ...]
+    inner: bool = False  # another function of the file calls it
 
 
 @final
@@ -56,11 +57,14 @@ class CFile:
     runs: tuple[Run, ...]
     products: frozenset[tuple[str, str]] = frozenset()
     prototypes: tuple[str, ...] = ()
+    inlined: frozenset[str] = frozenset()  # kernels that a loop calls with sizes that are numbers
     helpers: tuple[str, ...] = ()
 
     @property
     def parts(self) -> tuple[tuple[str, ...], ...]:
         """The kernels; those of a large file in two parts, which are compiled at once."""
+        if self.inlined:
+            return (tuple(KERNEL_NAME.sub(self.head, k) for k in self.kernels),)
         if len(self.kernels) < LARGE:
             return (self.kernels,)
         half, size, total = 0, 0, sum(map(len, self.kernels))
@@ -70,11 +74,13 @@ class CFile:
         both = self.kernels[:half], self.kernels[half:]
         return tuple(tuple(KERNEL_NAME.sub(r"GE2_SHARED void \1(", k) for k in part) for part in both)
 
+    def head(self, found: re.Match[str]) -> str:
+        return f"GE2_FN void {found[1]}(" if found[1] in self.inlined else found[0]
+
     @property
     def headers(self) -> tuple[str, ...]:
-        found = headers(
-            "".join([*self.helpers, *self.kernels, *(c.code for run in self.runs for c in run.calls)])
-        )
+        called = [c for run in self.runs for c in codes(run.calls)]
+        found = headers("".join([*self.helpers, *self.kernels, *called]))
         return ("core", *found, *(("product",) if self.products else ()))
 
     @property

@@ -31,7 +31,7 @@ from ge2.codegen.c.folds import (
 )
 from ge2.codegen.c.nest import Home, Loop, Work, homes, nest
 from ge2.codegen.c.places import BLOCKED, Places, label
-from ge2.codegen.c.text import HOME, Argument, CKernel, Operand, Text, by_team
+from ge2.codegen.c.text import ALONE, HOME, Argument, CKernel, Operand, Text, by_team
 from ge2.codegen.c.typed import HELD, SUFFIX, expression, helpers_of, number
 from ge2.codegen.values import Held, Param, Values
 from ge2.ir import Eqn, Literal, Names, Var, write
@@ -134,7 +134,7 @@ class Writer:
 
     def run(self) -> CKernel:
         total, alone = "", self.alone()
-        if alone is None:
+        if alone is None or self.threads == ALONE:
             body = self.inside(self.root)
         else:
             body, cut = self.share(alone), self.cut(alone, False)
@@ -149,7 +149,7 @@ class Writer:
                 replace(a, value=self.scratch) if a.declaration == "int64_t per_thread" else a
                 for a in arguments
             ]
-            arguments.append(Argument("char *scratch", "scratch", self.scratch * self.threads))
+            arguments.append(Argument("char *scratch", "scratch", self.scratch * max(self.threads, 1)))
         arguments.sort(key=lambda a: ORDER.index(a.kind))
         return CKernel(
             self.region.kind, self.text, tuple(arguments), tuple(body), len(self.region.graph.eqns), total,
@@ -326,6 +326,10 @@ class Writer:
     def tasks(self, loop: Loop, folds: Sequence[Work]) -> list[Text]:
         """The loop that threads share, in tasks that the sizes alone decide."""
         cut = self.cut(loop, bool(folds))
+        if self.threads == ALONE:
+            before = [line for w in folds for line in self.begin(w, loop)]
+            bounds = Text(f"const int64_t from = 0, to = {cut.total};")
+            return [*before, Text("", body=(bounds, *self.share(loop)))]
         self.shared += 1
         total, step = wrapped(cut.total), self.places.size(f"chunk{self.own}", cut.chunk)
         grain = self.places.size(f"grain{self.own}", cut.grain)
@@ -464,6 +468,9 @@ class Writer:
         assert w.y is not None and w.step is not None
         eqn, operands, dtype = w.step.eqn, [self.operand(x) for x in w.xs], w.xs[0].dtype if w.xs else None
         if eqn is None:  # a half type is widened
+            leaf = w.xs[0].leaf
+            if isinstance(leaf, Param) and self.places.operands[leaf.var].value:
+                return operands[0]  # a number is handed over as float32
             return f"ge2_cast_{SUFFIX[w.step.xs[0].dtype]}_f32({operands[0]})"
         op: Any = eqn.op
         assert dtype is not None

@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from ge2.base.dtypes import HALF
+from ge2.base.errors import VerifyError
 from ge2.codegen.c.axes import Axes
 from ge2.codegen.c.nest import Home, Loop
 from ge2.codegen.c.text import Argument, Operand, Text
@@ -54,7 +55,10 @@ class Places:
     # -- parameters
 
     def argue(self, name: str, declaration: str, kind: str, value: Any = None) -> str:
-        self.arguments.setdefault(name, Argument(declaration, kind, value))
+        new = Argument(declaration, kind, value)
+        known = self.arguments.setdefault(name, new)
+        if known != new:  # what one name means twice would be read as the other
+            raise VerifyError(f"a kernel would have two arguments {name}: {known.value} and {value}")
         return name
 
     def size(self, name: str, value: int) -> str:
@@ -118,7 +122,7 @@ class Places:
         if tight and within and strides[a] == math.prod(sizes[b] for b in within):
             extents = [self.extent(b) for b in within]
             return extents[0] if len(extents) == 1 else f"({' * '.join(extents)})"
-        return self.size(f"{p.name}_{self.letters[a]}", strides[a])
+        return self.size(f"{label(p.name)}_{self.letters[a]}", strides[a])  # n_i is a size
 
     def load(self, p: Param) -> str:
         """An element of an input, or a number that was handed over."""

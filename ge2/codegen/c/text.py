@@ -23,6 +23,7 @@ class Text:
     pragma: str = ""
 
 
+ALONE = 0  # in place of a number of threads: a kernel so small, and called so often, that it has no team
 HOME = Text("const int home = ge2_home();")
 
 

@@ -69,6 +69,19 @@ GE2_FN int ge2_home(void) { return 0; }
 GE2_FN void ge2_apart(int home) { (void)home; }
 #endif
 
+/* An array by three numbers: the pointer among p or -1 for the arena, and two offsets from there. */
+GE2_FN char *ge2_place(char *const *p, char *arena, const int64_t *at) {
+    return (at[0] < 0 ? arena : p[at[0]]) + at[1] + at[2];
+}
+
+/* After round t of a loop, what it wrote is read next, and what it read is written; at first that is `spare`,
+   for the loop does not write over its arguments. */
+GE2_FN void ge2_turn(char **q, int read, int written, char *spare, int64_t t) {
+    char *last = q[read];
+    q[read] = q[written];
+    q[written] = t ? last : spare;
+}
+
 GE2_FN int64_t ge2_least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 #endif

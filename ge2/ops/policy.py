@@ -1,0 +1,71 @@
+"""Which values a checkpoint may keep: a rule that graphs can hold and print.
+
+A rule is a tuple: its name, then labels or further rules. `Policy` is what users hold of it; like a policy in
+JAX it can be called with an operation, the types of its inputs and its parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, final
+
+from ge2.base.errors import InputError
+from ge2.base.record import record
+from ge2.ops.dot import DotGeneral
+
+Rule = tuple[Any, ...]
+Labels = Collection[str]
+
+
+def no_batch_dims(op: Any) -> bool:
+    return isinstance(op, DotGeneral) and not op.beside[0]
+
+
+# fmt: off
+RULES: dict[str, Callable[[Any, Labels, Rule], bool]] = {
+    "everything_saveable":                lambda op, labels, given: True,
+    "nothing_saveable":                   lambda op, labels, given: False,
+    "dots_saveable":                      lambda op, labels, given: isinstance(op, DotGeneral),
+    "dots_with_no_batch_dims_saveable":   lambda op, labels, given: no_batch_dims(op),
+    "save_only_these_names":              lambda op, labels, given: not set(given).isdisjoint(labels),
+    "save_any_names_but_these":           lambda op, labels, given: any(n not in given for n in labels),
+    "save_anything_except_these_names":   lambda op, labels, given: set(given).isdisjoint(labels),
+    "save_from_both_policies":            lambda op, labels, given: any(saves(r, op, labels) for r in given),
+}
+# fmt: on
+NOTHING: Rule = ("nothing_saveable",)
+
+
+def saves(rule: Rule, op: Any, labels: Labels = ()) -> bool:
+    """Whether a result of an operation, which `checkpoint_name` gave these labels, may be kept."""
+    return RULES[rule[0]](op, labels, rule[1:])
+
+
+def check(rule: Rule) -> None:
+    """InputError unless it is a rule."""
+    name, *given = rule or ("",)
+    if name not in RULES:
+        raise InputError(f"{rule!r} is no rule of what to save", fix="one of ge2.checkpoint_policies")
+    for r in given if name == "save_from_both_policies" else ():
+        check(r)
+
+
+@final
+@record
+class Policy:
+    """What `ge2.checkpoint(policy=...)` takes: which values may be kept for the backward pass."""
+
+    rule: Rule
+
+    def __call__(self, op: Any, *types: Any, **params: Any) -> bool:
+        """Whether results of `op` may be kept; its label, if it is one that marks, counts as one."""
+        return saves(self.rule, op, (op.label,) if hasattr(op, "label") else ())
+
+    def __repr__(self) -> str:
+        return words(self.rule)
+
+
+def words(rule: Rule) -> str:
+    name, *given = rule
+    inner = ", ".join(words(g) if isinstance(g, tuple) else repr(g) for g in given)
+    return f"ge2.checkpoint_policies.{name}{f'({inner})' if given else ''}"

@@ -1,0 +1,370 @@
+"""Loops and branches as C: the function of a round, and the statements that call it again and again.
+
+A round is a program of its own, written into the same file. What it reads and writes are pointers in an array
+`q`: constants stay, elements and results move on by one, and a carry has two places that change roles, or a
+single one where a round may write over what it reads.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+from ge2.codegen.c.text import Text
+from ge2.codegen.c.typed import STORED
+from ge2.ir import Atom, Eqn, Graph, Literal, Var
+from ge2.ops.control import Cond
+from ge2.ops.loops import RepeatLoop, ScanLoop, WhileLoop
+from ge2.ops.shape import BroadcastInDim
+from ge2.runtime.memory import Lifetime, plan
+from ge2.runtime.program import Program, Step
+
+if TYPE_CHECKING:
+    from ge2.runtime.native import Native, Segment
+
+COUNTED = (ScanLoop, RepeatLoop)
+CONTROL = (*COUNTED, WhileLoop, Cond)
+SMALL = 1 << 12  # elements that a round makes up to which sizes are written out: it is made for them alone
+SHORT = 256  # bytes of a carry that stays in cache lines of its own: what is stored there is read at once
+KNOWN = 64  # bytes up to which the size of a copy is written out
+STOPS = "return lib->error->code;"
+
+
+def held(op: Any) -> tuple[Graph, ...]:
+    """The graphs of a loop or a branch that are run."""
+    return op.graphs()  # type: ignore[no-any-return]
+
+
+def carried(op: Any, i: int) -> tuple[bool, ...]:
+    """Which inputs of graph `i` are a carry, whose memory the round may write over."""
+    graph = held(op)[i]
+    if isinstance(op, COUNTED):
+        return tuple(op.consts <= n < op.consts + op.carry for n in range(len(graph.inputs)))
+    if isinstance(op, WhileLoop) and i == 1:
+        return tuple(n >= op.body_consts for n in range(len(graph.inputs)))
+    return (False,) * len(graph.inputs)
+
+
+def grounded(graph: Graph, outputs: bool) -> Graph:
+    """The graph with literals that a loop reads, or that it returns itself, as arrays."""
+    eqns: list[Eqn] = []
+    made: dict[Literal, Var] = {}
+
+    def array(a: Atom) -> Atom:
+        if not isinstance(a, Literal) or a.type.weak:
+            return a
+        if a not in made:
+            made[a] = Var(a.type)
+            eqns.append(Eqn(BroadcastInDim((), ()), (a,), (made[a],)))
+        return made[a]
+
+    for eqn in graph.eqns:
+        if isinstance(eqn.op, CONTROL) and any(isinstance(a, Literal) for a in eqn.inputs):
+            eqn = Eqn(eqn.op, tuple(map(array, eqn.inputs)), eqn.outs, eqn.source)
+        eqns.append(eqn)
+    results = tuple(map(array, graph.outputs)) if outputs else graph.outputs
+    return graph if not made else Graph(graph.inputs, tuple(eqns), results, graph.consts)
+
+
+def stands(program: Program, kinds: Sequence[str]) -> bool:
+    """Whether a program needs nothing but C."""
+    given = set(program.graph.inputs)
+    return all(step.kind in (*kinds, "view") for step in program.steps) and all(
+        isinstance(a, Var) and not a.type.weak and (a in given or program.buffers[a].storage == "output")
+        for a in program.graph.outputs
+    )
+
+
+def keeps_places(op: Any, program: Program) -> bool:
+    """Whether results that lie in the memory of a carry are what that carry becomes."""
+    graph, buffers = program.graph, program.buffers
+    first, carry = (op.consts, op.carry) if isinstance(op, COUNTED) else (op.body_consts, len(graph.outputs))
+    for i, a in enumerate(graph.outputs):
+        assert isinstance(a, Var)
+        if not buffers[a].donor or graph.outputs.index(a) != i:
+            continue
+        own = i < carry and buffers[a].donor == buffers[graph.inputs[first + i]].name
+        if not own or (graph.outputs.count(a) > 1 and a.type.nbytes > SHORT):
+            return False
+    return True
+
+
+@final
+@dataclass(slots=True)
+class Round:
+    """The function of a round as the loop sees it. Its arrays are numbered: inputs, then results."""
+
+    program: Program
+    call: str  # with `q`
+    made: list[Var]  # the results it writes
+    work: int
+    fails: bool  # whether it may find an index out of range
+
+    def slot(self, a: Atom) -> int:
+        """The number of an array."""
+        assert isinstance(a, Var)
+        inputs = self.program.graph.inputs
+        return inputs.index(a) if a in inputs else len(inputs) + self.made.index(a)
+
+    def donor(self, a: Atom) -> bool:
+        return bool(self.program.buffers[a].donor)  # type: ignore[index]
+
+    @property
+    def count(self) -> int:
+        return len(self.program.graph.inputs) + len(self.made)
+
+
+def write_round(native: Native, segment: Segment, step: Step, program: Program, kind: str) -> Round:
+    """Writes the function into the file; what it needs besides arrays is part of what `segment` is given."""
+    child = native.child(program)
+    native.inner.append(f"{kind}_{len(native.inner)}")
+    inner = child.segment(program.steps, True, native.inner[-1])
+    native.products |= child.products
+    native.fails |= child.fails
+    found = plan([Lifetime(n.nbytes, n.first, n.last) for n in child.needs])
+    offsets = dict(zip(map(id, child.needs), found.offsets, strict=True))
+    sizes = [n if isinstance(n, int) else offsets[id(n)] for n in inner.sizes]
+    at_n, at_k = len(segment.sizes), len(segment.hosts) + len(segment.constants)
+    segment.sizes += sizes
+    segment.constants += inner.constants
+    arena = native.scratch(segment, native.need(found.nbytes, step.number)) if found.nbytes else "arena"
+    made = [v for v in dict.fromkeys(program.graph.outputs) if program.buffers[v].storage == "output"]  # type: ignore[index]
+    call = f"{inner.name}({{}}, n + {at_n}, k + {at_k}, {arena}, threads, lib)"
+    return Round(program, call, [v for v in made if isinstance(v, Var)], inner.work, child.fails)
+
+
+@final
+class Loop:
+    """Writes the statements of one loop or branch."""
+
+    def __init__(self, native: Native, segment: Segment, step: Step) -> None:
+        self.native, self.segment, self.step = native, segment, step
+        self.op: Any = step.eqn.op
+        self.rounds = [
+            write_round(native, segment, step, program, self.op.name)
+            for program in native.program.inner[step.number]
+        ]
+        given, results = step.eqn.inputs, step.eqn.outs
+        if isinstance(self.op, RepeatLoop):
+            given, results = given[: self.op.consts + self.op.carry], results[: self.op.carry]
+        self.given = [self.pointer(a, False) for a in given]
+        self.results = [self.pointer(v, True) for v in results]
+        self.pointers: list[str] = []
+        self.before: list[Text] = []
+        self.first: list[Text] = []  # before a round
+        self.each: list[Text] = []  # after it
+        self.after: list[Text] = []
+
+    def texts(self) -> list[Text]:
+        if isinstance(self.op, COUNTED):
+            body = self.scan()
+        elif isinstance(self.op, WhileLoop):
+            body = self.while_loop()
+        else:
+            body = self.cond()
+        return [Text("", body=tuple(body), comment=self.op.name)]
+
+    # -- arrays
+
+    def pointer(self, a: Atom, written: bool) -> str:
+        native = self.native
+        assert isinstance(a, Var)
+        place = native.pointer(self.segment, native.program.buffers[a], written)
+        offset = native.layout(a).offset * a.type.dtype.itemsize
+        return f"{place} + {self.size(offset)}" if offset else place
+
+    def size(self, n: int) -> str:
+        return self.native.size(self.segment, n)
+
+    def bytes(self, a: Atom) -> str:
+        """The size of an array, or of one element of a stack."""
+        return str(a.type.nbytes) if a.type.nbytes <= KNOWN else self.size(a.type.nbytes)
+
+    def copied(self, to: str, source: str, a: Atom) -> Text:
+        return Text(f"memcpy({to}, {source}, {self.bytes(a)});")
+
+    def called(self, turn: Round, name: str = "q") -> Text:
+        call = turn.call.format(name)
+        return Text(f"if ({call}) {STOPS}" if turn.fails else f"{call};")
+
+    def array(self, name: str, pointers: Sequence[str]) -> Text:
+        """Pointers as an array, a few of them a line."""
+        listed = ", ".join(pointers) or "0"
+        lines = textwrap.wrap(listed, 90, break_long_words=False, break_on_hyphens=False)
+        return Text(f"char *{name}[] = {{{(chr(10) + 12 * ' ').join(lines)}}};")
+
+    # -- the carry
+
+    def carry(self, turn: Round, i: int, first: int, length: int | None) -> None:
+        """How part `i` of the carry gets from one round to the next, and at last to the results.
+
+        `first`: the number of the first of them among the inputs; `length`: how many rounds, if it is known.
+        """
+        slot, out = first + i, turn.program.graph.outputs[i]
+        a, result = turn.program.graph.inputs[slot], self.results[i]
+        if out is a:  # it stays as it is
+            self.after.append(self.copied(result, f"q[{slot}]", a))
+            return
+        outputs = turn.program.graph.outputs
+        if out in turn.made and turn.donor(out) and outputs.index(out) == i:
+            home = result
+            if a.type.nbytes <= SHORT:
+                home = f"state{i}"
+                self.before.append(Text(f"char {home}[{a.type.nbytes}] __attribute__((aligned(64)));"))
+                self.after.append(self.copied(result, home, a))
+            self.before.append(self.copied(home, self.pointers[slot], a))
+            self.pointers[slot] = self.pointers[turn.slot(out)] = home
+            return
+        if length is not None and self.stack_of(turn, out, i) is not None:
+            self.each.append(Text(f"q[{slot}] = q[{turn.slot(out)}];"))  # before that moves on
+            self.after.append(self.copied(result, f"q[{slot}]", a))
+            return
+        spare = self.native.scratch(self.segment, self.native.need(a.type.nbytes, self.step.number))
+        target = turn.slot(out)
+        if out in turn.program.graph.inputs or outputs.index(out) != i:
+            target = len(self.pointers)  # another value, which is copied
+            self.pointers.append("")
+            self.each.insert(0, self.copied(f"q[{target}]", f"q[{turn.slot(out)}]", a))
+        places = (result, spare) if length is None or length % 2 else (spare, result)
+        self.pointers[target] = places[0]
+        self.each.append(Text(f"ge2_turn(q, {slot}, {target}, {places[1]}, t);"))
+        if length is None:
+            self.after.append(
+                Text(f"if (q[{slot}] != {result}) memcpy({result}, q[{slot}], {self.bytes(a)});")
+            )
+
+    def stack_of(self, turn: Round, out: Atom, i: int) -> int | None:
+        """The result that stacks this part of the carry, which is then made where it is to stay."""
+        outputs, carry = turn.program.graph.outputs, self.op.carry
+        if out in turn.program.graph.inputs or out in outputs[:i]:
+            return None
+        return next((n for n in range(carry, len(outputs)) if outputs[n] is out), None)
+
+    # -- kinds
+
+    def scan(self) -> list[Text]:
+        (turn,) = self.rounds
+        op, graph = self.op, turn.program.graph
+        first = op.consts + op.carry
+        self.pointers = [*self.given[:first], *("0" for _ in range(turn.count - first))]
+        moves: list[Text] = []
+        for slot in range(first, len(graph.inputs)):
+            at = self.stack(first, slot - first)
+            if isinstance(op, RepeatLoop):
+                self.pointers[slot] = self.listed(slot, self.step.eqn.inputs[at : at + op.length], False)
+                continue
+            self.pointers[slot] = self.moving(moves, slot, self.given[at], graph.inputs[slot])
+        for i in range(op.carry):
+            self.carry(turn, i, op.consts, op.length)
+        for n in range(op.carry, len(graph.outputs)):
+            self.stacked(turn, n, moves)
+        work = turn.work * op.length
+        self.segment.work += work
+        length = Text(f"const int64_t rounds = {self.size(op.length)};")
+        rounds = Text(
+            "for (int64_t t = 0; t < rounds; t++)",
+            body=(*self.first, self.called(turn), *self.each, *moves),
+        )
+        if op.length == 0:
+            return [
+                self.copied(y, x, v)
+                for y, x, v in zip(
+                    self.results, self.given[op.consts :], graph.inputs[op.consts : first], strict=False
+                )
+            ]
+        return [*self.before, self.array("q", self.pointers), length, rounds, *self.after]
+
+    def stack(self, first: int, i: int) -> int:
+        """The number of stack `i` among the inputs or results, which begin with `first` others."""
+        return first + i * (self.op.length if isinstance(self.op, RepeatLoop) else 1)
+
+    def listed(self, slot: int, atoms: Sequence[Atom], written: bool) -> str:
+        """Arrays of their own, one for each round, found by numbers: code for each takes long to compile."""
+        sizes, native = self.segment.sizes, self.native
+        self.first.append(Text(f"q[{slot}] = ge2_place(p, arena, n + {len(sizes)} + 3 * t);"))
+        for a in atoms:
+            assert isinstance(a, Var)
+            at, offset = native.located(self.segment, native.program.buffers[a], written)
+            sizes += [at, offset, native.layout(a).offset * a.type.dtype.itemsize]
+        return "0"
+
+    def moving(self, moves: list[Text], slot: int, base: str, a: Atom) -> str:
+        """The first element of a stack, from which each round moves on by one."""
+        step = self.bytes(a)
+        moves.append(Text(f"q[{slot}] {'-' if self.op.reverse else '+'}= {step};"))
+        last = (self.op.length - 1) * a.type.nbytes
+        return f"{base} + {self.size(last)}" if self.op.reverse and last > 0 else base
+
+    def stacked(self, turn: Round, n: int, moves: list[Text]) -> None:
+        """Result `n` of a round, which is written where it is to stay, or copied there."""
+        out = turn.program.graph.outputs[n]
+        again = out in turn.program.graph.inputs or turn.program.graph.outputs.index(out) != n
+        through = self.op.carry and self.shares(turn, n)
+        if again and not through:
+            slot = len(self.pointers)
+            self.pointers.append("")
+            self.each.insert(0, self.copied(f"q[{slot}]", f"q[{turn.slot(out)}]", out))
+        else:
+            slot = turn.slot(out)
+        at = self.stack(self.op.carry, n - self.op.carry)
+        if isinstance(self.op, RepeatLoop):
+            self.pointers[slot] = self.listed(slot, self.step.eqn.outs[at : at + self.op.length], True)
+        else:
+            self.pointers[slot] = self.moving(moves, slot, self.results[at], out)
+
+    def shares(self, turn: Round, n: int) -> bool:
+        """Whether the first part of the carry that is this value is made in this stack."""
+        outputs = turn.program.graph.outputs
+        i = outputs.index(outputs[n])
+        if i >= self.op.carry or (outputs[n] in turn.made and turn.donor(outputs[n])):
+            return False
+        return self.stack_of(turn, outputs[n], i) == n
+
+    def while_loop(self) -> list[Text]:
+        test, turn = self.rounds
+        op = self.op
+        consts, carry = op.cond_consts, len(turn.program.graph.outputs)
+        self.pointers = [*self.given[consts:], *("0" for _ in turn.made)]
+        for i in range(carry):
+            self.carry(turn, i, op.body_consts, None)
+        self.segment.work += turn.work * 16
+        decided = test.program.graph.outputs[0]
+        lines = [*self.before, self.array("q", self.pointers)]
+        if decided in test.program.graph.inputs:
+            at = test.slot(decided)
+            place = self.given[at] if at < consts else f"q[{at - consts + op.body_consts}]"
+            stops: list[Text] = []
+        else:
+            place = "on"
+            inputs = [f"q[{i + op.body_consts}]" for i in range(carry)]
+            lines.append(Text("char on[8];"))
+            stops = [self.array("c", [*self.given[:consts], *inputs, "on"]), self.called(test, "c")]
+        stops.append(Text(f"if (!*(const uint8_t *){place}) break;"))
+        body = (*stops, self.called(turn), *self.each)
+        return [*lines, Text("for (int64_t t = 0;; t++)", body=body), *self.after]
+
+    def cond(self) -> list[Text]:
+        index = self.step.eqn.inputs[0]
+        read = f"*(const {STORED[index.type.dtype]} *)({self.given[0]})"
+        texts: list[Text] = []
+        last = len(self.rounds) - 1
+        for n, turn in enumerate(self.rounds):
+            head = "else" if n == last and n else f"if ({read} {'<=' if n == 0 else '=='} {n})"
+            if n and n != last:
+                head = f"else {head}"
+            texts.append(Text(head if last else "", body=tuple(self.branch(turn))))
+        self.segment.work += max(turn.work for turn in self.rounds)
+        return texts
+
+    def branch(self, turn: Round) -> list[Text]:
+        outputs = turn.program.graph.outputs
+        pointers = [*self.given[1:], *("0" for _ in turn.made)]
+        copies = []
+        for n, out in enumerate(outputs):
+            if out in turn.made and outputs.index(out) == n:
+                pointers[turn.slot(out)] = self.results[n]
+            else:
+                copies.append(self.copied(self.results[n], f"q[{turn.slot(out)}]", out))
+        return [self.array("q", pointers), self.called(turn), *copies]
