@@ -227,13 +227,14 @@ def test_the_dtype_of_a_reference_is_looked_at():
     assert "test_extend.py" in str(error.value)
 
 
-def test_without_a_batch_vmap_repeats_it():
+def test_without_a_batch_vmap_is_a_loop():
     two = np.stack([X, X + 1])
     low, high = ge2.vmap(extremes, (0, None))(two, W)
     assert np.array_equal(low, [extremes(x, W)[0] for x in two])
     assert np.array_equal(high, [extremes(x, W)[1] for x in two])
     text = str(ge2.make_jaxpr(ge2.vmap(extremes, (0, None)))(two, W))
-    assert text.count("test_extremes") == 2
+    assert text.count("test_extremes") == 1 and "scan[" in text
+    assert np.array_equal(ge2.jit(ge2.vmap(extremes, (1, None)))(X[:, None, :], W)[0], [extremes(X, W)[0]])
     assert str(ge2.make_jaxpr(ge2.vmap(smooth))(two)).count("test_smooth") == 1
     assert ge2.vmap(extremes, (0, None))(two[:0], W)[0].shape == (0, 3)
 
