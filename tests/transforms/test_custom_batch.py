@@ -189,3 +189,12 @@ def test_arrays_that_a_rule_makes_are_constants_of_the_graph():
     g.def_vmap(lambda size, batched, x: ((x[0] * np.arange(2e5))[:2], True))
     with pytest.raises(NoRuleError, match="reads an array of 1 MB"):
         ge2.vmap(g)(np.ones(2))
+
+
+def test_in_a_scan():
+    f = ge2.custom_batch(lambda x: x * 2.0)
+    f.def_vmap(lambda size, batched, x: (x * 20.0, True))
+    thrice = lambda x: ge2.lax.scan(lambda c, _: (f(c), None), x, None, length=3)[0]  # noqa: E731
+    for g in (ge2.vmap(thrice), ge2.vmap(ge2.grad(thrice)), ge2.jit(ge2.vmap(thrice))):
+        close(g(np.ones(2)), [8000.0, 8000.0])
+    close(ge2.jit(thrice)(1.0), 8.0)
