@@ -18,6 +18,7 @@ from tests.together import needs_compiler
 pytestmark = needs_compiler
 rng = np.random.default_rng(0)
 XS = rng.standard_normal((7, 4))
+WIDE = rng.standard_normal((7, 100))
 
 
 def kinds(f, *args):
@@ -51,7 +52,7 @@ def unchanged(c, x):
 
 
 def literal(c, x):
-    return (np.zeros(4), c[1] * x), np.ones(3)
+    return (np.zeros(x.shape), c[1] * x), np.ones(3)
 
 
 def summed(c, x):
@@ -70,10 +71,11 @@ STEPS = {
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("length", [0, 1, 2, 7])
 @pytest.mark.parametrize("name", STEPS)
-def test_what_is_carried_and_stacked(name, length, reverse):
+@pytest.mark.parametrize("xs", [XS, WIDE], ids=["short", "long"])
+def test_what_is_carried_and_stacked(name, length, reverse, xs):
     step, count = STEPS[name]
-    init = tuple(rng.standard_normal(4) for _ in range(count))
-    in_c(lambda init, xs: lax.scan(step, init, xs, reverse=reverse), init, XS[:length])
+    init = tuple(rng.standard_normal(xs.shape[1]) for _ in range(count))
+    in_c(lambda init, xs: lax.scan(step, init, xs, reverse=reverse), init, xs[:length])
 
 
 def test_a_large_round_is_shared_by_threads():
