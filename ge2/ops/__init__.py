@@ -14,6 +14,7 @@ from ge2.ops.control import Cond as Cond
 from ge2.ops.control import CondSaving as CondSaving
 from ge2.ops.custom import CUSTOM as CUSTOM
 from ge2.ops.custom import CustomBatch as CustomBatch
+from ge2.ops.custom import CustomBatchSaving as CustomBatchSaving
 from ge2.ops.custom import CustomJvp as CustomJvp
 from ge2.ops.custom import CustomJvpSaving as CustomJvpSaving
 from ge2.ops.custom import CustomVjp as CustomVjp

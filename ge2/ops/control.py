@@ -85,6 +85,15 @@ def to_front(xs: Sequence[Value], axes: Sequence[Axis]) -> list[Value]:
     return [x if a is None else x.move_axis(a, 0) for x, a in zip(xs, axes, strict=True)]
 
 
+def with_axis(xs: Sequence[Value], axes: Sequence[Axis], flags: Flags, size: int) -> list[Value]:
+    """The values, with the axis in front where it should be."""
+    fronted = zip(to_front(xs, axes), axes, flags, strict=True)
+    return [
+        x.spread((size, *x.shape), tuple(range(1, x.ndim + 1))) if a is None and flag else x
+        for x, a, flag in fronted
+    ]
+
+
 def axes_of(flags: Flags) -> list[Axis]:
     return [0 if f else None for f in flags]
 

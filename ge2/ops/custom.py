@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import field
-from typing import Any, final
+from typing import Any, Protocol, final
 
 from ge2.base.dtypes import INEXACT
 from ge2.base.errors import GradientError, NoRuleError
@@ -30,18 +30,22 @@ from ge2.ir import (
 from ge2.ops.control import (
     Call,
     Types,
+    axes_of,
     filled,
     flags_of,
     inexact,
     matches,
+    present,
     scattered,
     to_front,
     types_of,
     whole,
+    with_axis,
     with_tangents,
 )
 from ge2.ops.halves import zero_equation
 from ge2.ops.reduce import ReduceSum
+from ge2.ops.shape import BroadcastInDim
 
 
 @final
@@ -250,7 +254,11 @@ class CustomJvpSaving(GraphOp):
         return self.plain().batch_with(derive, xs, axes, size)
 
 
-Rule = Callable[[Sequence[Value], Sequence[Axis], int], Batched]
+class Rule(Protocol):
+    """How a graph is batched: given which inputs have the axis and its size, a graph over it, with the inputs
+    that need the axis there (at least those), and the results that have it."""
+
+    def __call__(self, derive: Derive, batched: Flags, size: int) -> tuple[Graph, Flags, Flags]: ...
 
 
 @final
@@ -258,9 +266,8 @@ Rule = Callable[[Sequence[Value], Sequence[Axis], int], Batched]
 class CustomBatch(GraphOp):
     """A call with a batching rule of its own, which is Python and no part of the text.
 
-    The rule computes what batching the graph would. Of a text that is read back, and where the axis lies in a
-    value that the function read from around it (the `consts` of `jaxpr`), the graph itself is batched. Its
-    derivatives are those of the graph.
+    The rule computes what batching the graph would; what is read back from a text is batched by its
+    equations. The rule of a derivative is the derivative of the rule.
     """
 
     jaxpr: Graph
@@ -281,16 +288,130 @@ class CustomBatch(GraphOp):
         return tuple(self.jaxpr(*arrays))
 
     def saving(self, wanted: Flags, derive: Derive) -> Op:
-        return self.plain().saving(wanted, derive)
+        if self.rule is None:
+            return self.plain().saving(wanted, derive)
+        return CustomBatchSaving(self.jaxpr, whole(*derive.vjp(self.jaxpr, wanted)), wanted, self.rule)
 
     def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
-        return self.plain().jvp_with(derive, ts, xs)
+        if self.rule is None or derive.apart:
+            return self.plain().jvp_with(derive, ts, xs)
+        active = flags_of(ts)
+        graph = derive.jvp(self.jaxpr, active)
+        pushed = CustomBatch(graph, PushedRule(graph, self.rule, active))
+        return with_tangents(pushed(*xs, *present(ts)), self.jaxpr.outputs)
 
     def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
-        around = axes[: self.jaxpr.consts]
-        if self.rule is None or any(a is not None for a in around):
+        if self.rule is None:
             return self.plain().batch_with(derive, xs, axes, size)
-        return self.rule(to_front(xs, axes), axes, size)
+        graph, needed, has = self.rule(derive, tuple(a is not None for a in axes), size)
+        return Call(graph, "custom_batch")(*with_axis(xs, axes, needed, size)), axes_of(has)
 
 
-CUSTOM: tuple[type[GraphOp], ...] = (CustomVjp, CustomVjpSaving, CustomJvp, CustomJvpSaving, CustomBatch)
+@final
+@record
+class CustomBatchSaving(GraphOp):
+    """A custom_batch in reverse mode: `reverse` maps (inputs, cotangents) to cotangents of the `wanted`.
+
+    Nothing is kept for it: what both halves compute is one after inlining.
+    """
+
+    jaxpr: Graph
+    reverse: Graph
+    wanted: Flags
+    rule: Rule | None = field(default=None, compare=False, repr=False)
+    name = "custom_batch_saving"
+
+    def forward(self) -> CustomBatch:
+        return CustomBatch(self.jaxpr, self.rule)
+
+    def graphs(self) -> tuple[Graph, ...]:
+        return (self.jaxpr, self.reverse)
+
+    def infer(self, *types: ArrayType) -> Types:
+        return self.forward().infer(*types)
+
+    def reference(self, *arrays: Any) -> Any:
+        return tuple(self.jaxpr(*arrays))
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        rule = self.rule and PulledRule(self.reverse, self.rule, self.wanted)
+        found = CustomBatch(self.reverse, rule)(*xs, *filled(cts, ys))
+        return scattered(found, self.wanted)
+
+    def saving(self, wanted: Flags, derive: Derive) -> Op:
+        return self.forward().saving(wanted, derive)
+
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
+        return self.forward().jvp_with(derive, ts, xs)
+
+    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        return self.forward().batch_with(derive, xs, axes, size)
+
+
+@final
+@record
+class PushedRule:
+    """The rule of the forward derivative `graph`: a value has the axis if its tangent does, and likewise.
+
+    Where tangents alone have it, nothing of the function is repeated.
+    """
+
+    graph: Graph
+    rule: Rule
+    active: Flags
+
+    def __call__(self, derive: Derive, batched: Flags, size: int) -> tuple[Graph, Flags, Flags]:
+        n = len(self.active)
+        if not any(batched[:n]):
+            graph, has = derive.batch(self.graph, batched, size)
+            return graph, batched, has
+        moved = iter(batched[n:])
+        either = tuple(
+            b | (next(moved) if a else False) for b, a in zip(batched[:n], self.active, strict=True)
+        )
+        graph, needed, has = self.rule(derive, either, size)
+        tangents = tuple(b for b, a in zip(needed, self.active, strict=True) if a)
+        pushed = tuple(h for h, a in zip(has, graph.outputs, strict=True) if a.type.dtype in INEXACT)
+        return derive.jvp(graph, self.active), (*needed, *tangents), (*has, *pushed)
+
+
+@final
+@record
+class PulledRule:
+    """The rule of the reverse derivative `graph`: what is derived by has the axis, or cotangents were summed.
+
+    Where cotangents alone have it, nothing of the function is repeated.
+    """
+
+    graph: Graph
+    rule: Rule
+    wanted: Flags
+
+    def __call__(self, derive: Derive, batched: Flags, size: int) -> tuple[Graph, Flags, Flags]:
+        if not any(batched[: len(self.wanted)]):
+            graph, has = derive.batch(self.graph, batched, size)
+            return graph, batched, has
+        own = tuple(b or w for b, w in zip(batched, self.wanted, strict=False))
+        graph, needed, has = self.rule(derive, own, size)
+        graph = with_axes(graph, has, size)
+        given = (True,) * sum(inexact(graph.outputs))
+        found = (True,) * sum(self.wanted)
+        return whole(*derive.vjp(graph, self.wanted)), (*needed, *given), found
+
+
+def with_axes(graph: Graph, has: Flags, size: int) -> Graph:
+    """The graph, its results repeated along the axis where they lack it."""
+    eqns, outputs = list(graph.eqns), []
+    for atom, has_axis in zip(graph.outputs, has, strict=True):
+        if not has_axis:
+            shape = (size, *atom.type.shape)
+            op = BroadcastInDim(shape, tuple(range(1, len(shape))))
+            eqns.append(Eqn(op, (atom,), (Var(atom.type.with_shape(shape)),)))
+            atom = eqns[-1].outs[0]
+        outputs.append(atom)
+    return Graph(graph.inputs, tuple(eqns), tuple(outputs), graph.consts)
+
+
+CUSTOM: tuple[type[GraphOp], ...] = (
+    CustomVjp, CustomVjpSaving, CustomJvp, CustomJvpSaving, CustomBatch, CustomBatchSaving,
+)  # fmt: skip

@@ -15,9 +15,10 @@ from ge2.base.dtypes import PYTHON
 from ge2.base.errors import ArgumentError, NoRuleError, TypeRuleError
 from ge2.base.record import record
 from ge2.base.source import here
-from ge2.ir import ArrayType, Axis, Batched, Evaluate, Op, Value, current, type_of
+from ge2.ir import ArrayType, Axis, Batched, Eqn, Evaluate, Graph, Op, Value, Var, current, type_of
 from ge2.ops import OWN, REPLACED, TABLE
-from ge2.ops.shape import BroadcastInDim
+from ge2.ops.control import to_front, with_axis
+from ge2.ops.loops import ScanLoop
 
 BUILT_IN = frozenset(TABLE)
 EDITIONS = count(1)  # an elementwise operation that is defined again is another
@@ -30,7 +31,7 @@ class Own(Op):
 
     `infer` and `reference` are needed. `vjp`, `jvp` and `batch` are as for the operations of ge2; without
     `jvp` forward mode is the transpose of `vjp`; without `batch`, vmap
-    repeats the operation for each place of the axis (`in_front` does better where leading axes are alike).
+    is a loop over the axis (`in_front` does better where leading axes are alike).
 
     `c` is the body of a C function, which `jit` compiles into its program. In it the operands are
     pointers to their elements, in C order, under the names that the parameters of `reference` have; those
@@ -61,29 +62,16 @@ class Own(Op):
         return ys
 
     def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
-        """The operation for each place of the axis, one after another."""
-        rows = [self._at(xs, axes, i) for i in range(size)]
-        if not rows:
-            shapes = [
-                x.shape if a is None else x.shape[:a] + x.shape[a + 1 :]
-                for x, a in zip(xs, axes, strict=True)
-            ]
-            types = self.infer(*(ArrayType(s, x.dtype) for s, x in zip(shapes, xs, strict=True)))
-            return [BroadcastInDim((0, *t.shape), ())(t.dtype.type(0)) for t in types], [0] * len(types)
-        stacked = [[y.reshaped((1, *y.shape)) for y in column] for column in zip(*rows, strict=True)]
-        return [first.joined(rest, 0) for first, *rest in stacked], [0] * len(stacked)
-
-    def _at(self, xs: Sequence[Value], axes: Sequence[Axis], i: int) -> tuple[Value, ...]:
-        ys = self(*(x if a is None else taken(x, a, i) for x, a in zip(xs, axes, strict=True)))
-        return ys if self.several else (ys,)
-
-
-def taken(x: Value, axis: int, i: int) -> Value:
-    """One place of an axis."""
-    n = x.ndim
-    start = tuple(i if a == axis else 0 for a in range(n))
-    stop = tuple(i + 1 if a == axis else size for a, size in enumerate(x.shape))
-    return x.sliced(start, stop, (1,) * n).reshaped(x.shape[:axis] + x.shape[axis + 1 :])
+        """A loop that applies the operation at each place of the axis."""
+        moved = to_front(xs, axes)
+        own = [
+            x.type if a is None else x.type.with_shape(x.shape[1:]) for x, a in zip(moved, axes, strict=True)
+        ]
+        inputs, outs = tuple(map(Var, own)), tuple(map(Var, self.infer(*own)))
+        shared = [i for i, a in enumerate(axes) if a is None]
+        order = [*shared, *(i for i, a in enumerate(axes) if a is not None)]
+        body = Graph(tuple(inputs[i] for i in order), (Eqn(self, inputs, outs),), outs)
+        return ScanLoop(body, size, len(shared), 0)(*(moved[i] for i in order)), [0] * len(outs)
 
 
 def in_front(op: Op, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
@@ -91,11 +79,7 @@ def in_front(op: Op, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Ba
 
     Write `batch = ge2.extend.in_front` in its class.
     """
-    given = [
-        x.spread((size, *x.shape), tuple(range(1, x.ndim + 1))) if a is None else x.move_axis(a, 0)
-        for x, a in zip(xs, axes, strict=True)
-    ]
-    ys = op(*given)
+    ys = op(*with_axis(xs, axes, (True,) * len(xs), size))
     ys = ys if op.several else (ys,)
     return ys, [0] * len(ys)
 

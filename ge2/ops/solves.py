@@ -29,9 +29,9 @@ from ge2.ops.control import (
     matches,
     present,
     scattered,
-    to_front,
     types_of,
     whole,
+    with_axis,
 )
 from ge2.ops.halves import zero_equation
 
@@ -280,15 +280,6 @@ def batched(axes: Sequence[Axis], consts: int) -> Flags:
 
 def over(derive: Derive, graph: Graph, flags: Flags, size: int) -> Graph:
     return derive.batch(graph, flags, size, (True,) * len(graph.outputs))[0]
-
-
-def with_axis(xs: Sequence[Value], axes: Sequence[Axis], flags: Flags, size: int) -> list[Value]:
-    """The values, with the axis in front where it should be."""
-    fronted = zip(to_front(xs, axes), axes, flags, strict=True)
-    return [
-        x.spread((size, *x.shape), tuple(range(1, x.ndim + 1))) if a is None and flag else x
-        for x, a, flag in fronted
-    ]
 
 
 SOLVES: tuple[type[GraphOp], ...] = (LinearSolve, LinearSolveSaving, Root, RootSaving)

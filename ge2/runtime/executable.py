@@ -211,7 +211,7 @@ class Executable:
             return
         said = "\n".join(line for line in str(trouble).split("\n") if not line.startswith("  try"))
         what = f"the C of {self.name}, with {' and '.join(own)} of your own in it: {said}"
-        raise CompileError(what, fix="other C; GE2_CC=none runs the reference instead") from None
+        raise CompileError(what, fix="other C; GE2_EXECUTOR=blocked runs the reference instead") from None
 
     @property
     def graph(self) -> Graph:

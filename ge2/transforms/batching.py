@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import FunctionType, ModuleType
 from typing import Any, final
 
@@ -11,9 +12,9 @@ import numpy as np
 from ge2.base.errors import NoRuleError, PytreeError, TypeRuleError
 from ge2.base.pytree import broadcast_prefix, flatten, mismatch
 from ge2.base.source import here
-from ge2.ir import Axis, Batched, Graph, Value, Var, type_of
+from ge2.ir import Derive, Flags, Graph, Var, type_of
 from ge2.ops.custom import CustomBatch, with_consts
-from ge2.trace import Input, is_traced, run, stage, tidy, title_of
+from ge2.trace import Input, is_traced, stage, tidy, title_of
 from ge2.transforms.arguments import Arguments, Results, is_array
 from ge2.transforms.constants import embedded
 from ge2.transforms.custom import CustomRule, Made, filled
@@ -30,7 +31,7 @@ class custom_batch(CustomRule):
     `rule(axis_size, in_batched, *args)` returns (result, out_batched). `in_batched` has for each argument the
     argument's tree with a bool for each leaf: whether it has the new axis, which is then the first;
     `out_batched` says the same of the result. The rule computes what a loop over the axis would: what it is
-    free in is how. Derivatives are those of the function; the rule of a vmap outside them is made of them.
+    free in is how. Derivatives are those of the function, and the rule of a derivative is made of the rule's.
 
     NoRuleError without a rule, TypeRuleError for a result that is no batch of the function's.
 
@@ -53,7 +54,7 @@ class custom_batch(CustomRule):
     def make(self, args: tuple[Any, ...], static: tuple[Any, ...], call: Arguments) -> Made:
         returned = Results()
         closed = call.stage(call.inputs(), returned, "custom_batch")
-        around = [x for x in around_of(self.rule) if not any(x is c for c in closed.captured)]
+        around = around_of(self.rule)
         extra = tuple(Var(type_of(x)) for x in around)
         inputs = (*extra, *closed.graph.inputs)
         graph = tidy(Graph(inputs, closed.graph.eqns, closed.graph.outputs))
@@ -76,25 +77,33 @@ class Batching:
         around: int,
     ) -> None:
         self.rule, self.static, self.returned = function.rule, static, returned
-        self.call, self.graph, self.around = call, graph, around
+        leaves = [None if i in call.arrays else x for i, x in enumerate(call.leaves)]  # it outlives them
+        self.call, self.graph, self.around = replace(call, leaves=leaves), graph, around
         self.title = f"the rule {title_of(function.rule)}"
 
-    def __call__(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
-        consts, batched = self.graph.consts, [a is not None for a in axes]
+    def __call__(self, derive: Derive, batched: Flags, size: int) -> tuple[Graph, Flags, Flags]:
+        """The rule's graph; where a value from around the function has the axis, of which the rule knows
+        nothing, that of the function."""
+        consts = self.graph.consts
+        if any(batched[:consts]):
+            graph, has = derive.batch(self.graph, batched, size)
+            return graph, batched, has
         sources = around_of(self.rule)[: self.around]
-        given = [*xs[: len(sources)], *xs[consts:]]
-        inputs = [Input(type_of(x), source=s) for x, s in zip(given, sources, strict=False)]
-        inputs += [Input(type_of(x)) for x in xs[consts:]]
+        types = [
+            v.type.with_shape((size, *v.type.shape)) if b else v.type
+            for v, b in zip(self.graph.inputs, batched, strict=True)
+        ]
+        inputs = [Input(t, source=s) for t, s in zip(types, sources, strict=False)]
+        inputs += [Input(t) for t in types[len(sources) :]]
         flags: list[bool] = []
 
         def work(*arrays: Any) -> list[Any]:
-            args = filled(self.call, arrays[len(sources) :])
             in_batched = filled(self.call, batched[consts:])
-            found = self.rule(*self.static, size, in_batched, *args)
+            found = self.rule(*self.static, size, in_batched, *filled(self.call, arrays[consts:]))
             return self.checked(found, size, flags)
 
         graph = embedded(stage(work, inputs, self.title, "custom_batch"), self.title)
-        return run(graph, given), [0 if f else None for f in flags]
+        return graph, batched, tuple(flags)
 
     def checked(self, found: Any, size: int, flags: list[bool]) -> list[Any]:
         """What the rule returned, as arrays; `flags` learns which have the axis."""

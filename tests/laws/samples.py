@@ -16,7 +16,7 @@ import ge2
 from ge2 import ops
 from ge2.base.dtypes import BFLOAT16, BOOL, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, INT64, short
 from ge2.ir import ArrayType, Graph, Op, parse
-from ge2.ir.op import GraphOp
+from ge2.ir.op import Derive, GraphOp
 from ge2.ops import elementwise as el
 from ge2.ops.effects import HOLE, METHODS, host
 from ge2.transforms.derive import DERIVE
@@ -518,6 +518,12 @@ OF_CUBE = """{ lambda ; a:f64[3] x:f64[3] y:f64[3]. let
   in (d,) }"""
 
 
+def looped(derive: Derive, flags: tuple[bool, ...], size: int) -> Any:
+    """A batching rule that is that of the equations."""
+    batched, has = derive.batch(graph(SINES), flags, size)
+    return batched, flags, has
+
+
 def with_operands(op: Op, *before: Any) -> Sample:
     def draw(rng: Rng, d: np.dtype) -> tuple[Any, ...]:
         return (*before, numbers(rng, (3,), d), numbers(rng, (3,), d), np.int64(4))
@@ -550,6 +556,7 @@ def control() -> dict[str, list[Sample]]:
     pulled = Sample(
         ops.CustomVjp(graph(SQUARE), graph(FORWARD), graph(BACKWARD), 2), square, (FLOAT64,), forward=False
     )
+    batched = with_operands(ops.CustomBatch(graph(SINES), looped))
     pushed = Sample(ops.CustomJvp(graph(SQUARE), graph(RULE)), square, (FLOAT64,))
     scans = [
         Sample(
@@ -583,7 +590,8 @@ def control() -> dict[str, list[Sample]]:
         "custom_vjp_saving": [replace(saving(pulled), forward=True)],
         "custom_jvp_call": [pushed],
         "custom_jvp_saving": [saving(pushed)],
-        "custom_batch_call": [with_operands(ops.CustomBatch(graph(SINES)))],
+        "custom_batch_call": [batched],
+        "custom_batch_saving": [saving(batched)],
     }
 
 

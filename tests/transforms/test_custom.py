@@ -7,7 +7,9 @@ from functools import partial
 import numpy as np
 import pytest
 
+from ge2 import jit
 from ge2.base.errors import GradientError, InputError, NoRuleError
+from ge2.lax import scan
 from ge2.transforms import (
     checkpoint,
     cond,
@@ -459,3 +461,19 @@ def test_closures_become_arguments(make):
     close(vmap(grad(lambda a: outer({"a": a}, 3.0)))(np.ones(2)), [30.0, 30.0])
     with pytest.raises(InputError, match="converted for other arguments"):
         grad(lambda w: closure_convert(lambda x: x * w, 1.0)[0](np.ones(3), w).sum())(2.0)
+
+
+@both
+def test_in_a_scan(make):
+    f = make(10.0)
+    thrice = lambda x: scan(lambda c, _: (f(c), c), x, None, length=3)[0]  # noqa: E731
+    x, slope = 0.5, 1.0
+    for _ in range(3):
+        x, slope = np.sin(x), slope * 10.0 * np.cos(x)
+    close(thrice(0.5), x)
+    for g in (grad(thrice), jit(grad(thrice)), lambda x: vmap(grad(thrice))(np.array([x]))[0]):
+        close(g(0.5), slope)
+    close(grad(grad(thrice))(0.5), grad(grad(lambda x: f(f(f(x)))))(0.5))
+    close(jit(grad(grad(thrice)))(0.5), grad(grad(lambda x: f(f(f(x)))))(0.5))
+    if make is with_jvp:
+        close(jvp(thrice, (0.5,), (1.0,))[1], slope)

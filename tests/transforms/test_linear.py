@@ -7,6 +7,7 @@ import pytest
 
 import ge2
 from ge2.base.errors import GradientError, TraceError
+from ge2.lax import fori_loop, scan
 from ge2.transforms import cond
 from ge2.transforms.linear import linear_transpose
 from tests.transforms.functions import close
@@ -24,6 +25,12 @@ LINEAR = {
     "masked": (lambda x: np.where(np.arange(3) > 0, x, 0.0), (3,)),
     "custom": (ge2.custom_jvp(lambda x: x * 2.0), (3,)),
 }
+LINEAR["scan"] = lambda x: scan(lambda c, xi: (2.0 * c + xi, 3.0 * c), x[0] * 0.0, x)[1], (4,)
+LINEAR["scan of matrices"] = (
+    lambda x: scan(lambda c, m: (m @ c, None), x, A.reshape(1, 2, 3)[:, [0, 1, 1]])[0],
+    (3,),
+)
+LINEAR["loop"] = lambda x: fori_loop(0, 3, lambda i, c: 2.0 * c[::-1], x), (3,)
 LINEAR["custom"][0].defjvp(lambda p, t: (p[0] * 2.0, t[0] * 2.0))
 
 
@@ -100,6 +107,7 @@ def test_under_other_transforms():
         (lambda x: x.astype(int), "makes i64"),
         (lambda x: (x, np.ones(2)), "is a constant that is not known to be zero"),
         (lambda x: np.sort(x), "depends on where it is taken"),
+        (lambda x: scan(lambda c, xi: (c * xi, c), x[0], x)[0], "depends on where it is taken"),
         (lambda x: 1.0 / x, "depends on where it is taken"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 
 import ge2
 from ge2.base.errors import GradientError, NoRuleError
-from ge2.lax import cond, custom_linear_solve, custom_root, stop_gradient
+from ge2.lax import cond, custom_linear_solve, custom_root, scan, stop_gradient, while_loop
 from tests.transforms.functions import close
 
 M, B = np.array([[3.0, 1.0], [0.5, 2.0]]), np.array([1.0, 2.0])
@@ -216,3 +216,49 @@ def test_what_is_refused(says):
     with pytest.raises(GradientError, match=says) as error:
         ge2.grad(lambda a: np.sum(WRONG[says](a)))(2.0)
     assert "test_solves.py" in str(error.value)
+
+
+# ------------------------------------------------------------------------------------------------ with loops
+
+
+def until_it_stands(f, x):
+    def step(state):
+        x, _ = state
+        y, dy = ge2.jvp(f, (x,), (np.ones_like(x),))
+        return x - y / dy, y
+
+    return while_loop(lambda s: abs(s[1]) > 1e-12, step, (x, f(x) * 0.0 + 1.0))[0]
+
+
+def test_a_root_by_a_while_loop_has_a_reverse_derivative():
+    root = lambda a: custom_root(lambda x: x**3 - a, 1.0, until_it_stands, by_division)  # noqa: E731
+    close(ge2.grad(root)(8.0), ge2.grad(np.cbrt)(8.0))
+    close(ge2.jit(ge2.grad(ge2.grad(root)))(8.0), ge2.grad(ge2.grad(np.cbrt))(8.0))
+    close(
+        ge2.jit(ge2.vmap(ge2.grad(root)))(np.array([1.0, 8.0])),
+        ge2.vmap(ge2.grad(np.cbrt))(np.array([1.0, 8.0])),
+    )
+    thrice = lambda f: lambda a: scan(lambda c, _: (f(c), None), a, None, length=3)[0]  # noqa: E731
+    close(ge2.jit(ge2.grad(thrice(root)))(8.0), ge2.grad(thrice(np.cbrt))(8.0))
+
+
+def test_conjugate_gradients_by_a_while_loop(rng):
+    def solve(matvec, b):
+        def step(state):
+            x, r, p = state
+            q = matvec(p)
+            alpha = (r @ r) / (p @ q)
+            s = r - alpha * q
+            return x + alpha * p, s, s + (s @ s) / (r @ r) * p
+
+        return while_loop(lambda s: s[1] @ s[1] > 1e-26, step, (b * 0.0, b, b))[0]
+
+    root, b = rng.normal(size=(4, 4)), rng.normal(size=4)
+    m = root @ root.T + np.eye(4)
+    x_of = lambda m, b: custom_linear_solve(lambda x: m @ x, b, solve, symmetric=True)  # noqa: E731
+    inverse = np.linalg.inv(m)
+    close(ge2.jit(x_of)(m, b), inverse @ b)
+    dm, db = ge2.jit(ge2.grad(lambda m, b: x_of(m, b).sum(), (0, 1)))(m, b)
+    close(db, inverse.sum(0))
+    close(dm, -np.outer(inverse.sum(0), inverse @ b))
+    close(ge2.vmap(x_of, (None, 1))(m, np.stack([b, 2 * b], 1)), np.stack([inverse @ b, 2 * inverse @ b]))
