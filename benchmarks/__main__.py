@@ -22,6 +22,10 @@ SUITES = {
             *("cross-entropy", "cross-entropy-grad", "cumsum", "transpose", "gather", "scatter-add"),
             *("pad", "mlp", "leading-sum", "variance"),
         ),
+        "loops": (
+            *("scan", "scan-grad", "dense-scan", "dense-scan-grad", "rnn-grad", "newton", "per-example"),
+            *("rnn-loop", "layers"),
+        ),
         "call": (),
         "imports": (),
         "digits": (),

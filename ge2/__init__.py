@@ -11,6 +11,7 @@ from typing import Any
 
 from ge2 import debug as debug
 from ge2 import errors as errors
+from ge2 import extend as extend
 from ge2 import lax as lax
 from ge2 import numpy as numpy
 from ge2 import random as random
@@ -31,6 +32,8 @@ from ge2.transforms.api import linearize as linearize
 from ge2.transforms.api import value_and_grad as value_and_grad
 from ge2.transforms.api import vjp as vjp
 from ge2.transforms.api import vmap as vmap
+from ge2.transforms.batching import custom_batch as custom_batch
+from ge2.transforms.closure import closure_convert as closure_convert
 from ge2.transforms.custom import checkpoint as checkpoint
 from ge2.transforms.custom import custom_jvp as custom_jvp
 from ge2.transforms.custom import custom_vjp as custom_vjp
@@ -45,6 +48,7 @@ from ge2.transforms.jacobians import jacfwd as jacfwd
 from ge2.transforms.jacobians import jacobian as jacobian
 from ge2.transforms.jacobians import jacrev as jacrev
 from ge2.transforms.lax import stop_gradient as stop_gradient
+from ge2.transforms.linear import linear_transpose as linear_transpose
 from ge2.transforms.zeros import float0 as float0
 
 bfloat16 = BFLOAT16
@@ -61,4 +65,8 @@ def __getattr__(name: str) -> Any:
             return version("ge2")
         except PackageNotFoundError:
             return "0.0.0+checkout"  # run from a folder, without being installed
+    if name == "test_util":
+        from importlib import import_module  # programs that run need no checks
+
+        return import_module("ge2.test_util")
     raise AttributeError(f"module 'ge2' has no attribute {name!r}")

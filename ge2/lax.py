@@ -11,3 +11,5 @@ from ge2.transforms.loops import fori_loop as fori_loop
 from ge2.transforms.loops import map as map
 from ge2.transforms.loops import scan as scan
 from ge2.transforms.loops import while_loop as while_loop
+from ge2.transforms.solves import custom_linear_solve as custom_linear_solve
+from ge2.transforms.solves import custom_root as custom_root

@@ -25,7 +25,7 @@ needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 PART = re.compile(r"^#(?:if|endif).*$|^GE2_SHARED void \w+\([^)]*\);$", re.MULTILINE)  # of a large file
 CALL = re.compile(r"\b\w+(?=\()")
-FUNCTION = re.compile(r"^(?:static void|static int|int) (\w+)\(.*?^}$", re.DOTALL | re.MULTILINE)
+FUNCTION = re.compile(r"^(?:static void|GE2_FN void|static int|int) (\w+)\(.*?^}$", re.DOTALL | re.MULTILINE)
 
 
 @final
@@ -61,7 +61,7 @@ class Together:
         names: dict[str, str] = {}
         for found in FUNCTION.finditer(text):
             code = CALL.sub(lambda call: names.get(call[0], call[0]), found[0])
-            if code.startswith("static"):
+            if code.startswith(("static", "GE2_FN")):
                 nameless = code.replace(f" {found[1]}(", " (", 1)
                 names[found[1]] = self.kernels.setdefault(nameless, f"kernel{len(self.kernels)}")
             else:

@@ -67,7 +67,7 @@ def wrap(code: str, indent: int) -> str:
     );
     """
     space = " " * indent
-    if indent + len(code) <= WIDTH or not CALL.fullmatch(code):
+    if indent + len(code) <= WIDTH or '"' in code or not CALL.fullmatch(code):
         return space + code
     head, arguments, tail = CALL.fullmatch(code).groups()  # type: ignore[union-attr]
     glued = re.sub(r"(?<!,) ", GLUE, arguments)

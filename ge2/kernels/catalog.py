@@ -9,16 +9,26 @@ from ge2.base.errors import NoRuleError
 from ge2.base.record import record
 from ge2.kernels.blocked import BlockedPointwise, BlockedReduce, BlockedRowwise
 from ge2.kernels.draws import CBits, CFold
-from ge2.kernels.generated import CConcatenate, CConstant, CCopy, CPad, CProduct, CRegion, CUpdateSlice
+from ge2.kernels.generated import (
+    CConcatenate,
+    CConstant,
+    CCopy,
+    CPad,
+    CProduct,
+    CRegion,
+    CTable,
+    CUpdateSlice,
+)
 from ge2.kernels.indexing import CGather, CIndex, CScatter, CScatterAdd
 from ge2.kernels.kernel import Family, Launch, Problem
 from ge2.kernels.library import Library, Product
+from ge2.kernels.own import COwn
 from ge2.kernels.scans import CScan
 from ge2.kernels.sorting import CSearch, CSort
 
 CATALOG: tuple[Family, ...] = (
-    CRegion(), CProduct(), CCopy(), CConcatenate(), CPad(), CUpdateSlice(), CConstant(),
-    CGather(), CScatterAdd(), CScatter(), CIndex(), CScan(), CBits(), CFold(), CSort(), CSearch(),
+    CRegion(), CProduct(), CCopy(), CConcatenate(), CPad(), CUpdateSlice(), CConstant(), CTable(),
+    CGather(), CScatterAdd(), CScatter(), CIndex(), CScan(), CBits(), CFold(), CSort(), CSearch(), COwn(),
     BlockedPointwise(), BlockedRowwise(), BlockedReduce(), Product(), Library(),
 )  # fmt: skip
 

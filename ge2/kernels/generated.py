@@ -20,6 +20,7 @@ from ge2.codegen.c.text import Argument, CKernel, Operand, Text, whole
 from ge2.codegen.c.typed import HELD, STORED, SUFFIX
 from ge2.ir import ArrayType, Dims, Eqn, Graph, Literal, Var
 from ge2.kernels.kernel import Family, Launch, Problem
+from ge2.ops.constant import Constant
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ConvertElementType, Pointlike, Pointwise
 from ge2.ops.index import UpdateSlice
@@ -27,6 +28,7 @@ from ge2.ops.region import Region
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Rev, Slice, StopGradient, Transpose
 
 Operands = Sequence[Operand]
+TABLE = 1 << 14  # bytes of an array that stands in the text
 TINY = 4096  # multiplications; GE2_TINY of product.h
 VIEWS = (BroadcastInDim, Transpose, Reshape, Slice, Rev, StopGradient)
 
@@ -142,6 +144,29 @@ class CConstant(Generated):
         eqns = (Eqn(problem.op, (), (a,)), Eqn(ConvertElementType(to.dtype), (a,), (b,)))
         region = Region("pointwise", to.shape, (at, at), Graph((), eqns, (b,)))
         return Pieces((c_kernel(region, {b: outs[0]}, threads),))
+
+
+@final
+class CTable(Generated):
+    """The bytes of a small array, which stand in the text."""
+
+    name = "constant in C"
+
+    def refuses(self, problem: Problem) -> str:
+        if not isinstance(problem.op, Constant):
+            return f"{problem.op.name} is no constant"
+        return "" if problem.outs[0].nbytes <= TABLE else "the array is too large to stand in the text"
+
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        op, (to,) = problem.op, problem.outs
+        assert isinstance(op, Constant)
+        data = ", ".join(f"0x{op.data[i : i + 2]}" for i in range(1, len(op.data), 2))
+        body = (
+            Text(f"static const unsigned char data[] = {{{data}}};"),
+            Text("memcpy(y, data, sizeof data);"),
+        )
+        y = Argument(f"{STORED[to.dtype]} *y", "result", (outs[0], to.dtype))
+        return Pieces((CKernel("constant", f"{to} = constant", (y,), body if to.size else (), 1),))
 
 
 @final

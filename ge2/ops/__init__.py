@@ -1,8 +1,10 @@
 """Every operation, each whole in one place; `ALL` lists them, `TABLE` makes them by name."""
 
+from collections import ChainMap
 from collections.abc import Callable
 
 from ge2.ir import Op
+from ge2.ops.constant import Constant as Constant
 from ge2.ops.control import CONTROL as CONTROL
 from ge2.ops.control import Call as Call
 from ge2.ops.control import CallSaving as CallSaving
@@ -11,6 +13,7 @@ from ge2.ops.control import CheckpointSaving as CheckpointSaving
 from ge2.ops.control import Cond as Cond
 from ge2.ops.control import CondSaving as CondSaving
 from ge2.ops.custom import CUSTOM as CUSTOM
+from ge2.ops.custom import CustomBatch as CustomBatch
 from ge2.ops.custom import CustomJvp as CustomJvp
 from ge2.ops.custom import CustomJvpSaving as CustomJvpSaving
 from ge2.ops.custom import CustomVjp as CustomVjp
@@ -35,7 +38,6 @@ from ge2.ops.index import Scatter as Scatter
 from ge2.ops.index import ScatterAdd as ScatterAdd
 from ge2.ops.index import UpdateSlice as UpdateSlice
 from ge2.ops.loops import LOOPS as LOOPS
-from ge2.ops.loops import RepeatLoop as RepeatLoop
 from ge2.ops.loops import ScanLoop as ScanLoop
 from ge2.ops.loops import ScanSaving as ScanSaving
 from ge2.ops.loops import WhileLoop as WhileLoop
@@ -67,6 +69,11 @@ from ge2.ops.shape import Slice as Slice
 from ge2.ops.shape import StopGradient as StopGradient
 from ge2.ops.shape import Transpose as Transpose
 from ge2.ops.shape import View as View
+from ge2.ops.solves import SOLVES as SOLVES
+from ge2.ops.solves import LinearSolve as LinearSolve
+from ge2.ops.solves import LinearSolveSaving as LinearSolveSaving
+from ge2.ops.solves import Root as Root
+from ge2.ops.solves import RootSaving as RootSaving
 from ge2.ops.sort import ArgSort as ArgSort
 from ge2.ops.sort import SearchSorted as SearchSorted
 from ge2.ops.sort import Sort as Sort
@@ -75,14 +82,17 @@ from ge2.ops.sort import Sort as Sort
 CLASSES: tuple[type[Op], ...] = (
     Complex, Where, ConvertElementType, IntegerPow, Ldexp,
     ReduceSum, ReduceProd, ReduceMax, ReduceMin, ReduceOr, ReduceAnd, ArgMax, ArgMin,
-    BroadcastInDim, Transpose, Reshape, Slice, Rev, Pad, Concatenate, Iota, StopGradient, Barrier,
+    BroadcastInDim, Transpose, Reshape, Slice, Rev, Pad, Concatenate, Iota, Constant, StopGradient, Barrier,
     DotGeneral, Gather, ScatterAdd, Scatter, UpdateSlice,
     CumSum, CumProd, CumMax, CumMin, Sort, ArgSort, SearchSorted, RandomBits, RandomFold,
 )
 # fmt: on
 
-ALL: tuple[Op | type[Op], ...] = (*ELEMENTWISE, *CLASSES, *CONTROL, *LOOPS, *CUSTOM, *EFFECTS)
+ALL: tuple[Op | type[Op], ...] = (*ELEMENTWISE, *CLASSES, *CONTROL, *LOOPS, *CUSTOM, *SOLVES, *EFFECTS)
 TABLE: dict[str, Callable[..., Op]] = {
     **{op.name: (lambda op=op: op) for op in ELEMENTWISE},
-    **{op.name: op for op in (*CLASSES, *CONTROL, *LOOPS, *CUSTOM, *EFFECTS)},
+    **{op.name: op for op in (*CLASSES, *CONTROL, *LOOPS, *CUSTOM, *SOLVES, *EFFECTS)},
 }
+OWN: dict[str, Callable[..., Op]] = {}  # of users, by name
+KNOWN = ChainMap(TABLE, OWN)  # what the text of a graph may name
+REPLACED: set[str] = set()  # names of users' operations that were defined again: the text means the latest

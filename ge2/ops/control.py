@@ -380,4 +380,5 @@ class CondSaving(GraphOp):
         return Cond(self.branches).batch_with(derive, xs, axes, size)
 
 
+CALLS = (Call, CallSaving, Checkpoint, CheckpointSaving)  # their first graph is what they compute
 CONTROL: tuple[type[GraphOp], ...] = (Call, CallSaving, Checkpoint, CheckpointSaving, Cond, CondSaving)

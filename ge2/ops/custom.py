@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import field
 from typing import Any, final
 
 from ge2.base.dtypes import INEXACT
@@ -249,4 +250,47 @@ class CustomJvpSaving(GraphOp):
         return self.plain().batch_with(derive, xs, axes, size)
 
 
-CUSTOM: tuple[type[GraphOp], ...] = (CustomVjp, CustomVjpSaving, CustomJvp, CustomJvpSaving)
+Rule = Callable[[Sequence[Value], Sequence[Axis], int], Batched]
+
+
+@final
+@record
+class CustomBatch(GraphOp):
+    """A call with a batching rule of its own, which is Python and no part of the text.
+
+    The rule computes what batching the graph would. Of a text that is read back, and where the axis lies in a
+    value that the function read from around it (the `consts` of `jaxpr`), the graph itself is batched. Its
+    derivatives are those of the graph.
+    """
+
+    jaxpr: Graph
+    rule: Rule | None = field(default=None, compare=False, repr=False)
+    name = "custom_batch_call"
+
+    def plain(self) -> Call:
+        return Call(self.jaxpr, "custom_batch")
+
+    def graphs(self) -> tuple[Graph, ...]:
+        return (self.jaxpr,)
+
+    def infer(self, *types: ArrayType) -> Types:
+        matches(self, self.jaxpr, types)
+        return types_of(self.jaxpr.outputs)
+
+    def reference(self, *arrays: Any) -> Any:
+        return tuple(self.jaxpr(*arrays))
+
+    def saving(self, wanted: Flags, derive: Derive) -> Op:
+        return self.plain().saving(wanted, derive)
+
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
+        return self.plain().jvp_with(derive, ts, xs)
+
+    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        around = axes[: self.jaxpr.consts]
+        if self.rule is None or any(a is not None for a in around):
+            return self.plain().batch_with(derive, xs, axes, size)
+        return self.rule(to_front(xs, axes), axes, size)
+
+
+CUSTOM: tuple[type[GraphOp], ...] = (CustomVjp, CustomVjpSaving, CustomJvp, CustomJvpSaving, CustomBatch)

@@ -32,9 +32,14 @@ KINDS = {"b": "bool", "i": "integer", "f": "float", "c": "complex"}
 
 @record
 class Pointwise(Lowering):
-    """One expression per element, in functions of `templates/*/include`; `{0}`, ... are the inputs."""
+    """One expression per element, in functions of `templates/*/include`; `{0}`, ... are the inputs.
+
+    A user's own may be in functions of `helpers`, and have another expression in `cuda`.
+    """
 
     expression: str
+    helpers: str = ""
+    cuda: str = ""
 
 
 KIND: dict[np.dtype, str] = {BOOL: "b"}
@@ -124,6 +129,7 @@ class Elementwise(Pointlike):
     push: Callable[..., Value] | None = field(compare=False, repr=False, default=None)
     pull: Callable[..., Cotangents] | None = field(compare=False, repr=False, default=None)
     through_float32: bool = field(compare=False, repr=False, default=True)  # for `dtypes.EXTENDED`
+    edition: int = field(repr=False, default=0)  # of a user's own, which may be defined again
 
     def params(self) -> dict[str, Any]:
         return {}

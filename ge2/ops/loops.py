@@ -567,4 +567,4 @@ def with_unread(graph: Graph, types: Sequence[ArrayType]) -> Graph:
     return Graph((*graph.inputs, *map(Var, types)), graph.eqns, graph.outputs)
 
 
-LOOPS: tuple[type[GraphOp], ...] = (ScanLoop, ScanSaving, WhileLoop, RepeatLoop)
+LOOPS: tuple[type[GraphOp], ...] = (ScanLoop, ScanSaving, WhileLoop)  # repeat is made by a pass

@@ -1,9 +1,15 @@
 """From graph to graph: each pass is a function, `PIPELINE` is their order."""
 
-from ge2.ops import TABLE as OPERATIONS
+from collections import ChainMap
+from collections.abc import Callable
+
+from ge2.ir import Op
+from ge2.ops import KNOWN
+from ge2.ops.loops import RepeatLoop as RepeatLoop
 from ge2.ops.region import Region as Region
 from ge2.passes.match import Index as Index
 from ge2.passes.pipeline import PIPELINE as PIPELINE
 from ge2.passes.pipeline import run_pipeline as run_pipeline
 
-TABLE = {**OPERATIONS, "region": Region, "index": Index}  # what the text of a graph may name after all passes
+LATER: dict[str, Callable[..., Op]] = {"region": Region, "index": Index, "repeat": RepeatLoop}
+TABLE = ChainMap(LATER, KNOWN)  # what the text of a graph may name after all passes

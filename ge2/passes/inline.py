@@ -2,42 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ge2.ir import Atom, Eqn, Graph, GraphOp, Var, rename
-from ge2.ops.control import Call, CallSaving, Checkpoint, CheckpointSaving, CondSaving
+from ge2.ir import Graph
+from ge2.ops.control import CALLS as PLAIN
 from ge2.ops.custom import CUSTOM
-from ge2.ops.loops import ScanSaving
+from ge2.ops.inline import inlined
+from ge2.ops.solves import SOLVES
 
 # Operations whose first graph is what they compute; their other graphs served derivatives, which are done.
-CALLS = (Call, CallSaving, Checkpoint, CheckpointSaving, *CUSTOM)
-
-
-SAVINGS = (CondSaving, ScanSaving)
+CALLS = (*PLAIN, *CUSTOM, *SOLVES)
 
 
 def inline(graph: Graph) -> Graph:
-    if not any(isinstance(eqn.op, (*CALLS, *SAVINGS)) for eqn in graph.eqns):
-        return graph
-    eqns: list[Eqn] = []
-    env: dict[Var, Atom] = {}
-    splice(graph.eqns, env, eqns, fresh=False)
-    return Graph(graph.inputs, tuple(eqns), rename(env, graph.outputs), graph.consts)
-
-
-def splice(body: Sequence[Eqn], env: dict[Var, Atom], eqns: list[Eqn], fresh: bool) -> None:
-    """Appends the equations of `body`; `fresh`: under new names, for a graph may be called twice."""
-    for eqn in body:
-        inputs = rename(env, eqn.inputs)
-        if isinstance(eqn.op, CALLS):
-            assert isinstance(eqn.op, GraphOp)
-            inner = eqn.op.graphs()[0]
-            names: dict[Var, Atom] = dict(zip(inner.inputs, inputs, strict=True))
-            splice(inner.eqns, names, eqns, fresh=True)
-            env.update(zip(eqn.outs, rename(names, inner.outputs), strict=True))
-            continue
-        op = eqn.op.plain() if isinstance(eqn.op, SAVINGS) else eqn.op
-        outs = tuple(Var(v.type) for v in eqn.outs) if fresh else eqn.outs
-        if fresh:
-            env.update(zip(eqn.outs, outs, strict=True))
-        eqns.append(Eqn(op, inputs, outs, eqn.source))
+    return inlined(graph, CALLS)

@@ -12,8 +12,9 @@ from ge2.passes.inline import inline
 from ge2.passes.match import match
 from ge2.passes.roll import roll
 from ge2.passes.simplify import simplify
+from ge2.passes.trim import trim
 
-PIPELINE = (inline, simplify, fold, match, roll, fuse)
+PIPELINE = (inline, trim, simplify, fold, match, roll, fuse)
 
 
 @collector_paused

@@ -1,9 +1,9 @@
 """A Python loop of equal rounds, found in the graph again and made one loop: compiled once, not a round each.
 
-Equations in a row that repeat with a period are rounds if what each reads is made in the same round, or in the
-one before (a carry), or is the same for all (a constant), or is made before all of them (an element). What
-later equations read of every round is a result of every round. Rounds of elementwise work alone stay as they
-are: fused, they are one kernel.
+Equations in a row that repeat with a period are rounds if what each reads is made in the same round, or in
+the one before (a carry), or is the same for all (a constant), or is made before all of them (an element).
+What later equations read of every round is a result of every round. Rounds of elementwise work alone stay as
+they are: fused, they are one kernel.
 """
 
 from __future__ import annotations
@@ -26,7 +26,19 @@ MANY = 2000  # from which on even elementwise rounds take too long to compile
 GRAM = 4  # equations in a row by which a repetition is recognised
 PERIODS = 6  # how many candidates are tried
 
-FUSED = (Pointlike, Reduce, ArgReduce, Iota, BroadcastInDim, Transpose, Reshape, Slice, Rev, StopGradient, Barrier)
+FUSED = (
+    Pointlike,
+    Reduce,
+    ArgReduce,
+    Iota,
+    BroadcastInDim,
+    Transpose,
+    Reshape,
+    Slice,
+    Rev,
+    StopGradient,
+    Barrier,
+)
 Place = tuple[int, int, int]  # round, equation of the round, result
 
 
@@ -41,7 +53,7 @@ def roll(graph: Graph) -> Graph:
             continue
         found = rolled(graph, eqns, start, period)
         if found is not None:
-            made += [*eqns[at:start], found.equation]
+            made += [*eqns[at : found.start], found.equation]
             at = found.end
     if not made:
         return graph
@@ -105,6 +117,7 @@ def key_of(eqn: Eqn) -> Any:
 @dataclass(slots=True)
 class Rolled:
     equation: Eqn
+    start: int  # the first equation of the first round
     end: int  # the first equation after the last round
 
 
@@ -155,11 +168,7 @@ class Rounds:
         for t in range(self.count):
             for o, eqn in enumerate(self.round(t)):
                 self.places.update((v, (t, o, i)) for i, v in enumerate(eqn.outs))
-        return all(
-            self.operand(o, k)
-            for o, eqn in enumerate(self.round(0))
-            for k in range(len(eqn.inputs))
-        )
+        return all(self.operand(o, k) for o, eqn in enumerate(self.round(0)) for k in range(len(eqn.inputs)))
 
     def operand(self, o: int, k: int) -> bool:
         """Finds out what input `k` of equation `o` is in every round."""
@@ -209,10 +218,16 @@ class Rounds:
             (*carry, *(names[key] for key in results)),
         )
         op = RepeatLoop(graph, self.count, len(self.consts), len(self.carries))
-        given = (*self.consts, *(a for _, a in self.carries.values()), *(a for each in self.elements for a in each))
+        given = (
+            *self.consts,
+            *(a for _, a in self.carries.values()),
+            *(a for each in self.elements for a in each),
+        )
         source = body[0].source
-        logger().info("%d equal rounds from %s on are one loop of %d equations", self.count, source, self.period)
-        return Rolled(Eqn(op, given, outs, source), self.start + self.count * self.period)
+        logger().info(
+            "%d equal rounds from %s on are one loop of %d equations", self.count, source, self.period
+        )
+        return Rolled(Eqn(op, given, outs, source), self.start, self.start + self.count * self.period)
 
     def results(self) -> tuple[list[tuple[int, int]], tuple[Var, ...]]:
         """Which results of a round are read outside, and all that the loop makes."""
@@ -228,4 +243,3 @@ class Rounds:
 
     def value(self, t: int, o: int, i: int) -> Var:
         return self.round(t)[o].outs[i]
-

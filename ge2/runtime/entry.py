@@ -17,6 +17,7 @@ from ge2.ir import Graph
 from ge2.ops.control import EXECUTOR, Call
 from ge2.runtime.once import alone
 from ge2.runtime.signature import is_static
+from ge2.transforms.arguments import Results
 
 if TYPE_CHECKING:
     from ge2.runtime.executable import Executable
@@ -99,6 +100,10 @@ class Entry:
         self.build: Build = structure.unflatten
         self.spelt = False
 
+    def without_bytes(self, returned: Results) -> None:
+        """Some results are derivatives by integers, which the program does not know of."""
+        self.single, self.build = False, returned.build
+
     def spell(self) -> bool:
         """Whether another call of this signature can be told without a walk through its arguments."""
         if not self.spelt:
@@ -107,7 +112,8 @@ class Entry:
             plain = self.positions is None and not self.looked and not any(map(is_static, self.key.leaves))
             if plain and not kwargs.children and self.executable is not None:
                 self.match = matcher(args, self.key.leaves)
-                self.build = builder(self.structure) or self.build
+                if self.build == self.structure.unflatten:
+                    self.build = builder(self.structure) or self.build
         return self.match is not None
 
     def ready(self) -> Executable:

@@ -11,11 +11,13 @@ from typing import Any, Protocol, final
 import numpy as np
 
 from ge2.backends.cpu.quiet import hush, restore
-from ge2.backends.cpu.toolchain import excuse
+from ge2.backends.cpu.toolchain import excuse, toolchain
 from ge2.base.config import config
 from ge2.base.dtypes import python_type
-from ge2.base.errors import CompilerTrouble
-from ge2.ir import ArrayType, Evaluate, Graph, Var, read
+from ge2.base.errors import CompileError, CompilerTrouble
+from ge2.ir import ArrayType, Evaluate, Graph, Op, Var, read
+from ge2.ops.elementwise import Elementwise
+from ge2.ops.own import Own
 from ge2.ops.region import Region
 from ge2.passes.dump import dump
 from ge2.passes.host import compute, on_host
@@ -121,6 +123,14 @@ def runner(driver: Driver) -> Runner:
     return Blocked(driver) if driver.direct is None else driver.direct
 
 
+def own_names(op: Op) -> list[str]:
+    """The operations with C of the user's in a step."""
+    if isinstance(op, Region):
+        return [name for e in op.graph.eqns for name in own_names(e.op)]
+    own = (isinstance(op, Own) and op.c) or (isinstance(op, Elementwise) and op.edition)
+    return [op.name] if own else []
+
+
 def aligned(nbytes: int) -> Any:
     """Bytes that begin at a cache line."""
     whole = np.empty(nbytes + ALIGNMENT, np.uint8)
@@ -185,9 +195,19 @@ class Executable:
         except CompilerTrouble as trouble:
             if self.program.target != "c":
                 raise
+            self._blame(trouble)
             excuse(trouble)
         self.program = schedule(self.program.graph, self.donated, "cpu")
         return Driver(self.program, self.threads, self.name, self.branches).build()
+
+    def _blame(self, trouble: CompilerTrouble) -> None:
+        """CompileError if a compiler that is well otherwise refuses a program with a user's own C in it."""
+        own = dict.fromkeys(name for step in self.program.steps for name in own_names(step.eqn.op))
+        if not own or toolchain() is None:
+            return
+        said = "\n".join(line for line in str(trouble).split("\n") if not line.startswith("  try"))
+        what = f"the C of {self.name}, with {' and '.join(own)} of your own in it: {said}"
+        raise CompileError(what, fix="other C; GE2_CC=none runs the reference instead") from None
 
     @property
     def graph(self) -> Graph:

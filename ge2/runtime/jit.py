@@ -46,6 +46,7 @@ from ge2.runtime.signature import (
 from ge2.trace import ABSTRACT, Closed, Input, is_traced, stage, tidy, title_of
 from ge2.trace.watch import watching
 from ge2.transforms.arguments import Arguments, Results
+from ge2.transforms.zeros import is_float0
 
 if TYPE_CHECKING:
     from ge2.runtime.aot import Lowered, Report, Traced
@@ -116,7 +117,7 @@ class Jitted:
                 entry.hits += 1
                 self._last = entry
                 results = entry.executable(*entry.captured, *args)  # type: ignore[misc]
-                return results[0] if entry.single else entry.structure.unflatten(results)
+                return results[0] if entry.single else entry.build(results)
         elif (again := self._again) is not None and not kwargs and type(current()) is Evaluate:
             found = self._repeated(again, args)
             if found is not None:
@@ -283,7 +284,7 @@ class Jitted:
             self._quick[entry.key.leaves] = entry
 
     def _trace(self, key: Key, leaves: list[Any], seen: Seen) -> Entry:
-        positions = [i for i, k in enumerate(key.leaves) if not is_static(k)]
+        positions = [i for i, k in enumerate(key.leaves) if not (is_static(k) or is_float0(leaves[i]))]
         arguments = self._arguments(leaves, key.structure, positions)
         names = arguments.names()
         hidden = self._hidden(seen)
@@ -323,6 +324,8 @@ class Jitted:
             returned.structure,
             positions if len(positions) < len(leaves) else None,
         )
+        if returned.empty:
+            entry.without_bytes(returned)
         entry.key, entry.names, entry.title = key, names, title(self._function)
         frozen_arrays |= unread(closed, hidden)
         if closed.looked or frozen_arrays:

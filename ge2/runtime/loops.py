@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 COUNTED = (ScanLoop, RepeatLoop)
 CONTROL = (*COUNTED, WhileLoop, Cond)
 SMALL = 1 << 12  # elements that a round makes up to which sizes are written out: it is made for them alone
+SHORT = 256  # bytes of a carry that stays in cache lines of its own: what is stored there is read at once
 KNOWN = 64  # bytes up to which the size of a copy is written out
 STOPS = "return lib->error->code;"
 
@@ -78,11 +79,14 @@ def stands(program: Program, kinds: Sequence[str]) -> bool:
 
 def keeps_places(op: Any, program: Program) -> bool:
     """Whether results that lie in the memory of a carry are what that carry becomes."""
-    first = op.consts if isinstance(op, COUNTED) else op.body_consts
-    for i, a in enumerate(program.graph.outputs):
-        donor = program.buffers[a].donor if isinstance(a, Var) else ""
-        own = first + i < len(program.graph.inputs) and program.buffers[program.graph.inputs[first + i]].name
-        if donor and (donor != own or program.graph.outputs.count(a) > 1):
+    graph, buffers = program.graph, program.buffers
+    first, carry = (op.consts, op.carry) if isinstance(op, COUNTED) else (op.body_consts, len(graph.outputs))
+    for i, a in enumerate(graph.outputs):
+        assert isinstance(a, Var)
+        if not buffers[a].donor or graph.outputs.index(a) != i:
+            continue
+        own = i < carry and buffers[a].donor == buffers[graph.inputs[first + i]].name
+        if not own or (graph.outputs.count(a) > 1 and a.type.nbytes > SHORT):
             return False
     return True
 
@@ -93,10 +97,10 @@ class Round:
     """The function of a round as the loop sees it. Its arrays are numbered: inputs, then results."""
 
     program: Program
-    name: str
     call: str  # with `q`
     made: list[Var]  # the results it writes
     work: int
+    fails: bool  # whether it may find an index out of range
 
     def slot(self, a: Atom) -> int:
         """The number of an array."""
@@ -118,6 +122,7 @@ def write_round(native: Native, segment: Segment, step: Step, program: Program, 
     native.inner.append(f"{kind}_{len(native.inner)}")
     inner = child.segment(program.steps, True, native.inner[-1])
     native.products |= child.products
+    native.fails |= child.fails
     found = plan([Lifetime(n.nbytes, n.first, n.last) for n in child.needs])
     offsets = dict(zip(map(id, child.needs), found.offsets, strict=True))
     sizes = [n if isinstance(n, int) else offsets[id(n)] for n in inner.sizes]
@@ -127,7 +132,7 @@ def write_round(native: Native, segment: Segment, step: Step, program: Program, 
     arena = native.scratch(segment, native.need(found.nbytes, step.number)) if found.nbytes else "arena"
     made = [v for v in dict.fromkeys(program.graph.outputs) if program.buffers[v].storage == "output"]  # type: ignore[index]
     call = f"{inner.name}({{}}, n + {at_n}, k + {at_k}, {arena}, threads, lib)"
-    return Round(program, inner.name, call, [v for v in made if isinstance(v, Var)], inner.work)
+    return Round(program, call, [v for v in made if isinstance(v, Var)], inner.work, child.fails)
 
 
 @final
@@ -181,7 +186,8 @@ class Loop:
         return Text(f"memcpy({to}, {source}, {self.bytes(a)});")
 
     def called(self, turn: Round, name: str = "q") -> Text:
-        return Text(f"if ({turn.call.format(name)}) {STOPS}")
+        call = turn.call.format(name)
+        return Text(f"if ({call}) {STOPS}" if turn.fails else f"{call};")
 
     def array(self, name: str, pointers: Sequence[str]) -> Text:
         """Pointers as an array, a few of them a line."""
@@ -201,9 +207,15 @@ class Loop:
         if out is a:  # it stays as it is
             self.after.append(self.copied(result, f"q[{slot}]", a))
             return
-        if out in turn.made and turn.donor(out):
-            self.before.append(self.copied(result, self.pointers[slot], a))
-            self.pointers[slot] = self.pointers[turn.slot(out)] = result
+        outputs = turn.program.graph.outputs
+        if out in turn.made and turn.donor(out) and outputs.index(out) == i:
+            home = result
+            if a.type.nbytes <= SHORT:
+                home = f"state{i}"
+                self.before.append(Text(f"char {home}[{a.type.nbytes}] __attribute__((aligned(64)));"))
+                self.after.append(self.copied(result, home, a))
+            self.before.append(self.copied(home, self.pointers[slot], a))
+            self.pointers[slot] = self.pointers[turn.slot(out)] = home
             return
         if length is not None and self.stack_of(turn, out, i) is not None:
             self.each.append(Text(f"q[{slot}] = q[{turn.slot(out)}];"))  # before that moves on
@@ -211,7 +223,7 @@ class Loop:
             return
         spare = self.native.scratch(self.segment, self.native.need(a.type.nbytes, self.step.number))
         target = turn.slot(out)
-        if out in turn.program.graph.inputs or turn.program.graph.outputs.index(out) != i:
+        if out in turn.program.graph.inputs or outputs.index(out) != i:
             target = len(self.pointers)  # another value, which is copied
             self.pointers.append("")
             self.each.insert(0, self.copied(f"q[{target}]", f"q[{turn.slot(out)}]", a))
@@ -250,8 +262,9 @@ class Loop:
             self.stacked(turn, n, moves)
         work = turn.work * op.length
         self.segment.work += work
+        length = Text(f"const int64_t rounds = {self.size(op.length)};")
         rounds = Text(
-            f"for (int64_t t = 0; t < {self.size(op.length)}; t++)",
+            "for (int64_t t = 0; t < rounds; t++)",
             body=(*self.first, self.called(turn), *self.each, *moves),
         )
         if op.length == 0:
@@ -261,10 +274,10 @@ class Loop:
                     self.results, self.given[op.consts :], graph.inputs[op.consts : first], strict=False
                 )
             ]
-        return [*self.before, self.array("q", self.pointers), rounds, *self.after]
+        return [*self.before, self.array("q", self.pointers), length, rounds, *self.after]
 
     def stack(self, first: int, i: int) -> int:
-        """The number of stack `i` among the operation's inputs or results, which begin with `first` others."""
+        """The number of stack `i` among the inputs or results, which begin with `first` others."""
         return first + i * (self.op.length if isinstance(self.op, RepeatLoop) else 1)
 
     def listed(self, slot: int, atoms: Sequence[Atom], written: bool) -> str:

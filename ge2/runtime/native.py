@@ -27,6 +27,7 @@ from ge2.runtime.program import Buffer, Program, Step
 from ge2.runtime.records import Made
 
 IN_C = ("kernel", "copy", "loop")
+FEW = 24  # steps of a round up to which its kernels become part of it
 
 
 @final
@@ -71,7 +72,9 @@ class Native:
         self.arena: dict[int, Need] = {}  # of buffers, by identity
         self.sources: list[Source | None] = [step.eqn.source for step in program.steps]
         self.inner: list[str] = []  # the functions that loops call
+        self.inlined: set[str] = set()  # the kernels that small rounds call
         self.first = 0  # of the equations, among `sources`
+        self.fails = False  # whether a kernel may find an index out of range
         self.spelt = False  # whether sizes are numbers in the text, not arguments
 
     def child(self, program: Program) -> Native:
@@ -80,7 +83,7 @@ class Native:
         child = Native(program, ALONE if small else self.threads, self.title)
         child.spelt = small
         child.named, child.texts, child.runs, child.made = self.named, self.texts, self.runs, self.made
-        child.inner = self.inner
+        child.inner, child.inlined = self.inner, self.inlined
         child.first, own = len(self.sources), child.sources
         self.sources += own
         child.sources = self.sources
@@ -126,6 +129,8 @@ class Native:
             tuple(self.runs),
             self.products,
             prototypes,
+            frozenset(self.inlined),
+            tuple(dict.fromkeys(h for n in self.named.values() for h in n.kernel.helpers)),
         )
         return file.text()
 
@@ -147,6 +152,8 @@ class Native:
         temps = [self.need(nbytes, step.number) for nbytes in pieces.temps]
         for kernel in pieces.kernels:
             name = self.define(kernel)
+            if self.spelt and len(segment.steps) <= FEW:
+                self.inlined.add(name)
             handed = ", ".join(self.handed(segment, step, a, temps) for a in kernel.arguments)
             segment.calls.append(Text(f"{name}({handed});"))
             segment.work += max(v.type.size for v in (*step.eqn.outs, *step.eqn.inputs))
@@ -185,6 +192,7 @@ class Native:
         if a.kind == "size":
             return self.size(segment, a.value)
         if a.kind == "equation":
+            self.fails = True
             return self.size(segment, self.first + step.number)
         if a.kind == "constant":
             return self.constant(segment, *a.value)

@@ -148,7 +148,7 @@ class Trace:
             if x.owner is self:
                 cell = x.cell
                 return cell.atom if cell.view is None and not cell.doubt else self.refreshed(cell)
-            if not self.inside(x.owner):
+            if not self.inside(x.owner) and id(x) not in self.bound:
                 raise x.escaped()
             return self.capture(x)
         if type(x) in PYTHON or isinstance(x, np.generic):

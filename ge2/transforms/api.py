@@ -20,7 +20,7 @@ from ge2.transforms.derive import DERIVE
 from ge2.transforms.partition import split
 from ge2.transforms.vjp import vjp_graph
 from ge2.transforms.vmap import vmap_graph
-from ge2.transforms.zeros import empty
+from ge2.transforms.zeros import empty, is_float0
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]
@@ -214,10 +214,11 @@ def like(x: Any, type: ArrayType, what: str) -> Any:
 
     What belongs to an integer is of dtype float0, or a zero of a type that has no derivative.
     """
+    if is_float0(x) and type.dtype not in INEXACT:
+        return x
     if not is_array(x):
-        raise GradientError(
-            f"{what} ({type}) is a {x.__class__.__name__}", where=here(), fix=f"an array like {type}"
-        )
+        got = "float0, which belongs to integers" if is_float0(x) else f"a {x.__class__.__name__}"
+        raise GradientError(f"{what} ({type}) is {got}", where=here(), fix=f"an array like {type}")
     t = type_of(x)
     if type.dtype not in INEXACT:
         if t.dtype in INEXACT:

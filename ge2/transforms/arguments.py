@@ -28,19 +28,21 @@ from ge2.base.source import here
 from ge2.ir import ArrayType, Evaluate, ShapeDtypeStruct, current, type_of
 from ge2.trace import Closed, Input, check_type, is_traced, stage, title_of
 from ge2.trace.tracer import located
-from ge2.transforms.zeros import empty, is_float0
+from ge2.transforms.zeros import empty, float0, is_float0
 
 OPAQUE = (str, bytes, type, np.dtype, type(Ellipsis), slice, range)
 
 
 def is_array(leaf: Any) -> bool:
-    """Whether a leaf is an array or a number, traced or real; anything else is handed on as it is."""
-    return (
-        type(leaf) in PYTHON
-        or is_traced(leaf)
-        or isinstance(leaf, np.ndarray | np.generic)
-        or hasattr(leaf, "__dlpack__")
-    )
+    """Whether a leaf is an array or a number, traced or real; anything else is handed on as it is.
+
+    So is the derivative by an integer (float0), which has no bytes that could travel.
+    """
+    if type(leaf) in PYTHON or is_traced(leaf):
+        return True
+    if isinstance(leaf, np.ndarray | np.generic):
+        return bool(leaf.dtype != float0)
+    return hasattr(leaf, "__dlpack__")
 
 
 @register_leaf
@@ -67,7 +69,7 @@ class Arguments:
         for i, leaf in enumerate(leaves):
             if is_array(leaf):
                 found.arrays.append(i)
-            elif not (isinstance(leaf, OPAQUE) or callable(leaf)):
+            elif not (isinstance(leaf, OPAQUE) or callable(leaf) or is_float0(leaf)):
                 raise found.refused(i)
         return found
 
@@ -135,8 +137,7 @@ class Arguments:
         given = self.types() if types is None else types
         names = self.names()
         return [
-            Input(t, self.leaves[i], names[i], i in chosen)
-            for i, t in zip(self.arrays, given, strict=True)
+            Input(t, self.leaves[i], names[i], i in chosen) for i, t in zip(self.arrays, given, strict=True)
         ]
 
 

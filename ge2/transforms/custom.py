@@ -12,7 +12,7 @@ from functools import partial, update_wrapper, wraps
 from typing import Any, final
 
 from ge2.base.dtypes import INEXACT
-from ge2.base.errors import GradientError, NoRuleError
+from ge2.base.errors import GradientError, InputError, NoRuleError
 from ge2.base.pytree import unflatten
 from ge2.base.source import here
 from ge2.ir import ArrayType, Graph, Op, Var, type_of
@@ -20,7 +20,7 @@ from ge2.ops.control import Checkpoint
 from ge2.ops.custom import CustomJvp, CustomVjp, with_consts
 from ge2.trace import Closed, Input, stage, tidy, title_of
 from ge2.transforms.api import like
-from ge2.transforms.arguments import Arguments, Results, Static, at_top, leaves_like
+from ge2.transforms.arguments import Arguments, Results, Static, at_top, leaves_like, parameters
 from ge2.transforms.several import common_types, conformed, retyped, widened
 from ge2.transforms.zeros import empty, zero
 
@@ -54,12 +54,20 @@ class Made:
 class CustomRule(ABC):
     """A function with a rule of its own; `nondiff_argnums` are handed on as they are, and have no derivative.
 
+    `nondiff_argnames` names such arguments instead of counting them; their order is that of the parameters.
+
     The rule says nothing of values that the function reads from around it: a derivative by one of those is a
     GradientError, not a zero.
     """
 
-    def __init__(self, fun: Function, nondiff_argnums: int | Sequence[int] = ()) -> None:
-        self.fun, self.static = fun, Static.of(nondiff_argnums)
+    def __init__(
+        self,
+        fun: Function,
+        nondiff_argnums: int | Sequence[int] = (),
+        nondiff_argnames: str | Sequence[str] = (),
+    ) -> None:
+        named = numbers_of(fun, nondiff_argnames)
+        self.fun, self.static = fun, Static((*Static.of(nondiff_argnums).argnums, *named))
         update_wrapper(self, fun)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -123,6 +131,20 @@ def last_of(graph: Graph) -> Op:
         (*graph.inputs, *map(Var, types)), (*graph.eqns, *zeros.eqns), (*graph.outputs, *zeros.outputs)
     )
     return CustomJvp(with_consts(tidy(graph), len(graph.inputs)), tidy(rule))
+
+
+def numbers_of(fun: Function, names: str | Sequence[str]) -> list[int]:
+    """The places of parameters that are given by name."""
+    known = list(parameters(fun))
+    wanted = (names,) if isinstance(names, str) else tuple(names)
+    for name in wanted:
+        if name not in known:
+            from difflib import get_close_matches  # for errors alone
+
+            near = get_close_matches(name, known, 1, 0.0)
+            what = f"nondiff_argnames names {name!r}, but {title_of(fun)} has no such parameter"
+            raise InputError(what, where=here(), fix=repr(near[0]) if near else "nondiff_argnums")
+    return [known.index(name) for name in wanted]
 
 
 def bound(fun: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 from ge2.ir import Graph
 from ge2.ir import ShapeDtypeStruct as ShapeDtypeStruct
 from ge2.ir import parse as parse_text
-from ge2.ops import TABLE
+from ge2.ops import KNOWN
 from ge2.trace import ABSTRACT, Input
 from ge2.transforms.arguments import Arguments, Results, Static, is_array
 from ge2.tree import map as tree_map
@@ -72,4 +72,4 @@ def parse(text: str) -> Graph:
     >>> parse("{ lambda ; a:f32[3]. let b:f32[3] = tanh a in (b,) }")(np.zeros(3, np.float32))
     [array([0., 0., 0.], dtype=float32)]
     """
-    return parse_text(text, TABLE)
+    return parse_text(text, KNOWN)

@@ -12,10 +12,11 @@ from ge2.base.dtypes import COMPLEX, INEXACT
 from ge2.base.errors import GradientError, InputError
 from ge2.base.pytree import flatten, unflatten
 from ge2.base.source import here
-from ge2.ir import type_of
+from ge2.ir import Dims, type_of
 from ge2.trace import title_of
 from ge2.transforms.api import Argnums, Function, linearize, numbered, vjp, vmap
 from ge2.transforms.arguments import is_array, named_after, owned, parameters
+from ge2.transforms.zeros import is_float0
 
 
 def jacfwd(fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False) -> Function:
@@ -38,8 +39,16 @@ def jacfwd(fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorph
     return wrapped
 
 
-def jacrev(fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False) -> Function:
+def jacrev(
+    fun: Function,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Function:
     """The Jacobian by reverse mode: as `jacfwd`, better where results have fewer elements than arguments.
+
+    With `allow_int` the derivative by an integer is of dtype float0, of both shapes, instead of an error.
 
     >>> jacrev(lambda x: x * x)(np.array([1.0, 2.0]))
     array([[2., 0.],
@@ -49,7 +58,7 @@ def jacrev(fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorph
     @wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         chosen, partial = fixed_arguments(fun, argnums, args, kwargs)
-        check_jacobian("jacrev takes {0} arguments; one is", chosen, holomorphic or None)
+        check_jacobian("jacrev takes {0} arguments; one is", chosen, holomorphic or None, allow_int)
         y, pull, *aux = vjp(partial, *chosen, has_aux=has_aux)
         check_jacobian("jacrev takes a function with {0} results; one is", y, holomorphic)
         rows = vmap(lambda ct: pull(ct))(basis(y))
@@ -95,11 +104,13 @@ def fixed_arguments(
     return tuple(args[n] for n in numbers), partial
 
 
-def check_jacobian(what: str, tree: Any, holomorphic: bool | None) -> None:
+def check_jacobian(what: str, tree: Any, holomorphic: bool | None, allow_int: bool = False) -> None:
     """That all leaves are complex (holomorphic), real (not), or either (None)."""
     wanted = "floating" if holomorphic is None else "complex" if holomorphic else "real floating"
     for leaf in flatten(tree)[0]:
         t = type_of(leaf) if is_array(leaf) else None
+        if allow_int and t is not None and t.dtype not in INEXACT:
+            continue
         if t is None or t.dtype not in INEXACT:
             raise GradientError(
                 f"{what.format(wanted)} {t or leaf.__class__.__name__}",
@@ -150,9 +161,15 @@ def by_result(rows: Any, y: Any, single: bool) -> Any:
     pieces = [np.split(x, ends) for x in leaves]
     found = []
     for k, t in enumerate(types):
-        shaped = [piece[k].reshape((*t.shape, *piece[k].shape[1:])) for piece in pieces]
-        found.append(opened(unflatten(inner, owned(shaped)), single))
+        shaped = [shaped_rows(piece[k], t.shape) for piece in pieces]
+        found.append(opened(unflatten(inner, shaped), single))
     return unflatten(structure, found)
+
+
+def shaped_rows(piece: Any, shape: Dims) -> Any:
+    """The derivatives of the elements of one result, in its shape."""
+    found = piece.reshape((*shape, *piece.shape[1:]))
+    return found if is_float0(found) else owned([found])[0]
 
 
 def opened(arguments: tuple[Any, ...], single: bool) -> Any:

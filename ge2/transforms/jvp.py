@@ -13,6 +13,7 @@ from ge2.ir.op import Derive, GraphOp, Op
 from ge2.trace import Trace, Tracer, finish, run, stage, tidy
 from ge2.trace.stage import Input
 from ge2.transforms.blame import blamed
+from ge2.transforms.constants import embedded
 from ge2.transforms.vjp import vjp_graph
 from ge2.transforms.zeros import zero
 
@@ -35,9 +36,8 @@ def jvp_graph(graph: Graph, active: Flags, derive: Derive) -> Graph:
         outputs = rename(env, graph.outputs)
         tangents = [tangent(trace, ts, out).atom for out in graph.outputs if out.type.dtype in INEXACT]
     closed = finish(trace, (*graph.inputs, *seeds), (*outputs, *tangents))
-    if closed.captured:
-        raise VerifyError("a derivative rule used a value from outside its equation", where=closed.graph)
-    return tidy(closed.graph)
+    graph = embedded(closed, "a derivative rule")
+    return tidy(graph)
 
 
 def tangent(trace: Trace, ts: dict[Any, Any], out: Atom) -> Any:
@@ -115,7 +115,8 @@ def transposed(
 
     real_ys = [y for y, real in zip(ys, inexact, strict=True) if real]
     types = [v.type for v in (*xs, *ys, *real_ys)]
-    graph = stage(reverse, [Input(t) for t in types], f"the derivative of {op.name}").graph
+    title = f"the derivative of {op.name}"
+    graph = embedded(stage(reverse, [Input(t) for t in types], title), title)
     linear_in = (False,) * (len(xs) + len(ys)) + (True,) * len(real_ys)
     joint = vjp_graph(graph, linear_in, derive)
     results = run(joint, [*xs, *ys, *(zero(y.type) for y in real_ys), *(t for t in ts if t is not None)])

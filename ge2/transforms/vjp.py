@@ -11,6 +11,7 @@ from ge2.ir import Atom, Eqn, Flags, Graph, Literal, Var
 from ge2.ir.op import Derive, GraphOp, Op
 from ge2.trace import Trace, Tracer, finish, tidy
 from ge2.transforms.blame import blamed
+from ge2.transforms.constants import embedded
 from ge2.transforms.zeros import zero
 
 
@@ -38,9 +39,8 @@ def vjp_graph(
         grads = [cts.get(v).atom for v, w in zip(graph.inputs, wanted, strict=True) if w]
     inputs = (*graph.inputs, *(s for s in seeds if isinstance(s, Var)))
     closed = finish(trace, inputs, (*graph.outputs, *grads))
-    if closed.captured:
-        raise VerifyError("a derivative rule used a value from outside its equation", where=closed.graph)
-    return tidy(closed.graph)
+    graph = embedded(closed, "a derivative rule")
+    return tidy(graph)
 
 
 def active_values(graph: Graph, wanted: Flags) -> set[Atom]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ge2.base.errors import VerifyError
 from ge2.base.pause import collector_paused
 from ge2.ir import Atom, Axis, Eqn, Flags, Graph, Var, rename
 from ge2.ir.op import Derive, GraphOp
 from ge2.trace import Trace, Tracer, finish, tidy
 from ge2.transforms.blame import blamed
+from ge2.transforms.constants import embedded
 
 
 @collector_paused
@@ -39,9 +39,8 @@ def vmap_graph(
             for a, has in zip(graph.outputs, has_axis, strict=True)
         ]
     closed = finish(trace, inputs, results)
-    if closed.captured:
-        raise VerifyError("a batching rule used a value from outside its equation", where=closed.graph)
-    return tidy(closed.graph), has_axis
+    graph = embedded(closed, "a batching rule")
+    return tidy(graph), has_axis
 
 
 def grown(v: Var, axis: Axis, size: int) -> Any:

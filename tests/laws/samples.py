@@ -498,6 +498,22 @@ TURN = """{ lambda ; w:f64[3] h:f64[3] n:i64[]. let
     b:f64[3] = sin a
     m:i64[] = add n 1:i64[]
   in (b, m) }"""
+SOLVE = "{ lambda ; d:f64[3] b:f64[3]. let x:f64[3] = div b d  y:f64[3] = rev[axes=(0,)] x in (y,) }"
+PRODUCT = "{ lambda ; d:f64[3] x:f64[3]. let y:f64[3] = rev[axes=(0,)] x  b:f64[3] = mul d y in (b,) }"
+TRANSPOSED = "{ lambda ; d:f64[3] c:f64[3]. let y:f64[3] = rev[axes=(0,)] c  x:f64[3] = div y d in (x,) }"
+DIAGONAL = "{ lambda ; d:f64[3] x:f64[3]. let b:f64[3] = mul d x in (b,) }"
+QUOTIENT = "{ lambda ; d:f64[3] b:f64[3]. let x:f64[3] = div b d in (x,) }"
+CUBE_ROOT = "{ lambda ; a:f64[3] guess:f64[3]. let x:f64[3] = cbrt a in (x,) }"
+CUBE = """{ lambda ; a:f64[3] x:f64[3]. let
+    b:f64[3] = mul x x
+    c:f64[3] = mul b x
+    d:f64[3] = sub c a
+  in (d,) }"""
+OF_CUBE = """{ lambda ; a:f64[3] x:f64[3] y:f64[3]. let
+    b:f64[3] = mul x x
+    c:f64[3] = mul b 3.0:f64[]
+    d:f64[3] = div y c
+  in (d,) }"""
 
 
 def with_operands(op: Op, *before: Any) -> Sample:
@@ -561,6 +577,30 @@ def control() -> dict[str, list[Sample]]:
         "custom_vjp_saving": [replace(saving(pulled), forward=True)],
         "custom_jvp_call": [pushed],
         "custom_jvp_saving": [saving(pushed)],
+        "custom_batch_call": [with_operands(ops.CustomBatch(graph(SINES)))],
+    }
+
+
+def constants() -> dict[str, list[Sample]]:
+    rng = np.random.default_rng(0)
+    arrays = [numbers(rng, (2, 3), d) for d in EVERY] + [np.zeros((0, 2)), np.float64(2.5)]
+    return {"constant": [Sample(ops.Constant.of(x), lambda rng, d: (), (FLOAT64,)) for x in arrays]}
+
+
+def solves() -> dict[str, list[Sample]]:
+    two = lambda rng, d: (numbers(rng, (3,), d), numbers(rng, (3,), d))  # noqa: E731
+    solve, product, transposed = graph(SOLVE), graph(PRODUCT), graph(TRANSPOSED)
+    diagonal, quotient = graph(DIAGONAL), graph(QUOTIENT)
+    linear = [
+        Sample(ops.LinearSolve(solve, product, (transposed,), 1), two, (FLOAT64,)),
+        Sample(ops.LinearSolve(quotient, diagonal, (quotient,), 1, symmetric=True), two, (FLOAT64,)),
+    ]
+    root = Sample(ops.Root(graph(CUBE_ROOT), graph(CUBE), graph(OF_CUBE), 1), two, (FLOAT64,))
+    return {
+        "linear_solve": linear,
+        "linear_solve_saving": [saving(s) for s in linear],
+        "root": [root],
+        "root_saving": [saving(root)],
     }
 
 
@@ -593,6 +633,8 @@ SAMPLES: dict[str, list[Sample]] = {
     **sorting(),
     **random(),
     **control(),
+    **solves(),
+    **constants(),
     **effects(),
 }
 

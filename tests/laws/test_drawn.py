@@ -14,10 +14,10 @@ from hypothesis.extra.numpy import array_shapes
 from ge2 import ops
 from ge2.base.dtypes import COMPLEX, FLOAT64, INEXACT
 from ge2.ir import Op, parse, type_of, verify, write
+from ge2.test_util.laws import batch, evaluate, graph_of, inexact, like, paired, pulled, types_of
 from ge2.transforms.derive import DERIVE
 from ge2.transforms.jvp import jvp_graph
 from tests.laws.samples import EVERY, distinct, numbers
-from tests.laws.test_laws import check_batch, evaluate, graph_of, inexact, like, paired, pulled, types_of
 
 Dims = tuple[int, ...]
 Case = tuple[Op, list[Any], Callable[..., Any]]  # the operation, operands, and NumPy's function of them
@@ -234,7 +234,7 @@ def test_the_laws_hold_for_any_parameters(family: Any, data: st.DataObject) -> N
         pairs = list(zip(arrays, axes, strict=True))
         operands = [x if a is None else np.stack([o[i] for o in others], a) for i, (x, a) in enumerate(pairs)]
         one = [[x if a is None else o[i] for i, (x, a) in enumerate(pairs)] for o in others]
-        check_batch(op, operands, axes, arrays, [evaluate(op, xs) for xs in one])
+        batch(op, operands, axes, arrays, [evaluate(op, xs) for xs in one])
 
 
 def agree(a: Any, b: Any) -> bool:

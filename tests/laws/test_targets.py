@@ -17,7 +17,7 @@ import pytest
 
 from ge2 import ops
 from ge2.base.config import config
-from ge2.base.dtypes import BFLOAT16, BOOL, COMPLEX, FLOAT32, FP8, HALF, INEXACT
+from ge2.base.dtypes import BFLOAT16, BOOL, COMPLEX, FLOAT32, FP8, INEXACT
 from ge2.base.errors import InputError
 from ge2.ir import Graph
 from ge2.ir.text import op_text
@@ -25,21 +25,21 @@ from ge2.kernels.catalog import launch
 from ge2.ops.elementwise import BY_NAME
 from ge2.runtime.compile import compile_graph
 from ge2.runtime.executable import Executable
-from tests.laws.samples import SAMPLES, Sample
-from tests.laws.test_laws import (
-    NAMES,
-    drawn,
+from ge2.test_util.laws import (
+    difference,
     eps,
     evaluate,
-    every_op,
+    executed,
     graph_of,
     inexact,
     like,
     pulled,
-    smooth,
+    tolerance,
     types_of,
     widened,
 )
+from tests.laws.samples import SAMPLES, Sample
+from tests.laws.test_laws import NAMES, drawn, every_op, smooth
 from tests.small import shared_out
 from tests.together import needs_compiler, together
 
@@ -51,32 +51,17 @@ in_python = pytest.mark.parametrize("executor", ["blocked", "reference"])
 in_groups = pytest.mark.parametrize("group", range(GROUPS))
 
 
-def check(executor: str, graph: Graph, arrays: Any, want: Any) -> None:
-    with config.using(executor=executor, threads=2):
-        executable = compile_graph(graph)
-        for _ in range(2):  # again in the arena of the first call
-            got = executable(*map(np.asarray, arrays))
-    agree(graph, got, want)
-
-
 def agree(graph: Graph, got: Any, want: Any) -> None:
     for y, w, a in zip(got, want, graph.outputs, strict=True):
-        assert np.asarray(y).dtype == a.type.dtype
-        assert np.shape(y) == a.type.shape
-        rtol = tolerance(a.type.dtype)
-        assert np.allclose(widened(y), widened(w), rtol=rtol, atol=rtol, equal_nan=True), f"{y}, not {w}"
-
-
-def tolerance(dtype: np.dtype) -> float:
-    """Sums may be taken in another order; half types are rounded once, from float32."""
-    return (2 if dtype in HALF else 16) * eps(dtype) if dtype in INEXACT else 0
+        assert not difference(y, w, a.type)
 
 
 @in_python
 @every_op
 def test_an_operation(name: str, executor: str, rng: np.random.Generator) -> None:
     for sample, arrays in drawn(name, rng):
-        check(executor, graph_of(sample.op, types_of(arrays)), arrays, evaluate(sample.op, arrays))
+        graph = graph_of(sample.op, types_of(arrays))
+        executed(executor, sample.op, graph, arrays, evaluate(sample.op, arrays))
 
 
 @in_python
@@ -87,7 +72,7 @@ def test_its_derivative(name: str, executor: str, rng: np.random.Generator) -> N
             continue
         joint = pulled(graph_of(sample.op, types_of(arrays)), wanted)
         cts = [like(rng, y) for y in inexact(evaluate(sample.op, arrays))]
-        check(executor, joint, (*arrays, *cts), joint(*arrays, *cts))
+        executed(executor, sample.op, joint, (*arrays, *cts), joint(*arrays, *cts))
 
 
 def test_the_executors_are_all_of_them() -> None:

@@ -28,7 +28,7 @@ from ge2.base.dtypes import (
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.ir import ArrayType, type_of
 from ge2.ops import elementwise as el
-from tests.laws.test_laws import graph_of, pulled, types_of
+from ge2.test_util.laws import graph_of, pulled, types_of
 
 FLOATS = (FLOAT16, FLOAT32, FLOAT64)
 KINDS = {"b": (BOOL,), "i": tuple(sorted(INTEGERS, key=str)), "f": FLOATS, "c": (COMPLEX64, COMPLEX128)}

@@ -11,7 +11,7 @@ from ge2 import ops
 from ge2.base.dtypes import BFLOAT16, FLOAT16
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.ir import ArrayType
-from tests.laws.test_laws import differences, graph_of, like, paired, pulled, types_of
+from ge2.test_util.laws import differences, graph_of, like, paired, pulled, types_of
 from tests.ops.test_elementwise import gradient
 
 

@@ -113,7 +113,15 @@ def test_other_indices_are_left_alone():
 
 
 def test_the_pipeline_is_a_list_of_names():
-    assert [step.__name__ for step in PIPELINE] == ["inline", "simplify", "fold", "match", "fuse"]
+    assert [step.__name__ for step in PIPELINE] == [
+        "inline",
+        "trim",
+        "simplify",
+        "fold",
+        "match",
+        "roll",
+        "fuse",
+    ]
 
 
 def test_a_pass_can_be_switched_off():
@@ -135,7 +143,7 @@ def test_each_step_can_be_dumped(tmp_path):
     code = {"g-program.py", "g-pointwise_0.py", "g-regions.txt", "g-plan.txt", "g-repro.py"}
     assert found == {*steps, *code}
     assert "mul" in (tmp_path / "out" / "g-0-traced.txt").read_text()
-    assert "mul" not in (tmp_path / "out" / "g-2-simplify.txt").read_text()
+    assert "mul" not in (tmp_path / "out" / "g-3-simplify.txt").read_text()
 
 
 def test_a_folder_that_cannot_be_written_stops_nothing(tmp_path):

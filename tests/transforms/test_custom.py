@@ -25,6 +25,7 @@ from ge2.transforms import (
     vjp,
     vmap,
 )
+from ge2.transforms.closure import closure_convert
 from tests.transforms.functions import close, slope
 
 
@@ -422,3 +423,39 @@ def test_wrong_results_of_a_rule(rule, says):
     with pytest.raises((GradientError, InputError), match=says) as error:
         grad(lambda x: np.sum(f(x)))(np.ones(2))
     assert here(error)
+
+
+# --------------------------------------------------------------------------------------- nondiff by name
+
+
+@both
+def test_nondiff_arguments_by_name(make):
+    kind = custom_vjp if make is with_vjp else custom_jvp
+    f = kind(lambda m, x, n: m * x * n, nondiff_argnames=("n", "m"))
+    if make is with_vjp:
+        f.defvjp(lambda m, x, n: (m * x * n, None), lambda m, n, _, ct: (ct * n * 100 + m,))
+    else:
+        f.defjvp(lambda m, n, p, t: (m * p[0] * n, t[0] * n * 100 + m * t[0]))
+    assert grad(f, 1)(1, 2.0, 3) == 301.0
+    assert grad(lambda x: f(n=3, x=x, m=1))(2.0) == 301.0
+    with pytest.raises(InputError, match="names 'k', but .* no such parameter") as error:
+        kind(lambda x, n: x, nondiff_argnames="k")
+    assert here(error)
+
+
+@both
+def test_closures_become_arguments(make):
+    def outer(w, x):
+        plain, consts = closure_convert(lambda x: x * w["a"], x)
+        f = (custom_vjp if make is with_vjp else custom_jvp)(lambda x, *consts: plain(x, *consts))
+        if make is with_vjp:
+            f.defvjp(lambda x, a: (plain(x, a), (x, a)), lambda res, ct: (res[1] * ct, res[0] * ct * 10.0))
+        else:
+            f.defjvp(lambda p, t: (plain(*p), t[0] * p[1] + p[0] * t[1] * 10.0))
+        return f(x, *consts)
+
+    assert grad(outer)({"a": 2.0}, 3.0) == {"a": 30.0}
+    assert grad(outer, 1)({"a": 2.0}, 3.0) == 2.0
+    close(vmap(grad(lambda a: outer({"a": a}, 3.0)))(np.ones(2)), [30.0, 30.0])
+    with pytest.raises(InputError, match="converted for other arguments"):
+        grad(lambda w: closure_convert(lambda x: x * w, 1.0)[0](np.ones(3), w).sum())(2.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import ge2
 from ge2.base.errors import GradientError, InputError
 from ge2.transforms import grad, hessian, jacfwd, jacobian, jacrev, jvp, vmap
 from tests.transforms.functions import close
@@ -119,3 +120,63 @@ def test_jacrev_takes_real_results_and_jacfwd_real_arguments():
     with pytest.raises(GradientError, match="results.*i64"):
         jacrev(lambda x: np.argmax(x))(np.ones(2))
     close(jacfwd(lambda x: x * 1j)(np.ones(2)), 1j * np.eye(2))
+
+
+# ---------------------------------------------------------------------------------------------- integers
+
+
+def test_derivatives_by_integers_through_every_transform():
+    p = {"w": np.ones(3), "n": np.arange(3)}
+    loss = lambda p: (p["w"] * p["n"]).sum()  # noqa: E731
+    for f in (ge2.grad(loss, allow_int=True), ge2.jit(ge2.grad(loss, allow_int=True))):
+        for _ in range(3):
+            found = f(p)
+            assert found["n"].dtype == ge2.float0 and found["n"].shape == (3,)
+            np.testing.assert_array_equal(found["w"], p["n"])
+    two = {"w": np.ones((2, 3)), "n": np.ones((2, 3), int)}
+    assert ge2.jit(ge2.vmap(f))(two)["n"].shape == (2, 3)
+    alone = ge2.jit(ge2.grad(lambda n: (n * 2.0).sum(), allow_int=True))(np.arange(4))
+    assert alone.shape == (4,) and alone.dtype == ge2.float0
+
+
+def test_float0_is_handed_on_by_jit_and_vmap():
+    none = np.zeros(3, ge2.float0)
+    push = ge2.linearize(lambda x, n: (x * n).sum(), np.ones(3), np.arange(3))[1]
+    pull = ge2.vjp(lambda x: (x, np.arange(3)), 2.0)[1]
+    assert ge2.jit(push)(np.ones(3), none) == 3.0
+    np.testing.assert_array_equal(ge2.vmap(push, (0, None))(np.eye(3), none), [0.0, 1.0, 2.0])
+    np.testing.assert_array_equal(ge2.vmap(pull, ((0, None),))((np.ones(2), none))[0], [1.0, 1.0])
+    with pytest.raises(GradientError, match="is float0, which belongs to integers"):
+        ge2.jvp(np.sin, (np.ones(3),), (none,))
+
+
+def test_jacrev_allows_integers():
+    p = {"w": np.ones(2), "n": np.arange(3)}
+    found = ge2.jit(ge2.jacrev(lambda p: p["w"] * p["n"].sum(), allow_int=True))(p)
+    np.testing.assert_array_equal(found["w"], 3 * np.eye(2))
+    assert found["n"].shape == (2, 3) and found["n"].dtype == ge2.float0
+    with pytest.raises(GradientError):
+        ge2.jacrev(lambda p: p["w"] * p["n"].sum())(p)
+
+
+# ------------------------------------------------------------------------------ products with the Hessian
+
+
+def test_hessian_vector_products_by_composition(rng):
+    f = lambda p: np.sum(np.sin(p["w"]) ** 3) * p["b"]  # noqa: E731
+    p = {"w": rng.normal(size=3), "b": np.float64(1.5)}
+    v = {"w": rng.normal(size=3), "b": np.float64(0.5)}
+    dot = lambda a, b: np.sum(a["w"] * b["w"]) + a["b"] * b["b"]  # noqa: E731
+    h = hessian(f)(p)
+    want = {k: h[k]["w"] @ v["w"] + h[k]["b"] * v["b"] for k in p}
+    products = (
+        lambda p: jvp(grad(f), (p,), (v,))[1],
+        lambda p: grad(lambda p: jvp(f, (p,), (v,))[1])(p),
+        lambda p: grad(lambda p: dot(grad(f)(p), v))(p),
+        lambda p: ge2.vjp(grad(f), p)[1](v)[0],
+        lambda p: ge2.linearize(grad(f), p)[1](v),
+    )
+    for product in (*products, *map(ge2.jit, products)):
+        found = product(p)
+        close(found["w"], want["w"])
+        close(found["b"], want["b"])

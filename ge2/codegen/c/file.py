@@ -57,10 +57,14 @@ class CFile:
     runs: tuple[Run, ...]
     products: frozenset[tuple[str, str]] = frozenset()
     prototypes: tuple[str, ...] = ()
+    inlined: frozenset[str] = frozenset()  # kernels that a loop calls with sizes that are numbers
+    helpers: tuple[str, ...] = ()
 
     @property
     def parts(self) -> tuple[tuple[str, ...], ...]:
         """The kernels; those of a large file in two parts, which are compiled at once."""
+        if self.inlined:
+            return (tuple(KERNEL_NAME.sub(self.head, k) for k in self.kernels),)
         if len(self.kernels) < LARGE:
             return (self.kernels,)
         half, size, total = 0, 0, sum(map(len, self.kernels))
@@ -70,9 +74,13 @@ class CFile:
         both = self.kernels[:half], self.kernels[half:]
         return tuple(tuple(KERNEL_NAME.sub(r"GE2_SHARED void \1(", k) for k in part) for part in both)
 
+    def head(self, found: re.Match[str]) -> str:
+        return f"GE2_FN void {found[1]}(" if found[1] in self.inlined else found[0]
+
     @property
     def headers(self) -> tuple[str, ...]:
-        found = headers("".join([*self.kernels, *(c for run in self.runs for c in codes(run.calls))]))
+        called = [c for run in self.runs for c in codes(run.calls)]
+        found = headers("".join([*self.helpers, *self.kernels, *called]))
         return ("core", *found, *(("product",) if self.products else ()))
 
     @property
@@ -88,7 +96,7 @@ class CFile:
 
 def same_code(kernel: CKernel) -> str:
     """A kernel without what is for people alone: equal texts are one function."""
-    return "\n".join([kernel.parameters, kernel.total, *codes(kernel.body)])
+    return "\n".join([kernel.parameters, kernel.total, *kernel.helpers, *codes(kernel.body)])
 
 
 def codes(texts: Sequence[Text]) -> list[str]:

@@ -32,7 +32,7 @@ from ge2.codegen.c.folds import (
 from ge2.codegen.c.nest import Home, Loop, Work, homes, nest
 from ge2.codegen.c.places import BLOCKED, Places, label
 from ge2.codegen.c.text import ALONE, HOME, Argument, CKernel, Operand, Text, by_team
-from ge2.codegen.c.typed import HELD, SUFFIX, expression, number
+from ge2.codegen.c.typed import HELD, SUFFIX, expression, helpers_of, number
 from ge2.codegen.values import Held, Param, Values
 from ge2.ir import Eqn, Literal, Names, Var, write
 from ge2.ir.text import atom_text, op_text
@@ -89,6 +89,7 @@ class Writer:
         self.makers = {w.y: w for w in self.root.everything() if w.y is not None}
         self.scratch = 0  # bytes a thread
         self.shared = 0  # loops that threads share
+        self.helpers: dict[str, None] = {}  # of users' expressions
         self.declared: dict[Loop, list[Text]] = {}  # arrays, where their loop begins
         self.kept: set[Held] = set()
         self.local: dict[Work, str] = {}  # states that an innermost loop has for itself
@@ -151,8 +152,9 @@ class Writer:
             arguments.append(Argument("char *scratch", "scratch", self.scratch * max(self.threads, 1)))
         arguments.sort(key=lambda a: ORDER.index(a.kind))
         return CKernel(
-            self.region.kind, self.text, tuple(arguments), tuple(body), len(self.region.graph.eqns), total
-        )
+            self.region.kind, self.text, tuple(arguments), tuple(body), len(self.region.graph.eqns), total,
+            tuple(self.helpers),
+        )  # fmt: skip
 
     # -- loops
 
@@ -482,6 +484,8 @@ class Writer:
             )
         if op.name == "convert_element_type":
             return cast(operands[0], dtype, eqn.outs[0].type.dtype)
+        if getattr(op, "edition", 0):
+            self.helpers.update(dict.fromkeys(helpers_of(op.lowering.helpers, dtype)))
         return expression(op.lowering.expression, operands, dtype, w.y.dtype)
 
     def operand(self, x: Held) -> str:

@@ -62,6 +62,7 @@ class CKernel:
     body: tuple[Text, ...]
     equations: int = 0
     total: str = ""
+    helpers: tuple[str, ...] = ()  # what a user's C needs before the function
 
     @property
     def title(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
 from functools import cache
 from typing import Any
 
@@ -43,7 +44,22 @@ def expression(text: str, operands: list[str], dtype: np.dtype, to: np.dtype) ->
 
     text = CALL.sub(typed, text)
     text = text[:-1] + more + ")" if more else text
-    return text.format(*operands)
+    return spelt(text, dtype).format(*operands)
+
+
+def spelt(text: str, dtype: np.dtype) -> str:
+    """A user's C with the names of a dtype in it.
+
+    >>> spelt("static $T twice_$t($T x)", np.dtype("f4"))
+    'static float twice_f32(float x)'
+    """
+    return text.replace("$t", SUFFIX[dtype]).replace("$T", HELD[dtype]) if "$" in text else text
+
+
+def helpers_of(text: str, dtype: np.dtype) -> tuple[str, ...]:
+    """What stands before kernels with a user's C in them; C's own functions are at hand there."""
+    own = (textwrap.dedent(spelt(text, dtype)).strip(),) if text else ()
+    return ("#include <math.h>", *own)
 
 
 def number(value: Any, dtype: np.dtype) -> str:

@@ -1,0 +1,84 @@
+"""Lesson 4. An operation of your own, outside ge2: its meaning, its derivative, and C that jit compiles.
+
+Run it: python docs/lessons/04_op.py
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+import ge2
+from ge2.test_util import check_grads, check_op
+
+# The short way: a function of single elements. Its meaning in NumPy, its expression in C, its derivative.
+# `$t` and `$T` are the dtype and its C type; ge2_log_f64 and all other functions of our headers are there.
+
+logit = ge2.extend.elementwise(
+    "logit",
+    lambda p: np.log(p / (1 - p)),
+    "logit_$t({0})",
+    lambda y, p: 1 / (p * (1 - p)),
+    helpers="static inline $T logit_$t($T p) { return ge2_log_$t(p / (1 - p)); }",
+)
+
+# It is an operation like any other: it promotes and broadcasts, has both derivatives of any order and a
+# batch, and is fused with what stands beside it into one loop.
+
+p = np.linspace(0.1, 0.9, 5)
+print(ge2.jit(ge2.vmap(ge2.grad(logit)))(p))
+print(ge2.jit(lambda p: np.tanh(2 * logit(p))).lower(p).kernels)
+
+# The long way: a class, whose fields are parameters and whose methods are rules. `infer` says what comes out,
+# the reference what it means, `vjp` how cotangents go back (forward mode is its transpose, unless there is a
+# `jvp`), `batch` what vmap does (a loop, if there is none), and `c` is the body of the kernel.
+
+
+@ge2.extend.op
+class Smooth(ge2.extend.Op):
+    """Each element with a share of its neighbours, around the last axis."""
+
+    share: float
+    name = "smooth"
+    batch = ge2.extend.in_front
+
+    def infer(self, x):
+        return (x,)
+
+    def reference(self, x):
+        return (x + self.share * (np.roll(x, 1, -1) + np.roll(x, -1, -1))).astype(x.dtype)
+
+    def vjp(self, cts, ys, xs, wanted):
+        return [self(cts[0])]  # it is its own transpose
+
+    c = """
+    const int64_t n = x_shape[x_ndim - 1], rows = n ? x_size / n : 0;
+    #pragma omp parallel for num_threads(threads) if (x_size > 1 << 16)
+    for (int64_t r = 0; r < rows; r++) {
+        const x_t *a = x + r * n;
+        for (int64_t i = 0; i < n; i++)
+            y[r * n + i] = a[i] + (x_t)share * (a[i ? i - 1 : n - 1] + a[i < n - 1 ? i + 1 : 0]);
+    }
+    """
+
+
+smooth = Smooth(share=0.25)
+x = np.arange(12.0).reshape(3, 4)
+print(smooth(x))  # outside jit: the reference
+f = ge2.jit(lambda x: smooth(2 * x) + 1)
+assert np.array_equal(f(x), smooth(2 * x) + 1)
+print(f.lower(x).kernels.named("smooth_1"))  # inside: your C
+
+# Is it right? The laws that ge2 holds its own operations to: the types, any layout of memory, a batch along
+# any axis against a loop, every executor against the reference, derivatives against differences, twice.
+
+check_op(logit, [p, p.astype(np.float32)])
+check_op(smooth, [x, x[0], np.ones((2, 1), np.float32)])
+
+# And any function that is made of them.
+
+check_grads(lambda x: (np.sin(smooth(x)) * x).sum(), (x,), order=2)
+
+try:
+    check_op(ge2.extend.elementwise("half", lambda x: x / 2, "{0} / 2", lambda y, x: 0.4), [p])
+except AssertionError as error:
+    print("caught:", str(error).splitlines()[0][:40])

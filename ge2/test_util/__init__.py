@@ -1,0 +1,6 @@
+"""Checks for what you write: derivatives against differences, operations of your own against their laws."""
+
+from __future__ import annotations
+
+from ge2.test_util.grads import check_grads as check_grads
+from ge2.test_util.operations import check_op as check_op

@@ -1,0 +1,168 @@
+"""`check_grads`: derivatives of a function against differences of its values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ge2.base.dtypes import COMPLEX, FLOAT64, HALF, INEXACT, real_part
+from ge2.base.errors import ArgumentError
+from ge2.base.pytree import flatten, unflatten
+from ge2.base.source import here
+from ge2.ir import type_of
+from ge2.test_util.laws import STENCIL, paired
+from ge2.transforms.api import jvp, vjp
+from ge2.transforms.arguments import is_array
+from ge2.transforms.zeros import empty, is_float0
+
+Function = Callable[..., Any]
+MODES = frozenset(("fwd", "rev"))
+
+
+def check_grads(
+    f: Function,
+    args: Sequence[Any],
+    order: int,
+    modes: str | Sequence[str] = ("fwd", "rev"),
+    atol: float | None = None,
+    rtol: float | None = None,
+    eps: float | None = None,
+) -> None:
+    """AssertionError unless the derivatives of `f(*args)` up to `order` are differences of its values.
+
+    Each is compared along a random direction, by forward mode, reverse mode, and all their mixtures.
+    Arguments and results are pytrees. `eps` is the step of the differences, which are of fourth order;
+    tolerances are by the narrowest dtype that occurs: 1e-5 for float64, 1e-2 for float32, 0.2 for half types.
+
+    >>> import numpy as np
+    >>> check_grads(lambda x: np.sin(x) * x, (np.linspace(0.0, 1.0, 4),), order=2)
+    """
+    wanted = (modes,) if isinstance(modes, str) else tuple(modes)
+    if not wanted or not MODES.issuperset(wanted):
+        raise ArgumentError(f"check_grads has no modes {modes!r}", where=here(), fix='("fwd", "rev")')
+    if order < 1:
+        raise ArgumentError(f"check_grads was given order={order}", where=here(), fix="order=1, or more")
+    rng = np.random.default_rng(0)
+    check(f, tuple(args), order, wanted, (atol, rtol, eps), rng, ())
+
+
+def check(
+    f: Function,
+    args: tuple[Any, ...],
+    order: int,
+    modes: Sequence[str],
+    settings: tuple[float | None, float | None, float | None],
+    rng: np.random.Generator,
+    so_far: tuple[str, ...],
+) -> None:
+    """`so_far`: the derivatives that `f` is made of."""
+    direction = random_like(rng, args)
+    want = numerical(f, args, direction, settings[2])
+    for mode in modes:
+        names = (*so_far, mode)
+        if mode == "fwd":
+            ys, ts = jvp(f, args, direction)
+            compare(ts, want, names, settings, (args, ys))
+            derivative = along(f, direction)
+        else:
+            ys, pull = vjp(f, *args)
+            ct = random_like(rng, ys)
+            grads = pull(ct)
+            got, given = (paired(bare(a), bare(b)) for a, b in ((grads, direction), (ct, want)))
+            compare(np.float64(got), np.float64(given), names, settings, (args, ys))
+            derivative = against(f, ct)
+        if order > 1:
+            check(derivative, args, order - 1, modes, settings, rng, names)
+
+
+def along(f: Function, direction: Any) -> Function:
+    return lambda *args: jvp(f, args, direction)[1]
+
+
+def against(f: Function, ct: Any) -> Function:
+    return lambda *args: vjp(f, *args)[1](ct)
+
+
+def numerical(f: Function, args: tuple[Any, ...], direction: Any, eps: float | None) -> Any:
+    """The differences of the results of f along a direction."""
+    step = eps or {True: 1e-3, False: 1e-2}[narrowest(args) == FLOAT64]
+    total: list[Any] | None = None
+    structure: Any = None
+    for steps, weight in STENCIL:
+        leaves, structure = flatten(f(*moved(args, direction, steps * step)))
+        terms = [difference_term(y, weight / step) for y in leaves]
+        total = terms if total is None else [added(a, b) for a, b in zip(total, terms, strict=True)]
+    return unflatten(structure, total or [])
+
+
+def difference_term(y: Any, weight: float) -> Any:
+    if is_float0(y):
+        return y
+    dtype = type_of(y).dtype
+    if dtype not in INEXACT:
+        return empty(np.shape(y))
+    return np.asarray(y).astype(np.complex128 if dtype in COMPLEX else np.float64) * weight
+
+
+def added(a: Any, b: Any) -> Any:
+    return a if is_float0(a) else a + b
+
+
+def moved(args: tuple[Any, ...], direction: Any, by: float) -> tuple[Any, ...]:
+    leaves, structure = flatten(args)
+    steps = flatten(direction)[0]
+    found: tuple[Any, ...] = unflatten(
+        structure, [step(x, v, by) for x, v in zip(leaves, steps, strict=True)]
+    )
+    return found
+
+
+def step(x: Any, v: Any, by: float) -> Any:
+    return x if is_float0(v) else x + by * v if type(x) in (float, complex) else (x + by * v).astype(x.dtype)
+
+
+def random_like(rng: np.random.Generator, tree: Any) -> Any:
+    """A direction in the place of a tree; float0 for what has none."""
+    leaves, structure = flatten(tree)
+    return unflatten(structure, [random_leaf(rng, x) for x in leaves])
+
+
+def random_leaf(rng: np.random.Generator, x: Any) -> Any:
+    if is_float0(x) or not is_array(x) or type_of(x).dtype not in INEXACT:
+        return empty(np.shape(x) if is_array(x) or is_float0(x) else ())
+    t = type_of(x)
+    v = rng.standard_normal(t.shape)
+    v = v + 1j * rng.standard_normal(t.shape) if t.dtype in COMPLEX else v
+    return type(x)(v) if t.weak else np.asarray(v).astype(t.dtype)
+
+
+def bare(tree: Any) -> list[Any]:
+    return [x for x in flatten(tree)[0] if not is_float0(x)]
+
+
+def narrowest(*trees: Any) -> np.dtype:
+    """The real dtype with the fewest digits among the leaves."""
+    found = [real_part(type_of(x).dtype) for x in flatten(trees)[0] if is_array(x)]
+    widths = [d for d in found if d in INEXACT]
+    return min(widths, key=lambda d: d.itemsize, default=FLOAT64)
+
+
+def compare(
+    got: Any,
+    want: Any,
+    names: tuple[str, ...],
+    settings: tuple[float | None, float | None, float | None],
+    trees: Any,
+) -> None:
+    dtype = narrowest(trees)
+    usual = 0.2 if dtype in HALF else 1e-5 if dtype == FLOAT64 else 1e-2
+    atol, rtol = (usual if s is None else s for s in settings[:2])
+    for y, w in zip(bare(got), bare(want), strict=True):
+        y, w = np.asarray(y), np.asarray(w)
+        y = y.astype(w.dtype)
+        if y.shape != w.shape or not np.allclose(y, w, rtol=rtol, atol=atol, equal_nan=True):
+            error = np.max(np.abs(y - w)) if y.shape == w.shape else "another shape"
+            which = " of ".join(reversed(names))
+            raise AssertionError(f"{which}: the derivative is {y}, differences give {w}; off by {error}")

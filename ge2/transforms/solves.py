@@ -1,0 +1,211 @@
+"""`custom_root` and `custom_linear_solve`: a solver's derivative is that of the equation it solves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ge2.base.dtypes import INEXACT
+from ge2.base.errors import GradientError
+from ge2.base.pytree import mismatch, unflatten
+from ge2.base.source import here
+from ge2.ir import ArrayType
+from ge2.ops.solves import LinearSolve, Root
+from ge2.trace import Closed, Input, stage, title_of
+from ge2.transforms.api import linearize
+from ge2.transforms.arguments import Arguments, Results, at_top
+from ge2.transforms.inspect import ShapeDtypeStruct
+from ge2.transforms.linear import check_linear, linear_transpose
+from ge2.transforms.several import common, retyped, widened
+
+Function = Callable[..., Any]
+GUESS = "initial_guess of custom_root"
+
+
+def custom_linear_solve(
+    matvec: Function,
+    b: Any,
+    solve: Function,
+    transpose_solve: Function | None = None,
+    symmetric: bool = False,
+    has_aux: bool = False,
+) -> Any:
+    """`solve(matvec, b)`: the x of `matvec(x) = b`, whose derivative is not that of the steps of `solve`.
+
+    `matvec` is linear, from a tree like `b` to one like `b`. Forward mode calls `solve` once more, reverse
+    mode `transpose_solve(vecmat, ct)` (or `solve`, if the product is `symmetric`). `matvec` and the solvers
+    may read traced values from around them, which have derivatives too. With `has_aux`, the solvers return
+    (x, aux), and so does this; aux has no derivative.
+
+    NoRuleError in reverse mode without `transpose_solve`, GradientError if `matvec` is not linear.
+
+    >>> import numpy as np, ge2
+    >>> def x_of(a): return custom_linear_solve(lambda x: a * x, 6.0, lambda f, b: b / f(1.0), symmetric=True)
+    >>> x_of(2.0), ge2.grad(x_of)(2.0)
+    (3.0, -1.5)
+    """
+    if at_top():
+        return solve(matvec, b)
+    call, returned = Arguments.of(numbered_as("b"), (b,), {}), Results(has_aux)
+    types = strong_types(call, matvec, "b of custom_linear_solve")
+    like_b = Results()
+    like_b.flat(b)
+    solved = staged(call, types, returned, lambda b: solve(matvec, b), solve)
+    check(returned, solved, like_b, types, f"the solution of {title_of(solve)}", "b of custom_linear_solve")
+    graphs = [solved, product(call, types, like_b, matvec)]
+    other = solve if symmetric and transpose_solve is None else transpose_solve
+    if other is not None:
+        graphs.append(transposed(call, types, like_b, (matvec, symmetric, other, has_aux)))
+    (first, second, *rest), captured = widened(graphs)
+    op = LinearSolve(
+        retyped(first, types), retyped(second, types), tuple(retyped(g, types) for g in rest),
+        len(captured), symmetric,
+    )  # fmt: skip
+    return returned.build(op(*captured, *strong(call, types)))
+
+
+def product(call: Arguments, types: Sequence[ArrayType], like_b: Results, matvec: Function) -> Closed:
+    returned = Results()
+    closed = staged(call, types, returned, matvec, matvec)
+    check(returned, closed, like_b, types, f"the result of {title_of(matvec)}", "b of custom_linear_solve")
+    check_linear(closed, 0, title_of(matvec))
+    return closed
+
+
+def transposed(
+    call: Arguments, types: Sequence[ArrayType], like_b: Results, how: tuple[Function, bool, Function, bool]
+) -> Closed:
+    """The solution for the transpose; `how`: the product, whether it is symmetric, the solver, whether that
+    has auxiliary results."""
+    matvec, symmetric, solve, has_aux = how
+    returned = Results(has_aux)
+    structs = unflatten(call.structure, [ShapeDtypeStruct(t.shape, t.dtype) for t in types])[0][0]
+
+    def vecmat(ct: Any) -> Any:
+        return matvec(ct) if symmetric else linear_transpose(matvec, structs)(ct)[0]
+
+    closed = staged(call, types, returned, lambda ct: solve(vecmat, ct), solve)
+    check(returned, closed, like_b, types, f"the solution of {title_of(solve)}", "b of custom_linear_solve")
+    n = len(types)  # what is auxiliary is of no use
+    return Closed(replace(closed.graph, outputs=closed.graph.outputs[:n]), closed.captured, closed.looked)
+
+
+def custom_root(
+    f: Function,
+    initial_guess: Any,
+    solve: Function,
+    tangent_solve: Function,
+    has_aux: bool = False,
+) -> Any:
+    """`solve(f, initial_guess)`: the x of `f(x) = 0`, differentiated by the theorem of implicit functions.
+
+    `f` maps a tree like the guess to one like it. `tangent_solve(g, y)` returns the v of `g(v) = y` for a
+    linear `g`, the derivative of `f` at x; reverse mode transposes it. `f` may read traced
+    values from around it, which have derivatives; the guess has none. With `has_aux`, `solve` returns
+    (x, aux), and so does this.
+
+    GradientError if the solution, or the result of `f`, is not like the guess.
+
+    >>> import ge2
+    >>> def newton(f, x):
+    ...     for _ in range(6):
+    ...         y, dy = ge2.jvp(f, (x,), (1.0,))
+    ...         x = x - y / dy
+    ...     return x
+    >>> def root(a): return custom_root(lambda x: x * x - a, 1.0, newton, lambda g, y: y / g(1.0))
+    >>> root(4.0), ge2.grad(root)(4.0)
+    (2.0, 0.25)
+    """
+    if at_top():
+        return solve(f, initial_guess)
+    call, returned = Arguments.of(numbered_as("initial_guess"), (initial_guess,), {}), Results(has_aux)
+    types = strong_types(call, f, GUESS)
+    like_guess = Results()
+    like_guess.flat(initial_guess)
+    solved = staged(call, types, returned, lambda x: solve(f, x), solve)
+    check(returned, solved, like_guess, types, f"the solution of {title_of(solve)}", GUESS)
+    value, tangent = Results(), Results()
+    residual = staged(call, types, value, f, f)
+    check(value, residual, like_guess, types, f"the result of {title_of(f)}", GUESS)
+    at = staged_tangent(call, types, tangent, f, tangent_solve)
+    check(tangent, at, like_guess, types, f"the result of {title_of(tangent_solve)}", GUESS)
+    check_linear(at, len(types), title_of(tangent_solve))
+    (first, second, third), captured = widened([solved, residual, at])
+    op = Root(retyped(first, types), retyped(second, types), retyped(third, types), len(captured))
+    return returned.build(op(*captured, *strong(call, types)))
+
+
+def staged_tangent(
+    call: Arguments, types: Sequence[ArrayType], returned: Results, f: Function, tangent_solve: Function
+) -> Closed:
+    """(x, y) -> the v of f'(x) v = y."""
+    n = len(types)
+
+    def work(*arrays: Any) -> list[Any]:
+        x, y = (unflatten(call.structure, list(part))[0][0] for part in (arrays[:n], arrays[n:]))
+        return returned.flat(tangent_solve(linearize(f, x)[1], y))
+
+    return stage(work, [Input(t) for t in (*types, *types)], title_of(tangent_solve), "custom_root")
+
+
+# -------------------------------------------------------------------------------------------------- arguments
+
+
+def numbered_as(name: str) -> Function:
+    """A function whose one parameter errors call by that name."""
+
+    def inner(x: Any) -> Any:
+        return x
+
+    inner.__name__, inner.parameters_of_ge2 = name, (name,)  # type: ignore[attr-defined]
+    return inner
+
+
+def strong_types(call: Arguments, f: Function, what: str) -> list[ArrayType]:
+    """The types of the leaves; a Python number is of the dtype that `f` makes of it, or of its own."""
+    found = given = call.types()
+    if any(t.weak for t in given) and len(call.arrays) == len(call.leaves):
+        made = [a.type for a in staged(call, given, Results(), f, f).graph.outputs]
+        if len(made) == len(given):
+            found = [m if t.weak and m.shape == () else t for t, m in zip(given, made, strict=True)]
+    found = [ArrayType(t.shape, t.dtype) for t in found]
+    if len(call.arrays) < len(call.leaves) or any(t.dtype not in INEXACT for t in found):
+        got = next((str(t) for t in found if t.dtype not in INEXACT), "other values")
+        raise GradientError(
+            f"{what} holds floating arrays; got {got}", where=here(), fix="x.astype(np.float64)"
+        )
+    return found
+
+
+def strong(call: Arguments, types: Sequence[ArrayType]) -> list[Any]:
+    values = zip(call.values(), call.types(), types, strict=True)
+    return [
+        (x.cast(t.dtype) if hasattr(x, "cast") else t.dtype.type(x)) if own.weak else x
+        for x, own, t in values
+    ]
+
+
+def staged(
+    call: Arguments, types: Sequence[ArrayType], returned: Results, work: Function, named: Function
+) -> Closed:
+    """A function of one tree like the argument."""
+
+    def flat_work(*arrays: Any) -> list[Any]:
+        return returned.flat(work(unflatten(call.structure, list(arrays))[0][0]))
+
+    return stage(flat_work, [Input(t) for t in types], title_of(named), "custom_root")
+
+
+def check(
+    returned: Results, closed: Closed, wanted: Results, types: Sequence[ArrayType], what: str, like: str
+) -> None:
+    """That a result is like the argument."""
+    if returned.main != wanted.main:
+        why = mismatch(wanted.main, returned.main, like, what)
+        raise GradientError(why, where=here(), fix="the same structure")
+    outputs = [a.type for a in closed.graph.outputs[: len(types)]]
+    for t, got, path in zip(types, outputs, returned.paths(), strict=False):
+        if common(t, got) is None:
+            fix = "x.astype(dtype)" if t.shape == got.shape else "a solution of the same shape"
+            raise GradientError(f"{what}{path} is {got}, but {like}{path} is {t}", where=here(), fix=fix)

@@ -1,0 +1,124 @@
+"""Python loops of equal rounds, as the pass finds them, and the same results with it and without."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.ops.loops import RepeatLoop
+from ge2.passes import run_pipeline
+
+rng = np.random.default_rng(0)
+X = rng.standard_normal((4, 5))
+WS = [(rng.standard_normal((5, 5)) / 3, rng.standard_normal(5)) for _ in range(12)]
+WX, WH = rng.standard_normal((2, 5, 5)) / 3
+XS = rng.standard_normal((32, 4, 5))
+
+
+def layers(ws, x):
+    for w, b in ws:
+        x = np.tanh(x @ w + b)
+    return (x * x).sum()
+
+
+def recurrent(w, xs):
+    h, total, seen = np.zeros((4, 5)), 0.0, []
+    for t in range(32):
+        h = np.tanh(xs[t] @ w[0] + h @ w[1])
+        total = total + (h * h).sum()
+        seen.append(h[0, 0])
+    return total + seen[3] * seen[-1]
+
+
+def backwards(w, xs):
+    h = np.zeros((4, 5))
+    for t in reversed(range(32)):
+        h = h @ w[0] + xs[t]
+    return h.sum()
+
+
+def fibonacci(w, xs):
+    a, b = xs[0], xs[1]
+    for _ in range(24):
+        a, b = b, np.sin(a @ w[0]) + b
+    return (a * b).sum()
+
+
+PROGRAMS = {
+    "layers": (layers, (WS, X)),
+    "recurrent": (recurrent, ((WX, WH), XS)),
+    "backwards": (backwards, ((WX, WH), XS)),
+    "fibonacci": (fibonacci, ((WX, WH), XS)),
+}
+
+
+def loops(f, *args) -> list[RepeatLoop]:
+    graph = run_pipeline(ge2.make_jaxpr(f)(*args).graph)
+    return [e.op for e in graph.eqns if isinstance(e.op, RepeatLoop)]
+
+
+@pytest.fixture(params=["c", "blocked", "reference"])
+def executor(request):
+    with ge2.config.using(executor=request.param):
+        yield request.param
+
+
+@pytest.mark.parametrize("derivative", [False, True])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_rolled_program_computes_the_same(name, derivative, executor):
+    f, args = PROGRAMS[name]
+    f = ge2.grad(f) if derivative else f
+    compiled = ge2.jit(f)
+    with ge2.config.using(passes_off=("roll",)):
+        plain = ge2.jit(lambda *xs: f(*xs))
+        want = plain(*args)
+        assert not loops(f, *args)
+    for a, b in zip(ge2.tree.leaves(compiled(*args)), ge2.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-13)
+    assert loops(f, *args)
+
+
+def test_every_round_is_in_the_loop_and_the_rest_is_not():
+    (loop,) = loops(layers, WS, X)
+    assert loop.length in (11, 12)  # the first may differ by what it reads
+    assert loop.carry == 1
+    assert len(loop.body.inputs) - loop.consts - loop.carry == 2  # the weights of a layer
+
+
+def test_rounds_of_elementwise_work_stay_one_kernel():
+    def f(x):
+        for _ in range(20):
+            x = np.sin(x) * 0.5 + x * x - 1
+        return x
+
+    assert not loops(f, X)
+
+
+def test_rounds_that_differ_stay_as_they_are():
+    def f(x, w):
+        for i in range(12):
+            x = np.tanh(x @ w) * (i + 0.5)
+            x = np.sin(x) + x if i % 3 == 0 else np.cos(x) - x * i
+        return x
+
+    compiled = ge2.jit(f)
+    assert not loops(f, X, WX)
+    np.testing.assert_allclose(compiled(X, WX), f(X, WX), rtol=1e-12)
+
+
+def test_a_round_that_reads_further_back_than_the_last():
+    def f(x, w):
+        xs = [x, x + 1, x + 2]
+        for _ in range(14):
+            xs.append(np.tanh(xs[-1] @ w) + np.sin(xs[-3]) * xs[-2])
+        return xs[-1]
+
+    compiled = ge2.jit(f)
+    np.testing.assert_allclose(compiled(X, WX), f(X, WX), rtol=1e-12)
+
+
+def test_what_is_rolled_is_said(caplog):
+    with caplog.at_level("INFO", logger="ge2"):
+        ge2.jit(lambda ws, x: layers(ws, x) + 1)(WS, X)
+    assert "equal rounds from" in caplog.text and "test_roll.py" in caplog.text

@@ -1,0 +1,72 @@
+"""Scans that read, carry and return what is needed, and compute once what no round changes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2 import lax
+from ge2.ir import verify
+from ge2.ops.loops import ScanLoop
+from ge2.passes.inline import inline
+from ge2.passes.trim import trim
+
+rng = np.random.default_rng(0)
+XS, W = rng.standard_normal((6, 3)), rng.standard_normal((3, 3)) / 2
+
+
+def trimmed(f, *args):
+    """The graph after the pass, which must mean the same; and its scans."""
+    closed = ge2.make_jaxpr(f)(*args)
+    graph = verify(trim(inline(closed.graph)))
+    given = [*closed.captured, *ge2.tree.leaves(args)]
+    for a, b in zip(graph(*given), closed.graph(*given), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-13)
+    return graph, [e.op for e in graph.eqns if isinstance(e.op, ScanLoop)]
+
+
+def test_results_that_nobody_reads_are_not_stacked():
+    _, (loop,) = trimmed(lambda xs: lax.scan(lambda c, x: (c + x, (c * x, x + 1)), xs[0], xs)[1][1], XS)
+    assert (loop.carry, len(loop.body.outputs), len(loop.body.inputs)) == (0, 1, 1)
+
+
+def test_a_carry_that_only_keeps_itself_alive_is_dropped():
+    def f(xs):
+        return lax.scan(lambda c, x: ((c[0] + x, c[1] * 2, c[2] + c[1]), c[0]), (xs[0], xs[1], xs[2]), xs)[0][
+            0
+        ]
+
+    _, (loop,) = trimmed(f, XS)
+    assert (loop.carry, len(loop.body.eqns)) == (1, 1)
+
+
+def test_a_carry_that_stays_is_a_constant():
+    _, (loop,) = trimmed(
+        lambda xs: lax.scan(lambda c, x: ((c[0], c[1] + c[0] * x), None), (xs[0], xs[1]), xs)[0][1], XS
+    )
+    assert (loop.consts, loop.carry) == (1, 1)
+
+
+def test_what_no_round_changes_is_computed_once():
+    graph, (loop,) = trimmed(
+        lambda w, xs: lax.scan(lambda c, x: (c @ (w @ w).T + np.sin(w[0]), x), xs[0], xs)[0], W, XS
+    )
+    assert [e.op.name for e in loop.body.eqns if e.op.name != "transpose"] == ["dot_general", "add"]
+    assert "sin" in [e.op.name for e in graph.eqns]
+
+
+@pytest.mark.parametrize("by", [0, 1])
+def test_the_cotangents_of_what_is_not_read_are_no_arrays(by):
+    def f(w, xs):
+        return (lax.scan(lambda c, x: (np.tanh(c @ w + x), c * 2), xs[0], xs)[0] ** 2).sum()
+
+    _, (forward, backward) = trimmed(ge2.grad(f, by), W, XS)
+    assert len(forward.body.outputs) - forward.carry <= 2
+    elements = backward.body.inputs[backward.consts + backward.carry :]
+    assert len(elements) <= 2
+
+
+def test_a_loop_of_no_rounds_is_not_run_by_what_is_computed_before_it():
+    f = ge2.jit(lambda w, xs: lax.scan(lambda c, x: (c * (1 / w.sum()), None), xs[0], xs[:0])[0])
+    np.testing.assert_array_equal(f(np.zeros((3, 3)), XS), XS[0])
