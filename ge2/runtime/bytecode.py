@@ -14,6 +14,8 @@ from ge2.base.record import record
 WRITING: Final = frozenset(
     ("append", "appendleft", "extend", "add", "update", "insert", "put", "info", "debug", "warning")
 )
+CALLBACKS: Final = ("callback", "pure_callback")
+AROUND: Final = ("LOAD_CLOSURE", "LOAD_FAST", "BUILD_TUPLE")  # how the cells of a function are gathered
 GENERATORS: Final = ("default_rng", "RandomState", "Random", "SystemRandom")
 LOADS: Final = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF")
 ATTRIBUTES: Final = ("LOAD_ATTR", "LOAD_METHOD")
@@ -37,6 +39,8 @@ class Reads:
     attributes: frozenset[str]  # names of attributes of whatever it is
     written: frozenset[str]  # global names that it assigns
     unseeded: frozenset[tuple[CodeType, int]]  # lines that make a generator of random numbers without a seed
+    handed: frozenset[str]  # paths that it only hands to a callback, which runs later
+    methods: frozenset[str]  # attributes of its own variables that it only hands to a callback
 
 
 _known: WeakKeyDictionary[CodeType, Reads] = WeakKeyDictionary()
@@ -57,6 +61,10 @@ def _reads(code: CodeType) -> Reads:
     attributes: set[str] = set()
     written: set[str] = set()
     unseeded: set[tuple[CodeType, int]] = set()
+    handed: set[str] = set()
+    called: set[str] = set()
+    methods: set[str] = set()
+    read: set[str] = set()
     for inner in nested(code):
         steps = [i for i in dis.get_instructions(inner) if i.opname not in (*SILENT, "PRECALL")]
         written.update(i.argval for i in steps if i.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"))
@@ -64,12 +72,16 @@ def _reads(code: CodeType) -> Reads:
         for at, step in enumerate(steps):
             if step.opname in ATTRIBUTES and not counts(steps, at):
                 attributes.add(step.argval)
+                own = steps[at - 1].opname == "LOAD_FAST" and after_callback(steps, at - 1)
+                (methods if own else read).add(step.argval)
             if step.opname in LOADS and not only_writes(steps, at):
                 if "DEREF" in step.opname:
                     free.add(step.argval)
                 else:
                     names[step.argval] = None
-                paths[path_from(steps, at)] = None
+                path = path_from(steps, at)
+                paths[path] = None
+                (handed if after_callback(steps, at) else called).add(".".join(path.names))
     return Reads(
         tuple(names),
         frozenset(free & set(code.co_freevars)),
@@ -77,6 +89,8 @@ def _reads(code: CodeType) -> Reads:
         frozenset(attributes),
         frozenset(written),
         frozenset(unseeded),
+        frozenset(handed - called),
+        frozenset(methods - read),
     )
 
 
@@ -94,10 +108,22 @@ def unseeded_lines(steps: Sequence[dis.Instruction]) -> Iterator[int]:
 
 
 def nested(code: CodeType) -> Iterator[CodeType]:
+    """The code, and that of the functions defined in it; not of those that it hands to a callback at once."""
     yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from nested(constant)
+    steps = [i for i in dis.get_instructions(code) if i.opname not in (*SILENT, "PRECALL")]
+    for at, step in enumerate(steps):
+        if isinstance(step.argval, CodeType):
+            first = at
+            while first and steps[first - 1].opname in AROUND:
+                first -= 1
+            if not after_callback(steps, first):
+                yield from nested(step.argval)
+
+
+def after_callback(steps: Sequence[dis.Instruction], at: int) -> bool:
+    """Whether what is loaded here is the first argument of a callback."""
+    before = steps[at - 1] if at else None
+    return before is not None and before.opname in (*ATTRIBUTES, *LOADS) and before.argval in CALLBACKS
 
 
 def path_from(steps: Sequence[dis.Instruction], at: int) -> Path:

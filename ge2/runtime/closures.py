@@ -11,6 +11,7 @@ import builtins
 import functools
 import sys
 from collections.abc import Iterator, MutableMapping, MutableSequence, Set
+from itertools import zip_longest
 from operator import is_, itemgetter
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any, Final, NamedTuple, final
@@ -65,7 +66,7 @@ NOTHING: Final = Seen(None, ())
 class Scope:
     """One function's names: cells, globals, paths through modules and objects, defaults."""
 
-    __slots__ = ("cells", "closure", "function", "getter", "globals", "labels", "names", "paths")
+    __slots__ = ("cells", "closure", "function", "getter", "globals", "handed", "labels", "names", "paths")
 
     def __init__(self, function: FunctionType, reads: Reads) -> None:
         self.function = function
@@ -86,6 +87,7 @@ class Scope:
         )
         self.getter = itemgetter(*self.names) if len(self.names) > 1 else None
         self.labels = [*inner, *self.names, *(".".join(p.names) for p in self.paths)]
+        self.handed = reads.handed
 
     def values(self) -> list[Any]:
         """What the names are bound to now."""
@@ -279,16 +281,21 @@ def plan(function: Any) -> Plan:
     home = (getattr(function, "__module__", "") or "").partition(".")[0]
     todo = [*followed(function), *(f for v in values for f in functions_in(v))]
     first, seen, scopes = set(map(id, todo)), set[int](), []
+    methods: set[str] = set()  # those that only callbacks run, later and as they are
     while todo and len(seen) < LIMIT:
         f = todo.pop(0)
-        if id(f) in seen or not (id(f) in first or of_package(f) or is_near(f, home)):
+        near = id(f) in first or of_package(f) or is_near(f, home)
+        if id(f) in seen or not near or f.__name__ in methods:
             continue
         seen.add(id(f))
-        scope = Scope(f, reads_of(f.__code__))
+        reads = reads_of(f.__code__)
+        methods |= reads.methods
+        scope = Scope(f, reads)
         found = scope.values()
         scopes.append(scope)
         values += found
-        todo += [g for v in found for g in functions_in(v)]
+        labelled = zip_longest(scope.labels, found, fillvalue="")
+        todo += [g for label, v in labelled if label not in scope.handed for g in functions_in(v)]
     attributes = frozenset[str]().union(*(reads_of(s.function.__code__).attributes for s in scopes))
     dynamic = attributes & DYNAMIC or any(
         not DYNAMIC.isdisjoint(s.function.__code__.co_names) for s in scopes

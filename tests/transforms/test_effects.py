@@ -308,6 +308,56 @@ def test_a_method_of_an_object_that_holds_arrays() -> None:
     assert meter.seen == [60.0, 60.0]
 
 
+history: list[float] = []
+
+
+def remember(x: Any) -> None:
+    history.append(float(x[0]))
+    history[:] = history[-100:]
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.history: list[Any] = []
+        self.weights = np.ones(3)
+
+    def record(self, x: Any) -> None:
+        self.history = [*self.history, x]
+
+    def step(self, x: Any) -> Any:
+        ge2.debug.callback(self.record, x)
+        return x * self.weights
+
+
+def test_what_only_a_callback_reads_is_no_part_of_the_signature() -> None:
+    """Else a callback that keeps a history would have its function traced anew at each call."""
+    seen: list[Any] = []
+    recorder = Recorder()
+
+    def at_once(x: Any) -> Any:
+        ge2.debug.callback(lambda v: seen.append(v) if len(seen) < 3 else None, x)
+        return x * recorder.weights
+
+    functions = [lambda x: ge2.debug.callback(remember, x) or x * 2, at_once, recorder.step]
+    for function in functions:
+        f = ge2.jit(function)
+        for k in range(5):
+            f(X * k)
+        assert len(f.cache_report().entries) == 1, function
+    assert history == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert (len(seen), len(recorder.history)) == (3, 5)
+
+
+def test_another_callback_of_the_same_name_is_another_signature() -> None:
+    first, second = list[Any](), list[Any]()
+    keep = first.append
+    f = ge2.jit(lambda x: ge2.debug.callback(keep, x) or x * 2)
+    f(X)
+    keep = second.append
+    f(X)
+    assert (len(first), len(second)) == (1, 1)
+
+
 def test_a_callback_that_closes_over_a_traced_value() -> None:
     @ge2.jit
     def f(x: Any) -> Any:
