@@ -29,7 +29,7 @@ class Vocabulary:
         return name
 
     def constant(self, text: str) -> str:
-        return self.constants.setdefault(text, f"c{len(self.constants)}")
+        return self.constants.setdefault(text, f"c_{len(self.constants)}")
 
     def dtype(self, name: str) -> str:
         """A dtype as text; those that NumPy does not know come from ml_dtypes."""

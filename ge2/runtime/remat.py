@@ -23,7 +23,7 @@ from ge2.passes.repeat import VIEWS, repeated
 from ge2.runtime.cost import computing
 from ge2.runtime.memory import Lifetime, plan
 from ge2.runtime.program import Buffer, Program
-from ge2.transforms.partition import BYTE, cheapest, effort
+from ge2.transforms.partition import BYTE, cheapest, effort, twins
 
 if TYPE_CHECKING:
     from ge2.runtime.executable import Executable
@@ -229,6 +229,7 @@ class Waiting:
         self.makers = {v: alone(e, i) for e in graph.eqns for i, v in enumerate(e.outs)}
         self.place = {v: i for i, e in enumerate(graph.eqns) for v in e.outs}
         self.inputs = set(graph.inputs)
+        self.twins = twins(graph.eqns)
         self.steps: dict[Var, int] = {}  # in which each value is made, regions looked into
         self.touched: dict[int, set[int]] = {}  # by the identity of a buffer
         for step in program.steps:
@@ -269,35 +270,36 @@ class Waiting:
             return var.type.nbytes * BYTE + 1
 
         wanted = [v for v in self.arena if self.waits(v)]
-        choice = cheapest(wanted, self.makers, price, lambda e: effort(e, 0))
+        choice = cheapest(wanted, self.makers, price, lambda e: effort(e, 0), self.twins)
         there = lambda var, step: var in choice.saved or var in self.inputs  # noqa: E731
         found = [self.candidate(v, there) for v in wanted if self.makers[v] in choice.again]
         return sorted((c for c in found if c is not None), key=lambda c: -c.worth)
 
     def candidate(self, var: Var, there: Callable[[Var, int], bool]) -> Candidate | None:
         """How a value would be computed again for its readers behind the fullest step."""
-        seen = [var, *self.views(var)]
+        seen = [var, *self.views([var])]
         readers = sorted({i for v in seen for i in self.readers.get(v, ())})
         late = [i for i in readers if self.is_late(self.graph.eqns[i])]
         if not late or var not in self.makers:
             return None
         at = late[0]
         step = self.steps[self.graph.eqns[at].outs[0]]
-        closure = self.closure(var, step, there)
+        closure = self.closure(var, at, step, there)
         if closure is None:
             return None
         again, kept, longer = closure
-        views = [self.makers[v] for v in seen[1:] if self.place[v] < at]
+        views = [self.makers[v] for v in self.views([v for e in again for v in e.outs]) if self.place[v] < at]
+        again = in_order(self.place, [*again, *views])
         freed = var.type.nbytes - sum(v.type.nbytes for v in longer)
         work = sum(map(operations, again))
         made = self.makers[var]
         repeat = Repeat(made.source, made.op.name, freed, work)
-        return Candidate(var, (*again, *views), at, self.tie(var, at, step), frozenset(kept), repeat)
+        return Candidate(var, tuple(again), at, self.tie(var, at, step), frozenset(kept), repeat)
 
-    def views(self, var: Var) -> list[Var]:
-        """The views of a value, in the order of the graph."""
+    def views(self, values: Sequence[Var]) -> list[Var]:
+        """The views of values, in the order of the graph."""
         found: dict[Var, None] = {}
-        waiting = [var]
+        waiting = list(values)
         while waiting:
             for i in self.readers.get(waiting.pop(), ()):
                 eqn = self.graph.eqns[i]
@@ -312,7 +314,7 @@ class Waiting:
         return self.steps.get(eqn.outs[0], -1) > self.fullest
 
     def closure(
-        self, var: Var, step: int, there: Callable[[Var, int], bool]
+        self, var: Var, at: int, step: int, there: Callable[[Var, int], bool]
     ) -> tuple[list[Eqn], set[Var], list[Var]] | None:
         """The equations that make a value from what is there at a step; that; and what has to wait for it."""
         found: dict[Var, Eqn] = {}
@@ -327,6 +329,8 @@ class Waiting:
             if eqn is None or eqn.op.effect or len(found) >= LONGEST:
                 return None
             found.update(dict.fromkeys(eqn.outs, eqn))
+            chosen = [twin.outs[0] for twin in self.twins.get(eqn, ())]
+            waiting += [v for v in chosen if self.place[v] < at]
             for a in eqn.inputs:
                 if not isinstance(a, Var) or a.type.weak or a in kept:
                     continue
@@ -337,7 +341,7 @@ class Waiting:
                     longer.append(a)
                 else:
                     waiting.append(a)
-        return sorted(dict.fromkeys(found.values()), key=lambda e: self.place[e.outs[0]]), kept, longer
+        return in_order(self.place, found.values()), kept, longer
 
     def there(self, var: Var, step: int) -> bool:
         """Whether a value lies in memory at a step anyway."""
@@ -363,6 +367,10 @@ class Waiting:
             if late:
                 return max(late, key=self.steps.__getitem__)
         return None
+
+
+def in_order(place: dict[Var, int], eqns: Iterable[Eqn]) -> list[Eqn]:
+    return sorted(dict.fromkeys(eqns), key=lambda e: place[e.outs[0]])
 
 
 def alone(eqn: Eqn, i: int) -> Eqn:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, final
 
+from ge2.base.dtypes import INEXACT
 from ge2.base.errors import VerifyError
 from ge2.base.pause import collector_paused
 from ge2.base.record import record
@@ -62,7 +63,9 @@ def partition(joint: Graph, known: int, outputs: int, held: Flags | None = None,
     and so cost nothing; by default all. `dispatch` is what one more operation costs, in bytes.
     """
     atoms = (*joint.inputs[:known], *joint.outputs[:outputs])
+    same = unnamed(joint.eqns)
     free = {a for a, is_held in zip(atoms, held or (True,) * len(atoms), strict=True) if is_held}
+    free |= set(rename(same, free))
     price = lambda v: 1 if v in free else v.type.nbytes * BYTE + 1  # noqa: E731
     return cut(joint, known, outputs, price, lambda e: effort(e, dispatch))
 
@@ -82,7 +85,12 @@ def obeying(joint: Graph, known: int, outputs: int, rule: Rule) -> Halves:
     def price(v: Var) -> int:
         return 1 if v not in makers else v.type.nbytes * BYTE if may(makers[v]) else NEVER
 
-    return cut(joint, known, outputs, price, lambda e: constants(e) if may(e) else 1)
+    chosen = {m for each in twins(joint.eqns).values() for m in each}
+
+    def again(eqn: Eqn) -> int:
+        return NEVER if eqn.op.effect else constants(eqn) if may(eqn) and eqn not in chosen else 1
+
+    return cut(joint, known, outputs, price, again)
 
 
 # ------------------------------------------------------------------------------------------ what it costs
@@ -123,11 +131,28 @@ class Choice:
     price: int
 
 
-def cheapest(wanted: Iterable[Var], makers: Mapping[Var, Eqn], price: Price, again: Again) -> Choice:
-    """The cheapest way to have the wanted values a second time."""
+def cheapest(
+    wanted: Iterable[Var],
+    makers: Mapping[Var, Eqn],
+    price: Price,
+    again: Again,
+    together: Mapping[Eqn, Sequence[Eqn]] | None = None,
+) -> Choice:
+    """The cheapest way to have the wanted values a second time.
+
+    `together` names for an equation others that are computed again whenever it is.
+    """
     network = Network()
     nodes: dict[Var | Eqn, int] = {}
     waiting: list[Var] = []
+    linked = together or {}
+    known: dict[Eqn, int] = {}  # how much each equation is
+
+    def effort(eqn: Eqn) -> int:
+        if eqn not in known:
+            dear = again(eqn) >= NEVER or any(effort(e) >= NEVER for e in linked.get(eqn, ()))
+            known[eqn] = NEVER if dear else again(eqn)
+        return known[eqn]
 
     def node(x: Var | Eqn) -> int:
         if x not in nodes:
@@ -138,17 +163,21 @@ def cheapest(wanted: Iterable[Var], makers: Mapping[Var, Eqn], price: Price, aga
 
     for v in wanted:
         network.join(node(v), 1, NEVER)
+    begun: set[Eqn] = set()
     while waiting:
         v = waiting.pop()
         eqn = makers.get(v)
-        effort = NEVER if eqn is None else again(eqn)
-        if eqn is None or effort >= NEVER:
+        if eqn is None or effort(eqn) >= NEVER:
             network.join(0, nodes[v], min(price(v), NEVER - 1))
             continue
-        if eqn not in nodes:
-            network.join(0, node(eqn), effort)
+        if eqn not in begun:
+            begun.add(eqn)
+            network.join(0, node(eqn), effort(eqn))
             for u in dict.fromkeys(a for a in eqn.inputs if isinstance(a, Var)):
                 network.join(node(u), nodes[eqn], NEVER)
+            for other in linked.get(eqn, ()):
+                network.join(node(other), nodes[eqn], NEVER)
+                node(other.outs[0])
         network.join(nodes[eqn], nodes[v], price(v))
     total, late = network.cut()
     made = frozenset(x for x, n in nodes.items() if n in late and isinstance(x, Eqn))
@@ -164,7 +193,7 @@ def cut(joint: Graph, known: int, outputs: int, price: Price, again: Again) -> H
     back = without_dead_code(Graph((), tuple(renamed(late, same)), rename(same, rest)))
     made = {*joint.inputs[known:], *(v for e in back.eqns for v in e.outs)}
     makers = {v: e for e in early for v in e.outs}
-    chosen = cheapest(reads(back, made), makers, price, again)
+    chosen = cheapest(reads(back, made), makers, price, again, twins(joint.eqns))
     repeated = renamed([e for e in early if e in chosen.again], same)
     back = without_dead_code(Graph((), (*repeated, *back.eqns), back.outputs))
     residuals = reads(back, made | {v for e in repeated for v in e.outs})
@@ -202,6 +231,37 @@ def unnamed(eqns: Iterable[Eqn]) -> dict[Var, Atom]:
         if isinstance(e.op, Name):
             same[e.outs[0]] = rename(same, e.inputs)[0]
     return same
+
+
+def twins(eqns: Sequence[Eqn]) -> dict[Eqn, list[Eqn]]:
+    """For the equations that make x, where some other asks whether x == max(x): those that make max(x).
+
+    A value that is computed again may differ in its last bit, if it is fused with other work than before. So
+    of two values that are equal at some place, either both are computed again or the first is kept.
+    """
+    makers = {v: e for e in eqns for v in e.outs}
+    found: dict[Eqn, list[Eqn]] = {}
+    for e in eqns:
+        if e.op.name in ("eq", "ne") and e.inputs[0].type.dtype in INEXACT:
+            a, b = (seen_through(makers, x) for x in e.inputs)
+            for x, y in ((a, b), (b, a)):
+                source, choice = makers.get(x), makers.get(y)  # type: ignore[arg-type]
+                if source is None or choice is None or source is choice:
+                    continue
+                if x in {seen_through(makers, i) for i in choice.inputs} and choice not in found.get(
+                    source, ()
+                ):
+                    found.setdefault(source, []).append(choice)
+    return found
+
+
+def seen_through(makers: Mapping[Var, Eqn], atom: Atom) -> Atom:
+    """The value that another is a view of."""
+    while isinstance(atom, Var) and (eqn := makers.get(atom)) is not None:
+        if not isinstance(eqn.op, VIEWS) or not eqn.inputs:
+            return atom
+        atom = eqn.inputs[eqn.outs.index(atom)]
+    return atom
 
 
 def labels(eqns: Iterable[Eqn]) -> dict[Atom, set[str]]:

@@ -161,3 +161,17 @@ def test_the_zeros_of_a_negated_product_keep_their_signs(op, n, dtype):
         np.testing.assert_array_equal(y, want)
         np.testing.assert_array_equal(np.signbit(y.real), np.signbit(want.real))
         np.testing.assert_array_equal(np.signbit(y.imag), np.signbit(want.imag))
+
+
+def test_an_array_of_any_name_is_read_where_it_lies():
+    """The strides of the fourteenth value, `n`, are not the sizes of the loops."""
+    more = 22
+
+    def f(x, *others):
+        total = x
+        for y in others:
+            total = total + y[:, ::-1].T
+        return total
+
+    arrays = [np.random.default_rng(i).normal(size=(5, 5)) for i in range(more)]
+    np.testing.assert_allclose(ge2.jit(f)(*arrays), f(*arrays), rtol=1e-12)

@@ -17,7 +17,7 @@ from ge2.ops.elementwise import BY_NAME
 from ge2.transforms import grad, make_jaxpr, vjp
 from ge2.transforms.derive import DERIVE
 from ge2.transforms.mincut import NEVER, Network
-from ge2.transforms.partition import cheapest, constants, cut, effort, partition, split
+from ge2.transforms.partition import cheapest, constants, cut, effort, partition, split, twins
 from ge2.transforms.vjp import vjp_graph
 from tests.transforms.functions import FUNCTIONS, close, points
 
@@ -81,15 +81,21 @@ def test_the_least_of_all_ways_to_have_values_again(data: st.DataObject):
         values += outs
     eqns = list(dict.fromkeys(makers.values()))
     efforts = {e: data.draw(st.sampled_from((0, 1, 3, 8, 20, NEVER))) for e in eqns}
+    pairs = [(a, b) for i, a in enumerate(eqns) for b in eqns[i + 1 :]]
+    linked: dict[Eqn, list[Eqn]] = {}
+    for a, b in data.draw(st.lists(st.sampled_from(pairs), max_size=2)) if pairs else []:
+        linked.setdefault(a, []).append(b)
     wanted = data.draw(st.lists(st.sampled_from(values), min_size=1, max_size=3, unique=True))
     price = lambda v: 0 if v in inputs else v.type.nbytes  # noqa: E731
     best = NEVER
     for chosen in product((False, True), repeat=len(eqns)):
         again = {e for e, c in zip(eqns, chosen, strict=True) if c}
+        if any(b not in again for e in again for b in linked.get(e, ())):
+            continue
         needed = {*wanted, *(a for e in again for a in e.inputs)}
         saved = {v for v in needed if makers.get(v) not in again}
         best = min(best, sum(map(price, saved)) + sum(efforts[e] for e in again))
-    found = cheapest(wanted, makers, price, efforts.__getitem__)
+    found = cheapest(wanted, makers, price, efforts.__getitem__, linked)
     assert found.price == best
     needed = {*wanted, *(a for e in found.again for a in e.inputs)}
     assert (
@@ -264,3 +270,25 @@ def test_in_one_program_nothing_is_computed_twice():
     nested = ge2.jit(grad(loss(ge2.jit(chain)))).lower(w).as_text()
     for op in ("dot_general", "exp", "sin", "cos", "tanh"):
         assert nested.count(f"= {op} ") == plain.count(f"= {op} ")
+
+
+def test_a_value_and_the_largest_of_it_are_repeated_together():
+    """Else x == max(x), asked of an x that was computed again, might hold nowhere."""
+    f = lambda x: np.sum(np.max(np.sin(x), axis=1) ** 2)  # noqa: E731
+    _, backward, _ = partition(*joint(f, np.ones((30, 40))))
+    again = names(backward)
+    assert again.count("reduce_max") == again.count("sin")
+    g = lambda x: np.sum(np.cumprod(np.sin(x), axis=1)) + np.sum(np.maximum.accumulate(np.sin(x), axis=1))  # noqa: E731
+    for h in (f, g):
+        found = twins(joint(h, np.ones((30, 40)))[0].eqns)
+        assert [(a.op.name, [b.op.name for b in choices]) for a, choices in found.items()][:1] in (
+            [("sin", ["reduce_max"])],
+            [("sin", ["cummax"])],
+        )
+    policy = ge2.checkpoint_policies.save_only_these_names("most")
+    block = ge2.checkpoint(
+        lambda x: ge2.checkpoint_name(np.max(np.sin(x), axis=1), "most") ** 2, policy=policy
+    )
+    (eqn,) = make_jaxpr(block)(np.ones((3, 4))).graph.eqns
+    saving: Any = eqn.op.saving((True,), DERIVE)
+    assert names(saving.backward).count("reduce_max") == names(saving.backward).count("sin") == 1

@@ -118,7 +118,7 @@ class Places:
         if tight and within and strides[a] == math.prod(sizes[b] for b in within):
             extents = [self.extent(b) for b in within]
             return extents[0] if len(extents) == 1 else f"({' * '.join(extents)})"
-        return self.size(f"{p.name}_{self.letters[a]}", strides[a])
+        return self.size(f"{p.name}_by_{self.letters[a]}", strides[a])  # not n_i, the size, for an array n
 
     def load(self, p: Param) -> str:
         """An element of an input, or a number that was handed over."""
