@@ -493,7 +493,8 @@ def jit(
     Arguments named by `donate_argnums` or `donate_argnames` may be overwritten with results. `max_traces`
     signatures are remembered. Results are new arrays, writable and contiguous. `memory_limit`, as 200_000_000
     or "200MB" (a MB is 1024 * 1024 bytes), bounds what a call allocates for scratch and results: values that
-    wait for the end of the program are computed again instead, just enough of them to fit.
+    wait for the end of the program are computed again instead, just enough of them to fit. Within another
+    traced function it has no limit of its own.
 
     InputError for an argument that is none of these, ImpureError for a function that draws from `np.random`,
     MemoryLimitError for a limit that cannot be kept.
