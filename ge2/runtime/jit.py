@@ -579,6 +579,7 @@ def jit(
     RetraceError, which shows `cache_report()`. Results are new arrays, writable and contiguous.
     `memory_limit`, as 200_000_000 or "200MB" (a MB is 1024 * 1024 bytes), bounds what a call allocates for
     scratch and results: values that wait for the end of the program are computed again instead, just enough.
+    Within another traced function it has no limit of its own.
 
     InputError for an argument that is none of these, ImpureError for a function that draws from `np.random`,
     MemoryLimitError for a limit that cannot be kept.

@@ -284,7 +284,7 @@ class Waiting:
             return None
         at = late[0]
         step = self.steps[self.graph.eqns[at].outs[0]]
-        closure = self.closure(var, step, there)
+        closure = self.closure(var, at, step, there)
         if closure is None:
             return None
         again, kept, longer = closure
@@ -314,7 +314,7 @@ class Waiting:
         return self.steps.get(eqn.outs[0], -1) > self.fullest
 
     def closure(
-        self, var: Var, step: int, there: Callable[[Var, int], bool]
+        self, var: Var, at: int, step: int, there: Callable[[Var, int], bool]
     ) -> tuple[list[Eqn], set[Var], list[Var]] | None:
         """The equations that make a value from what is there at a step; that; and what has to wait for it."""
         found: dict[Var, Eqn] = {}
@@ -329,7 +329,8 @@ class Waiting:
             if eqn is None or eqn.op.effect or len(found) >= LONGEST:
                 return None
             found.update(dict.fromkeys(eqn.outs, eqn))
-            waiting += [twin.outs[0] for twin in self.twins.get(eqn, ())]
+            chosen = [twin.outs[0] for twin in self.twins.get(eqn, ())]
+            waiting += [v for v in chosen if self.place[v] < at]
             for a in eqn.inputs:
                 if not isinstance(a, Var) or a.type.weak or a in kept:
                     continue

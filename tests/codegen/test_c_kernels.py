@@ -182,3 +182,17 @@ def test_a_repeated_number_of_a_half_type_is_that_number(short):
     with config.using(executor="c"):
         (y,) = compile_graph(parse(text, TABLE))()
     np.testing.assert_array_equal(y.astype(np.float32), 1.5)
+
+
+def test_an_array_of_any_name_is_read_where_it_lies():
+    """The strides of the fourteenth value, `n`, are not the sizes of the loops."""
+    more = 22
+
+    def f(x, *others):
+        total = x
+        for y in others:
+            total = total + y[:, ::-1].T
+        return total
+
+    arrays = [np.random.default_rng(i).normal(size=(5, 5)) for i in range(more)]
+    np.testing.assert_allclose(ge2.jit(f)(*arrays), f(*arrays), rtol=1e-12)
