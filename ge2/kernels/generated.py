@@ -180,10 +180,10 @@ class CConcatenate(Generated):
         op, (to,) = problem.op, problem.outs
         assert isinstance(op, Concatenate)
         kernels, at = [], 0
-        for x, source in zip(problem.inputs, ins, strict=True):
+        for i, (x, source) in enumerate(zip(problem.inputs, ins, strict=True)):
             start = tuple(at if a == op.axis else 0 for a in range(to.ndim))
             at += x.shape[op.axis]
-            if x.size:
+            if x.size and (0, i) not in problem.shared:  # else it was made there
                 kernels.append(copying(x, x, source, outs[0].part(start, (1,) * to.ndim), threads))
         return Pieces(tuple(kernels))
 
@@ -198,6 +198,8 @@ class CPad(Generated):
     def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
         op, (x,), (to,) = problem.op, problem.inputs, problem.outs
         assert isinstance(op, Pad)
+        if (0, 0) in problem.shared:  # x was made there
+            return Pieces(tuple(around(op, x.shape, to, outs[0], threads)))
         kernels = [filling(to, None, outs[0], threads)]
         start, step, first, shape = inside(op, x.shape, to.shape)
         if math.prod(shape):
@@ -205,6 +207,20 @@ class CPad(Generated):
             source = ins[0].part(first, (1,) * x.ndim)
             kernels.append(copying(part, part, source, outs[0].part(start, step), threads))
         return Pieces(tuple(kernels))
+
+
+def around(op: Pad, shape: Dims, to: ArrayType, target: Operand, threads: int) -> list[CKernel]:
+    """Zeros before and after x along each axis, within what x spans of the axes before it."""
+    kernels: list[CKernel] = []
+    start, size = [0] * to.ndim, list(to.shape)
+    for a, (low, n, total) in enumerate(zip(op.low, shape, to.shape, strict=True)):
+        for first, count in ((0, low), (low + n, total - low - n)):
+            start[a], size[a] = first, count
+            if math.prod(size):
+                part = ArrayType(tuple(size), to.dtype)
+                kernels.append(filling(part, None, target.part(tuple(start), (1,) * to.ndim), threads))
+        start[a], size[a] = low, n
+    return kernels
 
 
 def inside(op: Pad, shape: Dims, out: Dims) -> tuple[Dims, Dims, Dims, Dims]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ge2.backends.cpu.blas import services
 from ge2.base.pause import collector_paused
-from ge2.codegen.c.layout import Layout, viewed
+from ge2.codegen.c.layout import Layout, reshaped, viewed
 from ge2.codegen.c.layout import plain as layout_of
 from ge2.codegen.region import tile
 from ge2.codegen.values import safe
@@ -18,7 +18,18 @@ from ge2.kernels.kernel import Family, Problem
 from ge2.kernels.library import Library, Product
 from ge2.ops.index import Scatter, ScatterAdd, UpdateSlice
 from ge2.ops.region import Region
-from ge2.ops.shape import Barrier, BroadcastInDim, Iota, Reshape, Rev, Slice, StopGradient, Transpose
+from ge2.ops.shape import (
+    Barrier,
+    BroadcastInDim,
+    Concatenate,
+    Iota,
+    Pad,
+    Reshape,
+    Rev,
+    Slice,
+    StopGradient,
+    Transpose,
+)
 from ge2.passes.host import on_host
 from ge2.passes.pipeline import run_pipeline
 from ge2.runtime.loops import CONTROL, carried, grounded, held, stands
@@ -78,6 +89,10 @@ class Scheduler:
         self.read = {a for e in graph.eqns for a in e.inputs} | self.returned
         self.reads = Counter([a for e in graph.eqns for a in e.inputs] + list(graph.outputs))
         self.inner: dict[int, tuple[Program, ...]] = {}
+        self.makers = {v: e for e in graph.eqns for v in e.outs}
+        self.there: dict[
+            int, set[tuple[int, int]]
+        ] = {}  # inputs of steps that are part of the result already
         self.homes: dict[Var, Var] | None = None  # of a round: what alone may be written over what
         self.kinds = [self.kind(n, eqn) for n, eqn in enumerate(graph.eqns)]
         self.solid = {
@@ -107,6 +122,7 @@ class Scheduler:
         self.lifetimes()
         if self.target == "c" and "library" not in self.kinds:
             self.lend()
+            self.join()
         steps = tuple(
             self.step(n, kind, eqn)
             for n, (kind, eqn) in enumerate(zip(self.kinds, self.graph.eqns, strict=True))
@@ -221,6 +237,39 @@ class Scheduler:
                     buffer.base = new
             old.base, old.storage = new, "view"
 
+    def join(self) -> None:
+        """Parts that a region computes for a concatenation, or a padding, alone are made where they go."""
+        for n, eqn in enumerate(self.graph.eqns):
+            whole = self.buffers[eqn.outs[0]] if eqn.outs else None
+            if self.kinds[n] != "kernel" or whole is None or whole.base is not None:
+                continue
+            for i, place in places_in(eqn).items():
+                made = self.made_for(eqn.inputs[i], place)
+                if made is not None:
+                    x, layout = made
+                    source = self.buffers[x]
+                    self.layouts[x] = layout
+                    source.storage, source.base = "view", whole
+                    whole.first = min(whole.first, source.first)
+                    self.there.setdefault(n, set()).add((0, i))
+
+    def made_for(self, a: Atom, place: Layout) -> tuple[Var, Layout] | None:
+        """The result of a region that is `a`, perhaps reshaped, read by nothing else; where it goes."""
+        if not isinstance(a, Var) or self.reads[a] > 1:
+            return None
+        maker = self.makers.get(a)
+        if maker is not None and isinstance(maker.op, Reshape) and isinstance(maker.inputs[0], Var):
+            x = maker.inputs[0]
+            layout = reshaped(place, a.type.shape, x.type.shape)
+            if self.buffers[a].storage != "view" or layout is None:
+                return None
+            a, place, maker = x, layout, self.makers.get(x)
+        source = self.buffers[a]
+        regional = maker is not None and isinstance(maker.op, Region)
+        if not regional or source.storage != "arena" or a in self.layouts or self.reads[a] > 1:
+            return None
+        return (a, place) if self.kinds[source.first] == "kernel" else None
+
     def alone(self, eqn: Eqn, x: Atom) -> bool:
         """Whether an equation reads an array once, and no other view of it."""
         home = self.buffers[x]  # type: ignore[index]
@@ -229,6 +278,7 @@ class Scheduler:
 
     def step(self, n: int, kind: str, eqn: Eqn) -> Step:
         shared = frozenset(self.reuse(n, eqn)) if kind in ("kernel", "copy", "matmul") else frozenset()
+        shared |= self.there.get(n, set())
         name = eqn.op.kind if isinstance(eqn.op, Region) else eqn.op.name
         return Step(kind, name, eqn, n, shared)
 
@@ -256,6 +306,21 @@ class Scheduler:
         """Whether a result that is first written here may be written over a donated input."""
         first = self.buffers[eqn.outs[i]].first
         return first == n and self.alone(eqn, x) and in_place(eqn, i, x, self.target)
+
+
+def places_in(eqn: Eqn) -> dict[int, Layout]:
+    """Where inputs lie within the result of an equation that joins or pads them, as they are."""
+    op, (out,) = eqn.op, eqn.outs[:1]
+    whole = layout_of(out.type.shape)
+    if isinstance(op, Concatenate):
+        found, at = {}, 0
+        for i, a in enumerate(eqn.inputs):
+            found[i] = Layout(at * whole.strides[op.axis], whole.strides)
+            at += a.type.shape[op.axis]
+        return found
+    if isinstance(op, Pad) and min(*op.low, *op.high, 0) >= 0 and not any(op.inner):
+        return {0: Layout(sum(n * s for n, s in zip(op.low, whole.strides, strict=True)), whole.strides)}
+    return {}
 
 
 def own(homes: dict[Var, Var], out: Var, donated: list[Var]) -> list[Var]:

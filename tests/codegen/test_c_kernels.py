@@ -196,3 +196,34 @@ def test_an_array_of_any_name_is_read_where_it_lies():
 
     arrays = [np.random.default_rng(i).normal(size=(5, 5)) for i in range(more)]
     np.testing.assert_allclose(ge2.jit(f)(*arrays), f(*arrays), rtol=1e-12)
+
+
+def joins(x, y):
+    return np.concatenate([np.sin(x), y, x * 2], 1), np.concatenate([x + y, x + y])
+
+
+def stacks(x, y):
+    return np.stack([x - y, x * y, x], 1), np.stack([abs(x), y], -1)
+
+
+def pads(x, y):
+    return np.pad(x * y, ((1, 2), (0, 3))), np.pad(x + y, ((0, 0), (2, 0))), np.pad(x, 1)
+
+
+def mixed(x, y):
+    a = np.concatenate([x * 2, np.pad(y * 3, ((0, 0), (1, 1)))], 1)
+    return a, np.concatenate([a[:, ::-1] + 1, a.T.reshape(a.shape)])
+
+
+@pytest.mark.parametrize("f", [joins, stacks, pads, mixed])
+@pytest.mark.parametrize("shape", [(4, 3), (1, 5), (300, 40)])
+def test_what_is_joined_is_made_where_it_lies(f, shape):
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal(shape), rng.standard_normal(shape)
+    for threads in (1, 2):
+        with config.using(threads=threads):
+            for got, want in zip(ge2.jit(f)(x, y), f(x, y), strict=True):
+                np.testing.assert_allclose(got, want, rtol=1e-13)
+    if f is not mixed:  # x + y is joined to itself
+        arena = ge2.jit(f).lower(x, y).memory_analysis().arena
+        assert arena <= (x.nbytes if f is joins else 0) + 256

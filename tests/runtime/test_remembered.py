@@ -40,7 +40,7 @@ def last(*calls: Callable[[Any], Any], **options: Any) -> Any:
      "few different values of mode"),
     (lambda f: f(X, mode=f), lambda f: f(X, mode=len), "mode: the", "the same object for mode"),
     (lambda f: f(X, (1.0,)), lambda f: f(X, [1.0]), "the structure of the arguments:", "the same containers"),
-], ids=str)  # fmt: skip
+])  # fmt: skip
 def test_the_field_and_the_remedy(first: Any, second: Any, differs: str, suggestion: str) -> None:
     with np.errstate(all="ignore"):
         found = last(*(quietly(call) for call in (first, second)))
