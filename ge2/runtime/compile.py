@@ -8,6 +8,7 @@ from ge2.base.config import config
 from ge2.ir import Graph
 from ge2.passes.dump import label
 from ge2.passes.pipeline import PIPELINE, run_pipeline
+from ge2.passes.roll import roll
 from ge2.runtime.executable import Executable
 from ge2.runtime.loops import CONTROL, held
 from ge2.runtime.program import Program
@@ -15,7 +16,7 @@ from ge2.runtime.repro import dump_repro
 from ge2.runtime.schedule import schedule
 from ge2.trace.watch import watching
 
-FUSE = len(PIPELINE) - 1  # the pass after which memory is planned
+ROLL = PIPELINE.index(roll)  # the passes before are those after which memory is planned
 
 
 def compile_graph(
@@ -47,14 +48,18 @@ def compile_graph(
 
 
 def limited(graph: Graph, limit: int, how: tuple[tuple[bool, ...], str, str, str]) -> Executable:
-    """The program that computes again what does not fit."""
-    from ge2.runtime.remat import fitted  # hardly ever needed
+    """The program that computes again what does not fit; loops stay unrolled, for any round may be."""
+    from ge2.runtime.remat import Remat, fitted  # hardly ever needed
 
     donated, name, called, target = how
-    whole = run_pipeline(graph, called, last=FUSE)
+    whole = run_pipeline(graph, called, last=ROLL)
+    plain = executable(schedule(run_pipeline(whole, called, ROLL), donated, target), donated, name)
+    if (peak := plain.memory_analysis().peak) <= limit:
+        plain.remat = Remat(limit, peak, peak)
+        return plain
 
     def planned(graph: Graph) -> Program:
-        return schedule(run_pipeline(graph, called, FUSE), donated, target)
+        return schedule(run_pipeline(graph, called, ROLL + 1), donated, target)
 
     found, remat = fitted(whole, limit, planned, lambda p: executable(p, donated, name), name)
     found.remat = remat

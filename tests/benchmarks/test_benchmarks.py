@@ -117,7 +117,7 @@ def test_each_workload_runs_at_a_small_size(name, monkeypatch):
 def test_the_command_knows_every_part_of_a_workload(name):
     module = import_module(f"benchmarks.{name}")
     works = module.works() if hasattr(module, "works") else module.WORKS
-    assert {*works} == {*SUITES["cpu"][name]} - {"fused-error"}
+    assert {*works} == {*SUITES["cpu"][name]} - {"fused-error", "rnn-loop", "layers"}
 
 
 def test_one_line_alone(monkeypatch, capsys):
