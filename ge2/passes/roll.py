@@ -48,10 +48,8 @@ def roll(graph: Graph) -> Graph:
     first, eqns = parted(graph)
     made: list[Eqn] = []
     at = 0
-    for start, period in repetitions(eqns):
-        if start < at:
-            continue
-        found = rolled(graph, eqns, start, period)
+    for start, stop, period in repetitions(eqns):
+        found = rolled(graph, eqns, max(start, at), stop, period)
         if found is not None:
             made += [*eqns[at : found.start], found.equation]
             at = found.end
@@ -84,28 +82,31 @@ def in_one_piece(eqn: Eqn) -> bool:
     return bool(shape) and whole and set(op.step) == {1}
 
 
-def repetitions(eqns: Sequence[Eqn]) -> list[tuple[int, int]]:
-    """Where a repetition may begin, and its period, in the order of the graph."""
-    ids: dict[Any, int] = {}
-    keys = [ids.setdefault(key_of(e), len(ids)) for e in eqns]
+def repetitions(eqns: Sequence[Eqn]) -> list[tuple[int, int, int]]:
+    """Where names of operations repeat: the first equation, the one after the last, and the period."""
+    names = [e.op.name for e in eqns]  # cheap; whether all else is equal is looked at where these repeat
     last: dict[Any, int] = {}
     distances: Counter[int] = Counter()
-    for i in range(len(keys) - GRAM + 1):
-        gram = tuple(keys[i : i + GRAM])
+    for i in range(len(names) - GRAM + 1):
+        gram = tuple(names[i : i + GRAM])
         if gram in last:
             distances[i - last[gram]] += 1
         last[gram] = i
-    found = []
-    for period, _ in distances.most_common(PERIODS):
-        run = 0
-        for i in range(len(keys) - period + 1):
-            if i + period < len(keys) and keys[i] == keys[i + period]:
-                run += 1
-                continue
-            if run >= period * (ROUNDS - 1) and run + period >= EQUATIONS:
-                found.append((i - run, period))
-            run = 0
-    return sorted(found, key=lambda each: (each[0], each[1]))
+    periods = [period for period, _ in distances.most_common(PERIODS)]
+    return sorted((start, stop, p) for p in periods for start, stop in runs(names, p))
+
+
+def runs(keys: Sequence[Any], period: int) -> list[tuple[int, int]]:
+    """Where keys equal those a period later for so long that it may be a loop."""
+    found, start = [], 0
+    for i in range(len(keys) - period + 1):
+        if i + period < len(keys) and keys[i] == keys[i + period]:
+            continue
+        stop = i + period
+        if stop - start >= max(period * ROUNDS, EQUATIONS):
+            found.append((start, stop))
+        start = i + 1
+    return found
 
 
 def key_of(eqn: Eqn) -> Any:
@@ -121,17 +122,16 @@ class Rolled:
     end: int  # the first equation after the last round
 
 
-def rolled(graph: Graph, eqns: Sequence[Eqn], start: int, period: int) -> Rolled | None:
-    """The loop that the equations from `start` on are, if they are one, perhaps without the first ones."""
-    keys = [key_of(e) for e in eqns[start:]]
-    reach = next((i for i in range(len(keys) - period) if keys[i] != keys[i + period]), len(keys) - period)
-    for skipped in range(min(2 * period, reach)):
-        count = (reach + period - skipped) // period
-        if count < ROUNDS or count * period < EQUATIONS:
-            return None
-        loop = Rounds(graph, eqns, start + skipped, period, count)
-        if loop.worth_it() and loop.read():
-            return loop.rolled()
+def rolled(graph: Graph, eqns: Sequence[Eqn], start: int, stop: int, period: int) -> Rolled | None:
+    """The first loop that there is between two equations, perhaps without the first ones that repeat."""
+    for first, last in runs([key_of(e) for e in eqns[start:stop]], period):
+        for skipped in range(min(2 * period, last - first)):
+            count = (last - first - skipped) // period
+            if count < ROUNDS or count * period < EQUATIONS:
+                break
+            loop = Rounds(graph, eqns, start + first + skipped, period, count)
+            if loop.worth_it() and loop.read():
+                return loop.rolled()
     return None
 
 

@@ -199,8 +199,9 @@ class Scheduler:
                 if isinstance(a, Var):
                     self.touch(a, n)
             if kind == "library" and eqn.op.name not in FRESH:  # a result may be a view of an input
+                whole = self.joined(eqn)
                 for v in eqn.outs:
-                    self.buffers[v].base = self.joined(eqn)
+                    self.buffers[v].base = whole
         for var in self.returned:
             self.touch(var, END)
 
