@@ -13,8 +13,8 @@ enum { GE2_ROW_MAJOR = 101, GE2_PLAIN = 111, GE2_TURNED = 112 };
 
 /* The loops: rows of c are sums of rows of b, so that the innermost loop runs along both. */
 #define GE2_PRODUCT_LOOPS(S, T, W)                                                                                  \
-    static __attribute__((unused)) void ge2_product_loops_##S(                                                      \
-        int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column, const T *b, int64_t b_row,     \
+    GE2_FN void ge2_product_loops_##S(                                                                              \
+        int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column, const T *b, int64_t b_row,    \
         int64_t b_column, T *c) {                                                                                   \
         for (int64_t i = 0; i < m; i++)                                                                             \
             for (int64_t first = 0; first < n; first += 64) {                                                       \
@@ -25,7 +25,7 @@ enum { GE2_ROW_MAJOR = 101, GE2_PLAIN = 111, GE2_TURNED = 112 };
                     const W left = a[i * a_row + l * a_column];                                                     \
                     const T *right = b + l * b_row + first * b_column;                                              \
                     if (b_column == 1)                                                                              \
-                        for (int64_t j = 0; j < width; j++) row[j] += left * right[j];                              \
+                        _Pragma("omp simd") for (int64_t j = 0; j < width; j++) row[j] += left * right[j];          \
                     else                                                                                            \
                         for (int64_t j = 0; j < width; j++) row[j] += left * right[j * b_column];                   \
                 }                                                                                                   \
@@ -42,8 +42,8 @@ enum { GE2_ROW_MAJOR = 101, GE2_PLAIN = 111, GE2_TURNED = 112 };
 /* One call of cblas_?gemm; `ALPHA` is how it takes a factor. */
 #define GE2_PRODUCT_BLAS(S, T, GEMM, ALPHA, ONE, ZERO)                                                              \
     GE2_PRODUCT_LOOPS(S, T, GE2_WIDE_##S)                                                                           \
-    static __attribute__((unused)) void ge2_product_##S(                                                            \
-        const ge2_services *lib, int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column,       \
+    GE2_FN void ge2_product_##S(                                                                                    \
+        const ge2_services *lib, int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column,      \
         const T *b, int64_t b_row, int64_t b_column, T *c) {                                                        \
         if (m * n * k <= GE2_TINY || !lib->GEMM) {                                                                  \
             if (n == 1 && a_row == 1) /* columns times numbers, as if turned */                                     \
