@@ -38,10 +38,8 @@ from ge2.ops.index import Gather as Gather
 from ge2.ops.index import Scatter as Scatter
 from ge2.ops.index import ScatterAdd as ScatterAdd
 from ge2.ops.index import UpdateSlice as UpdateSlice
-from ge2.ops.loops import LOOPS as LOOPS
 from ge2.ops.loops import ScanLoop as ScanLoop
 from ge2.ops.loops import ScanSaving as ScanSaving
-from ge2.ops.loops import WhileLoop as WhileLoop
 from ge2.ops.methods import ArrayMethods as ArrayMethods
 from ge2.ops.random import RandomBits as RandomBits
 from ge2.ops.random import RandomFold as RandomFold
@@ -79,7 +77,9 @@ from ge2.ops.solves import RootSaving as RootSaving
 from ge2.ops.sort import ArgSort as ArgSort
 from ge2.ops.sort import SearchSorted as SearchSorted
 from ge2.ops.sort import Sort as Sort
+from ge2.ops.while_loop import WhileLoop as WhileLoop
 
+LOOPS: tuple[type[Op], ...] = (ScanLoop, ScanSaving, WhileLoop)  # "repeat" is made by a pass
 # fmt: off
 CLASSES: tuple[type[Op], ...] = (
     Complex, Where, ConvertElementType, IntegerPow, Ldexp,

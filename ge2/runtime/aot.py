@@ -14,6 +14,7 @@ from ge2.base.pytree import map_structure as tree_map
 from ge2.base.record import record
 from ge2.base.source import here
 from ge2.ir import Graph, ShapeDtypeStruct
+from ge2.ops.loops import RepeatLoop
 from ge2.runtime.entry import Entry
 from ge2.runtime.signature import Static
 
@@ -201,11 +202,14 @@ class Report:
     regions: int
     kernels: tuple[str, ...]
     op_by_op: int  # steps that are one operation of a library
+    rolled: tuple[
+        str, ...
+    ] = ()  # Python loops that are compiled as loops: how many rounds, and where they are
 
     def __str__(self) -> str:
         regions, steps = plural(self.regions, "region"), plural(self.op_by_op, "step")
         text = f"{self.title}: {self.how}; {regions}, {steps} op by op"
-        return "\n".join([text, *(f"  {name}" for name in self.kernels)])
+        return "\n".join([text, *(f"  {line}" for line in (*self.rolled, *self.kernels))])
 
 
 def report(title: str, entry: Entry) -> Report:
@@ -214,7 +218,12 @@ def report(title: str, entry: Entry) -> Report:
     how = how_made(entry, executable) if traced else "nothing traced, nothing compiled"
     compiled = traced and "nothing compiled" not in how
     names = tuple(kernel.name for kernel in executable.kernels)
-    return Report(title, traced, compiled, how, executable.regions, names, executable.op_by_op)
+    rolled = tuple(
+        f"a Python loop of {eqn.op.length} rounds as one loop, at {eqn.source}"
+        for eqn in executable.graph.eqns
+        if isinstance(eqn.op, RepeatLoop)
+    )
+    return Report(title, traced, compiled, how, executable.regions, names, executable.op_by_op, rolled)
 
 
 def how_made(entry: Entry, executable: Executable) -> str:

@@ -24,8 +24,9 @@ from ge2.ir.text import op_text
 from ge2.kernels.catalog import launch as choose
 from ge2.kernels.kernel import Problem
 from ge2.ops.dot import DotGeneral
-from ge2.ops.loops import RepeatLoop, ScanLoop, WhileLoop
+from ge2.ops.loops import RepeatLoop, ScanLoop
 from ge2.ops.shape import Barrier, BroadcastInDim, Reshape, Rev, Slice, StopGradient, Transpose
+from ge2.ops.while_loop import WhileLoop
 from ge2.passes.host import compute
 from ge2.runtime.linked import Linked
 from ge2.runtime.memory import Lifetime, Plan, plan

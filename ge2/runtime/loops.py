@@ -16,8 +16,9 @@ from ge2.codegen.c.text import Text
 from ge2.codegen.c.typed import STORED
 from ge2.ir import Atom, Eqn, Graph, Literal, Var
 from ge2.ops.control import Cond
-from ge2.ops.loops import RepeatLoop, ScanLoop, WhileLoop
+from ge2.ops.loops import RepeatLoop, ScanLoop
 from ge2.ops.shape import BroadcastInDim
+from ge2.ops.while_loop import WhileLoop
 from ge2.runtime.memory import Lifetime, plan
 from ge2.runtime.program import Program, Step
 

@@ -14,8 +14,9 @@ from ge2.base.pytree import Structure, flatten, key_paths, keystr, mismatch, unf
 from ge2.base.source import here
 from ge2.ir import ArrayType, GraphOp, type_of
 from ge2.ops.control import Call
-from ge2.ops.loops import ScanLoop, WhileLoop
+from ge2.ops.loops import ScanLoop
 from ge2.ops.shape import Iota
+from ge2.ops.while_loop import WhileLoop
 from ge2.trace import Closed, Input, is_traced, retrace, stage, title_of
 from ge2.trace.strong import strong, strong_value
 from ge2.transforms.api import vmap

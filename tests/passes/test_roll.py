@@ -122,3 +122,8 @@ def test_what_is_rolled_is_said(caplog):
     with caplog.at_level("INFO", logger="ge2"):
         ge2.jit(lambda ws, x: layers(ws, x) + 1)(WS, X)
     assert "equal rounds from" in caplog.text and "test_roll.py" in caplog.text
+    f = ge2.jit(layers)
+    f(WS, X)
+    (line,) = f.report().rolled
+    assert line.startswith("a Python loop of 12 rounds as one loop, at ") and "test_roll.py" in line
+    assert line in str(f.report())
