@@ -33,6 +33,14 @@ enum { GE2_ROW_MAJOR = 101, GE2_PLAIN = 111, GE2_TURNED = 112 };
             }                                                                                                       \
     }
 
+/* The same, as a function: sizes that are not known, or not small, are not worth a text of their own. */
+#define GE2_PRODUCT_ANY(S, T)                                                                                       \
+    static __attribute__((noinline, unused)) void ge2_product_any_##S(                                              \
+        int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column, const T *b, int64_t b_row,    \
+        int64_t b_column, T *c) {                                                                                   \
+        ge2_product_loops_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c);                                  \
+    }
+
 /* What the loops add up in: BLAS adds in several strands with fused products, one strand of float would err more. */
 #define GE2_WIDE_f32 double
 #define GE2_WIDE_f64 double
@@ -42,14 +50,19 @@ enum { GE2_ROW_MAJOR = 101, GE2_PLAIN = 111, GE2_TURNED = 112 };
 /* One call of cblas_?gemm; `ALPHA` is how it takes a factor. */
 #define GE2_PRODUCT_BLAS(S, T, GEMM, ALPHA, ONE, ZERO)                                                              \
     GE2_PRODUCT_LOOPS(S, T, GE2_WIDE_##S)                                                                           \
+    GE2_PRODUCT_ANY(S, T)                                                                                           \
     GE2_FN void ge2_product_##S(                                                                                    \
         const ge2_services *lib, int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column,      \
         const T *b, int64_t b_row, int64_t b_column, T *c) {                                                        \
-        if (m * n * k <= GE2_TINY || !lib->GEMM) {                                                                  \
+        if (__builtin_constant_p(m * n * k) && m * n * k <= GE2_TINY) {                                             \
             if (n == 1 && a_row == 1) /* columns times numbers, as if turned */                                     \
                 ge2_product_loops_##S(1, m, k, b, 1, b_row, a, a_column, 1, c);                                     \
             else                                                                                                    \
                 ge2_product_loops_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c);                          \
+            return;                                                                                                 \
+        }                                                                                                           \
+        if (m * n * k <= GE2_TINY || !lib->GEMM) {                                                                  \
+            ge2_product_any_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c);                                \
             return;                                                                                                 \
         }                                                                                                           \
         const T one = 1, zero = 0;                                                                                  \
