@@ -25,7 +25,16 @@ from ge2.ir import (
     Var,
     without_dead_code,
 )
-from ge2.ops.control import Call, axes_of, filled, flags_of, inexact, to_front, types_of, zero_like
+from ge2.ops.control import (
+    Call,
+    axes_of,
+    filled,
+    flags_of,
+    inexact,
+    types_of,
+    with_axis,
+    zero_like,
+)
 
 Types = tuple[ArrayType, ...]
 
@@ -118,11 +127,14 @@ class ScanLoop(GraphOp):
 
     def saving(self, wanted: Flags, derive: Derive) -> Op:
         active = self.active(wanted)
-        forward, backward, _ = derive.vjp(self.body, active)
+        consts, carry, elements = self.parts([True] * len(self.body.inputs))
+        there = (*consts, *(not c for c in carry), *elements)  # without being stacked for it
+        made = tuple(i >= self.carry for i in range(len(self.body.outputs)))
+        forward, backward, _ = derive.vjp(self.body, active, (*there, *made))
         kept = Residuals.of(self, forward, backward)
         return ScanSaving(
             kept.forward, self.length, self.consts, self.carry, self.reverse,
-            kept.count, kept.fixed, kept.elements, self.pulled(kept, active, derive), active,
+            kept.count, kept.fixed, kept.elements, kept.results, self.pulled(kept, active, derive), active,
         )  # fmt: skip
 
     def pulled(self, kept: Residuals, active: Flags, derive: Derive) -> Graph:
@@ -205,7 +217,7 @@ class ScanLoop(GraphOp):
         at, bt, ct = apart(tangents, *moved)
         body = derive.trace(round, types_of([*second[:fixed], *at, *bt, *second[fixed:], *ct]))
         known = Call(kept.fixed, "scan")(*consts) if fixed else ()
-        stack = [*(elements[i] for i in kept.elements), *results[n:]]
+        stack = [*(elements[i] for i in kept.elements), *(results[i] for i in kept.results), *results[n:]]
         at, bt, ct = apart(ts, *moved)
         found = self.of(body, fixed + moved[0], moved[1])(*known, *at, *bt, *stack, *ct)
         return results[:n], self.scattered(active, found[: moved[1]], found[moved[1] :])
@@ -225,7 +237,7 @@ class ScanLoop(GraphOp):
         at = self.consts + self.carry
         flags = [a is not None for a in axes]
         body, flags, out = batched_body(derive, self.body, flags, slice(self.consts, at), size)
-        consts_and_carry = with_axis(to_front(xs[:at], axes[:at]), axes[:at], flags[:at], size)
+        consts_and_carry = with_axis(xs[:at], axes[:at], tuple(flags[:at]), size)
         elements = [x if a is None else x.move_axis(a, 1) for x, a in zip(xs[at:], axes[at:], strict=True)]
         found = self.of(body, self.consts, self.carry)(*consts_and_carry, *elements)
         return found, [*axes_of(out[: self.carry]), *(1 if f else None for f in out[self.carry :])]
@@ -290,14 +302,6 @@ def batched_body(
     return graph, flags, out
 
 
-def with_axis(xs: Sequence[Value], axes: Sequence[Axis], flags: Sequence[bool], size: int) -> list[Value]:
-    """The values with a first axis where the flags say so: some have it, others are repeated."""
-    return [
-        x.spread((size, *x.shape), tuple(range(1, x.ndim + 1))) if f and a is None else x
-        for x, a, f in zip(xs, axes, flags, strict=True)
-    ]
-
-
 def apart(xs: Sequence[Any], *counts: int | None) -> list[list[Any]]:
     """The values in groups of so many; None takes the rest."""
     groups, at = [], 0
@@ -312,19 +316,21 @@ def apart(xs: Sequence[Any], *counts: int | None) -> list[list[Any]]:
 class Residuals:
     """What a later loop reads of the rounds of an earlier one, by how it is kept.
 
-    What depends on constants alone is made once, by `fixed`; elements are read again; only the last `count`
-    are stacked. `second` takes them in this order, then what else it reads.
+    What depends on constants alone is made once, by `fixed`; elements, and results that are stacked anyway,
+    are read again; only the last `count` are stacked for it. `second` takes them in this order, then what
+    else it reads.
     """
 
     forward: Graph
     fixed: Graph
     elements: tuple[int, ...]
+    results: tuple[int, ...]
     count: int
     second: Graph
 
     @property
     def total(self) -> int:
-        return len(self.fixed.outputs) + len(self.elements) + self.count
+        return len(self.fixed.outputs) + len(self.elements) + len(self.results) + self.count
 
     @staticmethod
     def of(loop: ScanLoop, forward: Graph, second: Graph) -> Residuals:
@@ -336,11 +342,14 @@ class Residuals:
             known = all(a in still for a in eqn.inputs if isinstance(a, Var))
             if known and not eqn.op.effect:
                 still.update(eqn.outs)
-        places = {v: i for i, v in enumerate(elements)}
+        given = {v: i for i, v in enumerate(elements)}
+        there = {a: i for i, a in enumerate(forward.outputs[:n]) if i >= loop.carry}
         pairs = list(zip(made, saved, strict=True))
         fixed = [(a, v) for a, v in pairs if not isinstance(a, Var) or a in still]
-        again = [(a, v) for a, v in pairs if a in places]
-        kept = [(a, v) for a, v in pairs if isinstance(a, Var) and a not in still and a not in places]
+        rest = [(a, v) for a, v in pairs if isinstance(a, Var) and a not in still]
+        again = [(a, v) for a, v in rest if a in given]
+        results = [(a, v) for a, v in rest if a not in given and a in there]
+        kept = [(a, v) for a, v in rest if a not in given and a not in there]
         return Residuals(
             without_dead_code(
                 Graph(forward.inputs, forward.eqns, (*forward.outputs[:n], *(a for a, _ in kept)))
@@ -352,10 +361,11 @@ class Residuals:
                     tuple(a for a, _ in fixed),
                 )
             ),
-            tuple(places[a] for a, _ in again),
+            tuple(given[a] for a, _ in again),
+            tuple(there[a] for a, _ in results),
             len(kept),
             Graph(
-                (*(v for _, v in (*fixed, *again, *kept)), *second.inputs[len(pairs) :]),
+                (*(v for _, v in (*fixed, *again, *results, *kept)), *second.inputs[len(pairs) :]),
                 second.eqns,
                 second.outputs,
             ),
@@ -367,8 +377,9 @@ class Residuals:
 class ScanSaving(GraphOp):
     """A scan whose last `residuals` results are what its derivative reads of each round.
 
-    `fixed` makes of the constants what no round changes, `elements` are the inputs that it reads again, and
-    `backward` is a round of the derivative; `active` says which inputs of the body that is by.
+    `fixed` makes of the constants what no round changes; `elements` and `results` number the inputs and the
+    stacked results that it reads again; `backward` is a round of the derivative; `active` says which inputs
+    of the body that is by.
     """
 
     body: Graph
@@ -379,6 +390,7 @@ class ScanSaving(GraphOp):
     residuals: int
     fixed: Graph
     elements: tuple[int, ...]
+    results: tuple[int, ...]
     backward: Graph
     active: Flags
     name = "scan_saving"
@@ -407,7 +419,7 @@ class ScanSaving(GraphOp):
         given = filled(cts[self.carry : at], ys[self.carry : at])
         fixed = Call(self.fixed, "scan")(*consts) if self.fixed.outputs else ()
         sums = [x.zeros() for x, f in zip(consts, by_const, strict=True) if f]
-        saved = [*(elements[i] for i in self.elements), *ys[at:]]
+        saved = [*(elements[i] for i in self.elements), *(ys[i] for i in self.results), *ys[at:]]
         back = loop.of(self.backward, len(fixed), len(carried) + len(sums), not self.reverse)
         found = back(*fixed, *carried, *sums, *saved, *given)
         ct_carry, ct_const, ct_elements = apart(found, len(carried), len(sums), sum(by_element))

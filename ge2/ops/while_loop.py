@@ -9,8 +9,8 @@ from ge2.base.dtypes import BOOL, INEXACT
 from ge2.base.errors import NoRuleError, TypeRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Axis, Batched, Cotangents, Derive, Flags, Graph, GraphOp, Op, Pushed, Value, Var
-from ge2.ops.control import Call, axes_of, flags_of, to_front, types_of, zero_like
-from ge2.ops.loops import ScanLoop, Types, agree, apart, batched_body, chosen, with_axis
+from ge2.ops.control import Call, axes_of, flags_of, types_of, with_axis, zero_like
+from ge2.ops.loops import ScanLoop, Types, agree, apart, batched_body, chosen
 
 
 @final
@@ -111,16 +111,15 @@ class WhileLoop(GraphOp):
         )
         flags[at:] = found[self.body_consts :]
         cond, (decided,) = derive.batch(self.cond, (*flags[: self.cond_consts], *flags[at:]), size)
-        values = to_front(xs, axes)
         if not decided:
-            given = with_axis(values, axes, flags, size)
+            given = with_axis(xs, axes, tuple(flags), size)
             return WhileLoop(cond, body, self.cond_consts, self.body_consts)(*given), axes_of(
                 tuple(flags[at:])
             )
         flags[at:] = [True] * len(carry)
         body = derive.batch(self.body, tuple(flags[self.cond_consts :]), size, (True,) * len(carry))[0]
         cond = derive.batch(self.cond, (*flags[: self.cond_consts], *flags[at:]), size, (True,))[0]
-        given = with_axis(values, axes, flags, size)
+        given = with_axis(xs, axes, tuple(flags), size)
         return self.each(derive, cond, body, given), [0] * len(carry)
 
     def each(self, derive: Derive, cond: Graph, body: Graph, xs: Sequence[Value]) -> list[Value]:

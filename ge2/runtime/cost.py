@@ -12,9 +12,11 @@ from ge2.ir import Atom, Eqn, GraphOp, Var
 from ge2.ops.control import Cond, CondSaving
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import TRANSCENDENTAL, Pointlike
+from ge2.ops.loops import RepeatLoop, ScanLoop, ScanSaving
 from ge2.ops.reduce import ArgReduce, Reduce
 
 CHOICES = (Cond, CondSaving)
+COUNTED = (ScanLoop, ScanSaving, RepeatLoop)
 
 
 @final
@@ -34,6 +36,9 @@ class Cost:
             self.read + other.read,
             self.written + other.written,
         )
+
+    def __mul__(self, times: int) -> Cost:
+        return Cost(self.flops * times, self.transcendentals * times, self.read * times, self.written * times)
 
     @property
     def operations(self) -> int:
@@ -65,7 +70,9 @@ def computing(eqn: Eqn) -> Cost:
     op: Any = eqn.op
     if isinstance(op, CHOICES):
         return max((total(branch.eqns) for branch in op.branches), key=lambda c: c.operations)
-    if isinstance(op, GraphOp):
+    if isinstance(op, COUNTED):
+        return total(op.body.eqns) * op.length
+    if isinstance(op, GraphOp):  # of a while loop one round: how many there are is not known
         return total(e for graph in op.graphs() for e in graph.eqns)
     if not eqn.outs:
         return Cost()

@@ -303,6 +303,21 @@ def test_a_switch(executor, batched):
         assert ge2.jit(f)(int(i), x)[0] == pytest.approx(w[0])
 
 
+def test_results_that_are_stacked_anyway_are_read_again():
+    """The slope of tanh is made of them; the carry that w is multiplied with is all that is stacked for it."""
+    f = lambda w, h, xs: (lax.scan(lambda h, x: (np.tanh(h @ w + x),) * 2, h, xs)[1] ** 2).sum()  # noqa: E731
+    eqns = ge2.make_jaxpr(ge2.grad(f))(W, H, XS).graph.eqns
+    (saving,) = [e.op for e in eqns if e.op.name == "scan_saving"]
+    assert saving.residuals == 1
+    assert saving.results == (1,)
+
+
+def test_a_loop_costs_what_its_rounds_do():
+    f = lambda xs: lax.scan(lambda c, x: (c * x, None), xs[0], xs)[0]  # noqa: E731
+    flops = [ge2.jit(f).lower(XS[:n]).cost_analysis()["flops"] for n in (2, 6)]
+    assert flops == [2 * 3, 6 * 3]
+
+
 # ------------------------------------------------------------------------------------------------- errors
 
 
