@@ -19,6 +19,7 @@ from ge2.ir.op import Interpreter as Interpreter
 from ge2.ir.op import Lowering as Lowering
 from ge2.ir.op import Op as Op
 from ge2.ir.op import Pushed as Pushed
+from ge2.ir.op import Reversing as Reversing
 from ge2.ir.op import current as current
 from ge2.ir.op import has_effect as has_effect
 from ge2.ir.op import interpreting as interpreting

@@ -159,6 +159,28 @@ def has_effect(op: Op) -> bool:
     return op.effect is not None
 
 
+class Reversing(GraphOp):
+    """What an operation became for reverse mode, so that its `vjp` can be asked.
+
+    All other rules are those of the operation that it was, the residuals counted among its results.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def plain(self) -> GraphOp:
+        """The operation that it was."""
+
+    def saving(self, wanted: Flags, derive: Derive) -> Op:
+        return self.plain().saving(wanted, derive)
+
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
+        return self.plain().jvp_with(derive, ts, xs)
+
+    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        return self.plain().batch_with(derive, xs, axes, size)
+
+
 class Interpreter(Protocol):
     """Gives operations their meaning: compute them, record them, or match them."""
 

@@ -22,6 +22,7 @@ from ge2.ir import (
     GraphOp,
     Op,
     Pushed,
+    Reversing,
     Value,
     rename,
     without_dead_code,
@@ -146,7 +147,7 @@ def residuals_of(graph: Graph, count: int, ys: Sequence[Value], xs: Sequence[Val
     return [known.get(a, y) for a, y in zip(graph.outputs[at:], ys[at:], strict=True)]
 
 
-class Saving(GraphOp):
+class Saving(Reversing):
     """A call whose last results are residuals, read by `backward` with the cotangents of the others."""
 
     __slots__ = ()
@@ -181,15 +182,6 @@ class Saving(GraphOp):
         kept = residuals_of(self.jaxpr, self.residuals, ys, xs)
         found = Call(self.backward, self.title)(*kept, *filled(cts[:at], ys[:at]))
         return scattered(found, wanted)
-
-    def saving(self, wanted: Flags, derive: Derive) -> Op:
-        return self.plain().saving(wanted, derive)  # a derivative of the whole, residuals included
-
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
-        return self.plain().jvp_with(derive, ts, xs)
-
-    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
-        return self.plain().batch_with(derive, xs, axes, size)
 
 
 @final
@@ -257,7 +249,7 @@ def whole(forward: Graph, backward: Graph, residuals: int) -> Graph:
 
 @final
 @record
-class CheckpointSaving(GraphOp):
+class CheckpointSaving(Reversing):
     """A checkpoint under differentiation: its last results are what is saved, and `backward` reads them."""
 
     jaxpr: Graph
@@ -285,15 +277,6 @@ class CheckpointSaving(GraphOp):
         if self.prevent_cse:
             read = Barrier()(*read)  # tied to the cotangents: no pass merges this with the first computation
         return scattered(Call(self.backward, "checkpoint")(*read), wanted)
-
-    def saving(self, wanted: Flags, derive: Derive) -> Op:
-        return self.plain().saving(wanted, derive)
-
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
-        return self.plain().jvp_with(derive, ts, xs)
-
-    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
-        return self.plain().batch_with(derive, xs, axes, size)
 
 
 @final
@@ -366,7 +349,7 @@ def chosen(index: Value, results: Sequence[Sequence[Value]]) -> list[Value]:
 
 @final
 @record
-class CondSaving(GraphOp):
+class CondSaving(Reversing):
     """A cond whose last results are residuals.
 
     `backward` reads those numbered in `again` among operands and results, the residuals, and cotangents.
@@ -396,15 +379,6 @@ class CondSaving(GraphOp):
         read = [ends[i] for i in self.again]
         found = Cond(self.backward)(xs[0], *read, *ys[at:], *filled(cts[:at], ys[:at]))
         return [None, *scattered(found, wanted[1:])]
-
-    def saving(self, wanted: Flags, derive: Derive) -> Op:
-        return Cond(self.branches).saving(wanted, derive)
-
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
-        return Cond(self.branches).jvp_with(derive, ts, xs)
-
-    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
-        return Cond(self.branches).batch_with(derive, xs, axes, size)
 
 
 CALLS = (Call, CallSaving, Checkpoint, CheckpointSaving)  # their first graph is what they compute

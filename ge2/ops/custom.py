@@ -22,6 +22,7 @@ from ge2.ir import (
     GraphOp,
     Op,
     Pushed,
+    Reversing,
     Value,
     Var,
     rename,
@@ -219,7 +220,7 @@ class CustomJvp(GraphOp):
 
 @final
 @record
-class CustomJvpSaving(GraphOp):
+class CustomJvpSaving(Reversing):
     """A custom_jvp in reverse mode: `reverse` maps (inputs, cotangents) to cotangents of the `wanted`."""
 
     jaxpr: Graph
@@ -243,15 +244,6 @@ class CustomJvpSaving(GraphOp):
     def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
         found = Call(self.reverse, "custom_jvp")(*xs, *filled(cts, ys))
         return scattered(found, self.wanted)
-
-    def saving(self, wanted: Flags, derive: Derive) -> Op:
-        return self.plain().saving(wanted, derive)
-
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
-        return self.plain().jvp_with(derive, ts, xs)
-
-    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
-        return self.plain().batch_with(derive, xs, axes, size)
 
 
 class Rule(Protocol):
@@ -309,7 +301,7 @@ class CustomBatch(GraphOp):
 
 @final
 @record
-class CustomBatchSaving(GraphOp):
+class CustomBatchSaving(Reversing):
     """A custom_batch in reverse mode: `reverse` maps (inputs, cotangents) to cotangents of the `wanted`.
 
     Nothing is kept for it: what both halves compute is one after inlining.
@@ -321,14 +313,14 @@ class CustomBatchSaving(GraphOp):
     rule: Rule | None = field(default=None, compare=False, repr=False)
     name = "custom_batch_saving"
 
-    def forward(self) -> CustomBatch:
+    def plain(self) -> CustomBatch:
         return CustomBatch(self.jaxpr, self.rule)
 
     def graphs(self) -> tuple[Graph, ...]:
         return (self.jaxpr, self.reverse)
 
     def infer(self, *types: ArrayType) -> Types:
-        return self.forward().infer(*types)
+        return self.plain().infer(*types)
 
     def reference(self, *arrays: Any) -> Any:
         return tuple(self.jaxpr(*arrays))
@@ -337,15 +329,6 @@ class CustomBatchSaving(GraphOp):
         rule = self.rule and PulledRule(self.reverse, self.rule, self.wanted)
         found = CustomBatch(self.reverse, rule)(*xs, *filled(cts, ys))
         return scattered(found, self.wanted)
-
-    def saving(self, wanted: Flags, derive: Derive) -> Op:
-        return self.forward().saving(wanted, derive)
-
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
-        return self.forward().jvp_with(derive, ts, xs)
-
-    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
-        return self.forward().batch_with(derive, xs, axes, size)
 
 
 @final

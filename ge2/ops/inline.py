@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ge2.ir import Atom, Eqn, Graph, GraphOp, Var, rename
-from ge2.ops.control import CondSaving
-from ge2.ops.loops import ScanSaving
+from ge2.ir import Atom, Eqn, Graph, GraphOp, Op, Reversing, Var, rename
 
 Kinds = tuple[type[GraphOp], ...]
-SAVINGS = (CondSaving, ScanSaving)  # whose derivatives are done, too: only their results are needed
 
 
 def inlined(graph: Graph, kinds: Kinds) -> Graph:
     """The graph with the equations of the first graph of each operation of these kinds in its place."""
-    if not any(isinstance(eqn.op, (*kinds, *SAVINGS)) for eqn in graph.eqns):
+    if not any(isinstance(eqn.op, (*kinds, Reversing)) for eqn in graph.eqns):
         return graph
     eqns: list[Eqn] = []
     env: dict[Var, Atom] = {}
@@ -33,7 +30,7 @@ def splice(body: Sequence[Eqn], env: dict[Var, Atom], eqns: list[Eqn], kinds: Ki
             splice(inner.eqns, names, eqns, kinds, fresh=True)
             env.update(zip(eqn.outs, rename(names, inner.outputs), strict=True))
             continue
-        op = eqn.op.plain() if isinstance(eqn.op, SAVINGS) else eqn.op
+        op: Op = eqn.op.plain() if isinstance(eqn.op, Reversing) else eqn.op  # its derivative is done
         outs = tuple(Var(v.type) for v in eqn.outs) if fresh else eqn.outs
         if fresh:
             env.update(zip(eqn.outs, outs, strict=True))

@@ -21,6 +21,7 @@ from ge2.ir import (
     GraphOp,
     Op,
     Pushed,
+    Reversing,
     Value,
     Var,
     without_dead_code,
@@ -374,7 +375,7 @@ class Residuals:
 
 @final
 @record
-class ScanSaving(GraphOp):
+class ScanSaving(Reversing):
     """A scan whose last `residuals` results are what its derivative reads of each round.
 
     `fixed` makes of the constants what no round changes; `elements` and `results` number the inputs and the
@@ -427,12 +428,3 @@ class ScanSaving(GraphOp):
         flags = (by_const, by_carry, by_element)
         every = [next(rest) if f else None for rest, part in zip(rests, flags, strict=True) for f in part]
         return [ct if w else None for ct, w in zip(every, wanted, strict=True)]
-
-    def saving(self, wanted: Flags, derive: Derive) -> Op:
-        return self.plain().saving(wanted, derive)  # a derivative of the whole, residuals included
-
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
-        return self.plain().jvp_with(derive, ts, xs)
-
-    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
-        return self.plain().batch_with(derive, xs, axes, size)

@@ -19,6 +19,7 @@ from ge2.ir import (
     GraphOp,
     Op,
     Pushed,
+    Reversing,
     Value,
     without_dead_code,
 )
@@ -103,7 +104,7 @@ class LinearSolve(GraphOp):
 
 @final
 @record
-class LinearSolveSaving(GraphOp):
+class LinearSolveSaving(Reversing):
     """A linear_solve in reverse mode: `turned` is its transposed product, `backward` that of the product
     by its constants: (consts, x, cotangent) to the cotangents of those `wanted`."""
 
@@ -145,15 +146,6 @@ class LinearSolveSaving(GraphOp):
             given = Call(self.backward[0], "matvec")(*consts, *ys[:n], *(-c for c in found))
             around = scattered(given, self.wanted[: self.consts])
         return [*around, *found]
-
-    def saving(self, wanted: Flags, derive: Derive) -> Op:
-        return self.plain().saving(wanted, derive)
-
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
-        return self.plain().jvp_with(derive, ts, xs)
-
-    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
-        return self.plain().batch_with(derive, xs, axes, size)
 
 
 @final
@@ -210,7 +202,7 @@ class Root(GraphOp):
 
 @final
 @record
-class RootSaving(GraphOp):
+class RootSaving(Reversing):
     """A root in reverse mode. `reverse`: the transpose of `tangent`, and the cotangents of `residual` by the
     constants that are `wanted`; nothing if none is."""
 
@@ -243,15 +235,6 @@ class RootSaving(GraphOp):
         found = Call(turned, "tangent_solve")(*consts, *x, *filled(cts[: len(x)], x))
         given = Call(backward, "residual")(*consts, *x, *(-c for c in found))
         return [*scattered(given, self.wanted[: self.consts]), *(None for _ in x)]
-
-    def saving(self, wanted: Flags, derive: Derive) -> Op:
-        return self.plain().saving(wanted, derive)
-
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
-        return self.plain().jvp_with(derive, ts, xs)
-
-    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
-        return self.plain().batch_with(derive, xs, axes, size)
 
 
 def less(t: Value | None, moved: Value | None) -> Value | None:

@@ -304,7 +304,7 @@ def test_a_switch(executor, batched):
 
 
 def test_results_that_are_stacked_anyway_are_read_again():
-    """The slope of tanh is made of them; the carry that w is multiplied with is all that is stacked for it."""
+    """The slope of tanh is made of them; only the carry that w is multiplied with is stacked for it."""
     f = lambda w, h, xs: (lax.scan(lambda h, x: (np.tanh(h @ w + x),) * 2, h, xs)[1] ** 2).sum()  # noqa: E731
     eqns = ge2.make_jaxpr(ge2.grad(f))(W, H, XS).graph.eqns
     (saving,) = [e.op for e in eqns if e.op.name == "scan_saving"]
