@@ -29,6 +29,7 @@ COUNTED = (ScanLoop, RepeatLoop)
 CONTROL = (*COUNTED, WhileLoop, Cond)
 SMALL = 1 << 12  # elements that a round makes up to which sizes are written out: it is made for them alone
 SHORT = 256  # bytes of a carry that stays in cache lines of its own: what is stored there is read at once
+MANY = 16  # rounds that a while loop is taken to have, where it matters whether a call is long
 KNOWN = 64  # bytes up to which the size of a copy is written out
 STOPS = "return lib->error->code;"
 
@@ -323,7 +324,7 @@ class Loop:
         self.pointers = [*self.given[consts:], *("0" for _ in turn.made)]
         for i in range(carry):
             self.carry(turn, i, op.body_consts, None)
-        self.segment.work += turn.work * 16
+        self.segment.work += turn.work * MANY
         decided = test.program.graph.outputs[0]
         lines = [*self.before, self.array("q", self.pointers)]
         if decided in test.program.graph.inputs:
