@@ -33,6 +33,39 @@ enum { GE2_ROW_MAJOR = 101, GE2_PLAIN = 111, GE2_TURNED = 112 };
             }                                                                                                       \
     }
 
+/* For few terms: four sums of every fourth product, none of which waits for another, in the type itself. Each has at
+   most a quarter of the terms, so their rounding is that of BLAS's strands. */
+#define GE2_FEW 64 /* terms of a sum */
+#define GE2_PRODUCT_STRANDS(S, T)                                                                                   \
+    GE2_FN void ge2_product_strands_##S(                                                                            \
+        int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column, const T *b, int64_t b_row,    \
+        int64_t b_column, T *c) {                                                                                   \
+        for (int64_t i = 0; i < m; i++)                                                                             \
+            for (int64_t first = 0; first < n; first += 16) {                                                       \
+                const int64_t width = ge2_least(16, n - first);                                                     \
+                T sum[4][16] = {{0}};                                                                               \
+                _Pragma("GCC unroll 16") for (int64_t l = 0; l < k; l++) {                                          \
+                    const T left = a[i * a_row + l * a_column];                                                     \
+                    const T *right = b + l * b_row + first * b_column;                                              \
+                    _Pragma("omp simd") for (int64_t j = 0; j < width; j++)                                         \
+                        sum[l % 4][j] += left * right[j * b_column];                                                \
+                }                                                                                                   \
+                for (int64_t j = 0; j < width; j++)                                                                 \
+                    c[i * n + first + j] = (sum[0][j] + sum[1][j]) + (sum[2][j] + sum[3][j]);                       \
+            }                                                                                                       \
+    }
+
+/* A small product of known sizes. */
+#define GE2_PRODUCT_SMALL(S, T)                                                                                     \
+    GE2_FN void ge2_product_small_##S(                                                                              \
+        int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column, const T *b, int64_t b_row,    \
+        int64_t b_column, T *c) {                                                                                   \
+        if (k <= GE2_FEW)                                                                                           \
+            ge2_product_strands_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c);                            \
+        else                                                                                                        \
+            ge2_product_loops_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c);                              \
+    }
+
 /* The same, as a function: sizes that are not known, or not small, are not worth a text of their own. */
 #define GE2_PRODUCT_ANY(S, T)                                                                                       \
     static __attribute__((noinline, unused)) void ge2_product_any_##S(                                              \
@@ -50,15 +83,17 @@ enum { GE2_ROW_MAJOR = 101, GE2_PLAIN = 111, GE2_TURNED = 112 };
 /* One call of cblas_?gemm; `ALPHA` is how it takes a factor. */
 #define GE2_PRODUCT_BLAS(S, T, GEMM, ALPHA, ONE, ZERO)                                                              \
     GE2_PRODUCT_LOOPS(S, T, GE2_WIDE_##S)                                                                           \
+    GE2_PRODUCT_STRANDS(S, T)                                                                                       \
+    GE2_PRODUCT_SMALL(S, T)                                                                                         \
     GE2_PRODUCT_ANY(S, T)                                                                                           \
     GE2_FN void ge2_product_##S(                                                                                    \
         const ge2_services *lib, int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column,      \
         const T *b, int64_t b_row, int64_t b_column, T *c) {                                                        \
         if (__builtin_constant_p(m * n * k) && m * n * k <= GE2_TINY) {                                             \
             if (n == 1 && a_row == 1) /* columns times numbers, as if turned */                                     \
-                ge2_product_loops_##S(1, m, k, b, 1, b_row, a, a_column, 1, c);                                     \
+                ge2_product_small_##S(1, m, k, b, 1, b_row, a, a_column, 1, c);                                     \
             else                                                                                                    \
-                ge2_product_loops_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c);                          \
+                ge2_product_small_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c);                          \
             return;                                                                                                 \
         }                                                                                                           \
         if (m * n * k <= GE2_TINY || !lib->GEMM) {                                                                  \
