@@ -1,4 +1,4 @@
-"""Functions of the CUDA headers as functions of arrays: compiled as C++ for the CPU, and by NVRTC for GPUs."""
+"""Functions of the CUDA headers as functions of arrays: compiled as C++ for the CPU, by NVRTC for GPUs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,14 @@ COMPILER = shutil.which("g++") or shutil.which("clang++")
 FLAGS = ["-std=c++17", "-O1", "-fPIC", "-shared", "-fno-math-errno", "-ffp-contract=off", "-Wall", "-Wextra"]
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")
-NVRTC_FLAGS = ("-std=c++17", "-lineinfo", "--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false")
+NVRTC_FLAGS = (
+    "-std=c++17",
+    "-lineinfo",
+    "--fmad=false",
+    "--prec-div=true",
+    "--prec-sqrt=true",
+    "--ftz=false",
+)
 
 # -------------------------------------------------------------------------------------------- what is there
 
@@ -105,7 +112,18 @@ def built(text: str, folder: Path, flags: Sequence[str] = ()) -> Any:
     """The library made of a C++ text. It must compile without a warning."""
     file, library = folder / "loops.cc", folder / "loops.so"
     file.write_text(text)
-    command = [str(COMPILER), *FLAGS, *flags, "-DGE2_SHIM", "-include", WORDS, f"-I{INCLUDE}", "-o", library, file]
+    command = [
+        str(COMPILER),
+        *FLAGS,
+        *flags,
+        "-DGE2_SHIM",
+        "-include",
+        WORDS,
+        f"-I{INCLUDE}",
+        "-o",
+        library,
+        file,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
     return ctypes.CDLL(str(library))
@@ -157,5 +175,3 @@ def fetched(program: Any, size: Callable[..., Any], get: Callable[..., Any]) -> 
     data = b" " * checked(size(program))
     checked(get(program, data))
     return data
-
-

@@ -36,14 +36,15 @@ def helpers_of(text: str, dtype: np.dtype) -> tuple[str, ...]:
 
 
 # Which header defines a function: by its type, by the word it begins with, by its name, then by its suffix.
+THREADS = re.compile(r"\bge2_(?:warp|block|lane)_\w")
 TYPES = re.compile(r"\bge2_c(?:64|128)\b")
 # fmt: off
 FOLDS = frozenset((
     "indexed", "first", "at", "argmax", "argmin", "compensate", "compensated", "lowest", "highest",
 ))
 COMPLEX_MATHS = frozenset((
-    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "pow", "sin", "cos", "tan", "asin",
-    "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "pow", "sin", "cos", "tan",
+    "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
 ))
 # fmt: on
 FIRST = {"cast": "cast", "random": "random", "index": "index", "sort": "sort"}
@@ -61,7 +62,10 @@ def headers(text: str) -> tuple[str, ...]:
     found = {header(name, suffix) for name, suffix in NAMED.findall(text)}
     if TYPES.search(text):
         found.add("complex")
-    found.update(word for word in ("random", "warp") if f"ge2_{word}_" in text)
+    if "ge2_random_" in text:
+        found.add("random")
+    if THREADS.search(text):
+        found.add("warp")
     return tuple(sorted(found or {"core"}))
 
 
