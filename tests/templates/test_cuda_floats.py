@@ -1,4 +1,4 @@
-"""float32 and float64 in CUDA, on the CPU: NumPy's bits where NumPy is exact; CUDA's own functions by name."""
+"""float32 and float64 in CUDA, on the CPU: NumPy's bits where it is exact; CUDA's own functions by name."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_what_numpy_has_exactly(name: str, dtype: np.dtype, loops: Loops) -> Non
 
 
 def off(name: str, dtype: np.dtype, loop: Loop) -> np.ndarray:
-    """How far results are from the truth, in their last place; sums in that of the largest of three numbers."""
+    """Errors of results in their last place; of sums, in that of the largest of three numbers."""
     xs, short = operands(name, dtype), SHORT[dtype]
     if name not in SUMS:
         return np.abs(errors(loop, name, short, *xs))
