@@ -25,6 +25,13 @@ def include_folder() -> str:
     return os.path.join(next(filter(os.path.isdir, places), places[0]), "cuda", "include")
 
 
+def headers() -> list[str]:
+    """The names by which those of the folder are included."""
+    root = include_folder()
+    found = [os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names]
+    return sorted(os.path.relpath(path, root) for path in found if path.endswith(".cuh"))
+
+
 def headers_key(source: str, folders: tuple[str, ...]) -> str:
     """The contents of all headers that a source reaches; one that no folder has counts by its name."""
     return content_key(*(part for name, text in sorted(_reached(source, folders)) for part in (name, text)))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 INSTALL: Final = "pip install nvidia-cuda-nvrtc, or ge2[cuda13]; GE2_NVRTC=the path of libnvrtc.so"
 PACKAGES: Final = ("cu13", "cuda_nvrtc")  # folders of NVIDIA's packages, the newer first
-LIBRARY: Final = re.compile(r"libnvrtc\.so(\.\d+)*")
+NUMBERED: Final = re.compile(r"\.so(\.\d+)*$")
 
 
 @final
@@ -77,7 +77,7 @@ _lock = Lock()
 def _place(setting: str) -> Place:
     if setting == "none":
         raise CompilerTrouble("GE2_NVRTC=none asks for no CUDA compiler", fix="unset GE2_NVRTC")
-    path = setting or next(_candidates(), "")
+    path = setting or library_path("libnvrtc", *PACKAGES)
     if not path:
         raise CompilerTrouble("there is no CUDA compiler: NVRTC is not installed", fix=INSTALL)
     try:
@@ -88,24 +88,23 @@ def _place(setting: str) -> Place:
     return Place(path, content_key("nvrtc", real, str(state.st_size), str(state.st_mtime_ns)))
 
 
-def _candidates() -> Iterator[str]:
-    """Where libraries are: NVIDIA's packages, the toolkit that the environment names, the usual one."""
-    for folder in (*_packages(), *cuda_folders()):
-        names = [n for n in glob.glob(os.path.join(folder, "libnvrtc.so*")) if _is_library(n)]
-        yield from sorted(names, key=len)[:1]
+def library_path(name: str, *packages: str) -> str:
+    """Where a library of NVIDIA's is: in the folder of a Python package, or in a toolkit; "" for nowhere."""
+    for folder in (*_package_folders(packages), *cuda_folders()):
+        paths = glob.glob(os.path.join(glob.escape(folder), f"{name}.so*"))
+        found = [path for path in paths if NUMBERED.search(path) and os.path.isfile(path)]
+        if found:
+            return min(found, key=len)
+    return ""
 
 
-def _is_library(path: str) -> bool:
-    return LIBRARY.fullmatch(os.path.basename(path)) is not None and os.path.isfile(path)
-
-
-def _packages() -> Iterator[str]:
+def _package_folders(packages: tuple[str, ...]) -> Iterator[str]:
     from importlib.util import find_spec
 
     spec = find_spec("nvidia")
     roots = list(spec.submodule_search_locations or ()) if spec else []
-    for name in PACKAGES:
-        yield from (os.path.join(root, name, "lib") for root in roots)
+    for package in packages:
+        yield from (os.path.join(root, package, "lib") for root in roots)
 
 
 # ---------------------------------------------------------------------------------------------------- loading
