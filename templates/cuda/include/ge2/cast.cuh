@@ -1,0 +1,105 @@
+/* ge2_cast_<from>_<to> for all pairs of dtypes, as NumPy's `astype` on x86-64; half types go through float32. */
+#ifndef GE2_CAST_CUH
+#define GE2_CAST_CUH
+
+#include "ge2/half.cuh"
+
+/* A float as an integer, rounded towards 0. C leaves open what NaN and numbers out of range become: on x86-64 the least
+ * integer. The halves of the two unsigned types are converted apart, as NumPy's loops over arrays do it. */
+#define GE2_TRUNCATED(f, F) \
+    GE2_FN int32_t ge2_truncated_i32_##f(F x) { return x >= -0x1p31f && x < 0x1p31f ? (int32_t)x : INT32_MIN; } \
+    GE2_FN int64_t ge2_truncated_i64_##f(F x) { return x >= -0x1p63f && x < 0x1p63f ? (int64_t)x : INT64_MIN; } \
+    GE2_FN uint32_t ge2_truncated_u32_##f(F x) { \
+        const uint32_t low = (uint32_t)ge2_truncated_i32_##f(x >= 0x1p31f ? x - 0x1p31f : x); \
+        return x >= 0x1p31f ? low ^ 1u << 31 : low; \
+    } \
+    GE2_FN uint64_t ge2_truncated_u64_##f(F x) { \
+        const uint64_t low = (uint64_t)ge2_truncated_i64_##f(x >= 0x1p63f ? x - 0x1p63f : x); \
+        return x >= 0x1p63f ? low ^ 1ull << 63 : low; \
+    }
+
+GE2_TRUNCATED(f32, float)
+GE2_TRUNCATED(f64, double)
+
+#define GE2_CAST(f, F, t, T, Y) GE2_FN T ge2_cast_##f##_##t(F x) { return Y; }
+
+/* X is the operand as a number in C, Y how that becomes an integer: Y(type, by way of, X). */
+#define GE2_TO_INTEGERS(f, F, X, Y) \
+    GE2_CAST(f, F, i8, int8_t, Y(int8_t, i32, X)) \
+    GE2_CAST(f, F, i16, int16_t, Y(int16_t, i32, X)) \
+    GE2_CAST(f, F, i32, int32_t, Y(int32_t, i32, X)) \
+    GE2_CAST(f, F, i64, int64_t, Y(int64_t, i64, X)) \
+    GE2_CAST(f, F, u8, uint8_t, Y(uint8_t, i32, X)) \
+    GE2_CAST(f, F, u16, uint16_t, Y(uint16_t, i32, X)) \
+    GE2_CAST(f, F, u32, uint32_t, Y(uint32_t, u32, X)) \
+    GE2_CAST(f, F, u64, uint64_t, Y(uint64_t, u64, X))
+#define GE2_WRAPPED(T, way, X) (T)X
+#define GE2_FROM_F32(T, way, X) (T)ge2_truncated_##way##_f32(X)
+#define GE2_FROM_F64(T, way, X) (T)ge2_truncated_##way##_f64(X)
+/* ml_dtypes makes 0 of NaN and the greatest or least integer of an infinity. */
+#define GE2_FROM_F8(T, way, X) \
+    X != X ? 0 : X == GE2_INFINITY_F32 ? GE2_GREATEST(T) : X == -GE2_INFINITY_F32 ? (T)~GE2_GREATEST(T) \
+                                                         : (T)ge2_truncated_i32_f32(X)
+#define GE2_GREATEST(T) (T)((T)-1 > 0 ? UINT64_MAX : UINT64_MAX >> (65 - 8 * sizeof(T)))
+
+/* X is float or double, as g says. */
+#define GE2_TO_HALVES(f, F, g, X) \
+    GE2_CAST(f, F, f16, uint16_t, ge2_cast_##g##_f16(X)) \
+    GE2_CAST(f, F, bf16, uint16_t, ge2_cast_##g##_bf16(X)) \
+    GE2_CAST(f, F, f8_e4m3fn, uint8_t, ge2_cast_##g##_f8_e4m3fn(X)) \
+    GE2_CAST(f, F, f8_e5m2, uint8_t, ge2_cast_##g##_f8_e5m2(X))
+
+#define GE2_TO_COMPLEX(f, F, RE, IM) \
+    GE2_CAST(f, F, c64, ge2_c64, ge2_complex_f32((float)RE, (float)IM)) \
+    GE2_CAST(f, F, c128, ge2_c128, ge2_complex_f64((double)RE, (double)IM))
+
+#define GE2_INTEGER_CASTS(f, F) \
+    GE2_CAST(f, F, bool, bool, x != 0) \
+    GE2_TO_INTEGERS(f, F, x, GE2_WRAPPED) \
+    GE2_CAST(f, F, f32, float, (float)x) \
+    GE2_CAST(f, F, f64, double, (double)x) \
+    GE2_TO_HALVES(f, F, f32, (float)x) \
+    GE2_TO_COMPLEX(f, F, x, 0)
+
+#define GE2_HALF_CASTS(f, F, TRUNCATED) \
+    GE2_CAST(f, F, bool, bool, ge2_cast_##f##_f32(x) != 0) \
+    GE2_TO_INTEGERS(f, F, ge2_cast_##f##_f32(x), TRUNCATED) \
+    GE2_CAST(f, F, f64, double, (double)ge2_cast_##f##_f32(x)) \
+    GE2_TO_HALVES(f, F, f32, ge2_cast_##f##_f32(x)) \
+    GE2_TO_COMPLEX(f, F, ge2_cast_##f##_f32(x), 0)
+
+#define GE2_FLOAT_CASTS(f, F, TRUNCATED) \
+    GE2_CAST(f, F, bool, bool, x != 0) \
+    GE2_TO_INTEGERS(f, F, x, TRUNCATED) \
+    GE2_CAST(f, F, f32, float, (float)x) \
+    GE2_CAST(f, F, f64, double, (double)x) \
+    GE2_TO_COMPLEX(f, F, x, 0)
+
+/* Of a complex number the real part remains, but for the question whether it is 0. */
+#define GE2_COMPLEX_CASTS(f, F, g, TRUNCATED) \
+    GE2_CAST(f, F, bool, bool, (x.re != 0) | (x.im != 0)) \
+    GE2_TO_INTEGERS(f, F, x.re, TRUNCATED) \
+    GE2_CAST(f, F, f32, float, (float)x.re) \
+    GE2_CAST(f, F, f64, double, (double)x.re) \
+    GE2_TO_HALVES(f, F, g, x.re) \
+    GE2_TO_COMPLEX(f, F, x.re, x.im)
+
+GE2_INTEGER_CASTS(bool, bool)
+GE2_INTEGER_CASTS(i8, int8_t)
+GE2_INTEGER_CASTS(i16, int16_t)
+GE2_INTEGER_CASTS(i32, int32_t)
+GE2_INTEGER_CASTS(i64, int64_t)
+GE2_INTEGER_CASTS(u8, uint8_t)
+GE2_INTEGER_CASTS(u16, uint16_t)
+GE2_INTEGER_CASTS(u32, uint32_t)
+GE2_INTEGER_CASTS(u64, uint64_t)
+GE2_HALF_CASTS(f16, uint16_t, GE2_FROM_F32)
+GE2_HALF_CASTS(bf16, uint16_t, GE2_FROM_F32)
+GE2_HALF_CASTS(f8_e4m3fn, uint8_t, GE2_FROM_F8)
+GE2_HALF_CASTS(f8_e5m2, uint8_t, GE2_FROM_F8)
+GE2_FLOAT_CASTS(f32, float, GE2_FROM_F32)
+GE2_FLOAT_CASTS(f64, double, GE2_FROM_F64)
+GE2_COMPLEX_CASTS(c64, ge2_c64, f32, GE2_FROM_F32)
+GE2_COMPLEX_CASTS(c128, ge2_c128, f64, GE2_FROM_F64)
+
+#endif

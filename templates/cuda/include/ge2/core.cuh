@@ -1,0 +1,76 @@
+/* What every generated kernel begins with: integers of fixed width, complex numbers, packs of elements.
+ *
+ * Nothing of the toolkit is included, for its headers take most of a second to read. Under GE2_SHIM the same text is
+ * C++ for the CPU: the shim has defined CUDA's words and functions before, and no PTX is to be seen.
+ */
+#ifndef GE2_CORE_CUH
+#define GE2_CORE_CUH
+
+#ifdef __CUDACC_RTC__
+typedef signed char int8_t;
+typedef short int16_t;
+typedef int int32_t;
+typedef long long int64_t;
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef unsigned int uint32_t;
+typedef unsigned long long uint64_t;
+
+#define INT64_C(x) x##ll
+#define UINT64_C(x) x##ull
+#define INT8_MIN (-128)
+#define INT8_MAX 127
+#define INT16_MIN (-32768)
+#define INT16_MAX 32767
+#define INT32_MIN (-2147483647 - 1)
+#define INT32_MAX 2147483647
+#define INT64_MIN (-INT64_C(9223372036854775807) - 1)
+#define INT64_MAX INT64_C(9223372036854775807)
+#define UINT8_MAX 255
+#define UINT16_MAX 65535
+#define UINT32_MAX 4294967295u
+#define UINT64_MAX UINT64_C(18446744073709551615)
+#else
+#include <stdint.h>
+#endif
+
+#define GE2_FN static __device__ __forceinline__
+#define GE2_INFINITY_F32 __int_as_float(0x7f800000)
+#define GE2_INFINITY_F64 __longlong_as_double(INT64_C(0x7ff0000000000000))
+#define GE2_NAN_F32 __int_as_float(0x7fc00000)
+#define GE2_NAN_F64 __longlong_as_double(INT64_C(0x7ff8000000000000))
+
+/* Complex numbers, read and written as a whole. Products and quotients are in complex.cuh. */
+struct alignas(8) ge2_c64 {
+    float re, im;
+};
+struct alignas(16) ge2_c128 {
+    double re, im;
+};
+GE2_FN bool operator==(ge2_c64 a, ge2_c64 b) { return a.re == b.re && a.im == b.im; }
+GE2_FN bool operator!=(ge2_c64 a, ge2_c64 b) { return !(a == b); }
+GE2_FN bool operator==(ge2_c128 a, ge2_c128 b) { return a.re == b.re && a.im == b.im; }
+GE2_FN bool operator!=(ge2_c128 a, ge2_c128 b) { return !(a == b); }
+GE2_FN ge2_c64 ge2_complex_f32(float re, float im) { return {re, im}; }
+GE2_FN ge2_c128 ge2_complex_f64(double re, double im) { return {re, im}; }
+
+/* N neighbours, which one instruction reads or writes: 16 bytes at most. */
+template <class T, int N>
+struct alignas(N * sizeof(T)) ge2_pack {
+    T at[N];
+};
+
+/* Elements i * N, ..., i * N + N - 1 of an array that begins at a multiple of their size. */
+template <int N, class T>
+GE2_FN ge2_pack<T, N> ge2_load(const T *x, int64_t i) {
+    return reinterpret_cast<const ge2_pack<T, N> *>(x)[i];
+}
+
+template <class T, int N>
+GE2_FN void ge2_store(T *y, int64_t i, ge2_pack<T, N> pack) {
+    reinterpret_cast<ge2_pack<T, N> *>(y)[i] = pack;
+}
+
+GE2_FN int64_t ge2_least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+#endif

@@ -1,0 +1,68 @@
+/* What reductions begin with, and how their states merge: associative, NaN wins, the first of equals wins. */
+#ifndef GE2_FOLD_CUH
+#define GE2_FOLD_CUH
+
+#include "ge2/float.cuh"
+
+#define GE2_BOUNDS(t, T, LOWEST, HIGHEST) \
+    GE2_FN T ge2_lowest_##t() { return LOWEST; } \
+    GE2_FN T ge2_highest_##t() { return HIGHEST; }
+
+GE2_BOUNDS(bool, bool, false, true)
+GE2_BOUNDS(i8, int8_t, INT8_MIN, INT8_MAX)
+GE2_BOUNDS(i16, int16_t, INT16_MIN, INT16_MAX)
+GE2_BOUNDS(i32, int32_t, INT32_MIN, INT32_MAX)
+GE2_BOUNDS(i64, int64_t, INT64_MIN, INT64_MAX)
+GE2_BOUNDS(u8, uint8_t, 0, UINT8_MAX)
+GE2_BOUNDS(u16, uint16_t, 0, UINT16_MAX)
+GE2_BOUNDS(u32, uint32_t, 0, UINT32_MAX)
+GE2_BOUNDS(u64, uint64_t, 0, UINT64_MAX)
+
+/* A value and its index. The start, an index after all others, gives way to every element. LESS(a, b) orders values. */
+#define GE2_INDEXED(t, T, LESS) \
+    struct ge2_indexed_##t { \
+        T value; \
+        int64_t index; \
+    }; \
+    GE2_FN ge2_indexed_##t ge2_first_##t() { return {T(), INT64_MAX}; } \
+    GE2_FN ge2_indexed_##t ge2_at_##t(T value, int64_t index) { return {value, index}; } \
+    /* whether b stands before a, where `above` is b's value before a's and `below` the opposite */ \
+    GE2_FN bool ge2_before_##t(ge2_indexed_##t a, ge2_indexed_##t b, bool above, bool below) { \
+        const bool earlier = b.index < a.index, number = a.value == a.value; \
+        const bool wins = b.value != b.value ? number | earlier : number & (above | (earlier & !below)); \
+        return a.index == INT64_MAX || (b.index != INT64_MAX && wins); \
+    } \
+    GE2_FN ge2_indexed_##t ge2_argmax_##t(ge2_indexed_##t a, ge2_indexed_##t b) { \
+        return ge2_before_##t(a, b, LESS(a.value, b.value), LESS(b.value, a.value)) ? b : a; \
+    } \
+    GE2_FN ge2_indexed_##t ge2_argmin_##t(ge2_indexed_##t a, ge2_indexed_##t b) { \
+        return ge2_before_##t(a, b, LESS(b.value, a.value), LESS(a.value, b.value)) ? b : a; \
+    }
+
+#define GE2_LESS(a, b) ((a) < (b))
+GE2_INDEXED(bool, bool, GE2_LESS)
+GE2_INDEXED(i8, int8_t, GE2_LESS)
+GE2_INDEXED(i16, int16_t, GE2_LESS)
+GE2_INDEXED(i32, int32_t, GE2_LESS)
+GE2_INDEXED(i64, int64_t, GE2_LESS)
+GE2_INDEXED(u8, uint8_t, GE2_LESS)
+GE2_INDEXED(u16, uint16_t, GE2_LESS)
+GE2_INDEXED(u32, uint32_t, GE2_LESS)
+GE2_INDEXED(u64, uint64_t, GE2_LESS)
+GE2_INDEXED(f32, float, GE2_LESS)
+GE2_INDEXED(f64, double, GE2_LESS)
+
+/* What each addition rounds away is gathered beside it (D. E. Knuth's two-sum). The rest is no number where the sum is
+ * none, and a sum of -0.0 stays so. */
+#define GE2_COMPENSATED(r, F) \
+    GE2_FN void ge2_compensate_##r(F *sum, F *rest, F part) { \
+        const F total = *sum + part, taken = total - *sum; \
+        *rest += (*sum - (total - taken)) + (part - taken); \
+        *sum = total; \
+    } \
+    GE2_FN F ge2_compensated_##r(F sum, F rest) { return rest - rest == 0 && rest != 0 ? sum + rest : sum; }
+
+GE2_COMPENSATED(f32, float)
+GE2_COMPENSATED(f64, double)
+
+#endif
