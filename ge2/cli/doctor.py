@@ -64,8 +64,13 @@ def looked(name: str, look: Callable[[], Line]) -> Line:
     try:
         return look()
     except Ge2Error as error:
-        what, *_, fix = (*str(error).splitlines(), "")
-        return Line(name, BROKEN, what, fix.removeprefix("  try  "))
+        return Line(name, BROKEN, *parted(error))
+
+
+def parted(error: Ge2Error) -> tuple[str, str]:
+    """What an error says, and how it is to be mended."""
+    what, *more = str(error).splitlines()
+    return what, more[-1].removeprefix("  try  ") if more else ""
 
 
 def as_row(line: Line) -> tuple[str, ...]:
@@ -80,7 +85,7 @@ def verdict(lines: list[Line]) -> str:
     return "what is there works" + ("" if gpu.state == FLAWLESS else "; ge2 computes on the CPU")
 
 
-# ---------------------------------------------------------------------------------------------- what is needed
+# --------------------------------------------------------------------------------------------- what is needed
 
 
 def python() -> Line:
@@ -102,9 +107,8 @@ def c_compiler() -> Line:
     try:
         tools = identified(config.cc)
     except Ge2Error as error:
-        state = BROKEN if config.cc else ABSENT
-        what, *_, fix = str(error).splitlines()
-        return Line("C compiler", state, f"{what}; NumPy runs instead", fix.removeprefix("  try  "))
+        what, fix = parted(error)
+        return Line("C compiler", BROKEN if config.cc else ABSENT, f"{what}; NumPy runs instead", fix)
     works = settled(tools, lambda content: None, time.monotonic() + time_limit())
     if works is None:
         return Line("C compiler", BROKEN, f"{tools.version} compiles nothing", "GE2_CC=another compiler")
@@ -121,10 +125,8 @@ def kept() -> Line:
         entries = found.entries()
         free = shutil.disk_usage(found.path).free
     except CacheTrouble as error:
-        what, *_, fix = (*str(error).splitlines(), "")
-        return Line(
-            "cache", BROKEN, what, fix.removeprefix("  try  ") or "GE2_CACHE_DIR=a folder of your own"
-        )
+        what, fix = parted(error)
+        return Line("cache", BROKEN, what, fix or "GE2_CACHE_DIR=a folder of your own")
     size = size_words(sum(entry.size for entry in entries))
     words = f"{found.path} can be written; {len(entries)} entries, {size}; {size_words(free)} free"
     return Line("cache", FLAWLESS, words, "ge2 cache prune, to gain space" if free < SCANT else "")
@@ -166,7 +168,7 @@ def cuda_compiler() -> Line:
     if config.nvrtc == "none":
         return Line("NVRTC", ABSENT, "GE2_NVRTC=none asks for none", "unset GE2_NVRTC")
     tools = nvrtc()
-    compile(KERNEL, target(), name="trial")
+    tried(KERNEL, "trial")
     words, known = f"{dotted(tools.version)} at {tools.path}", driver()
     if known is None or tools.version <= known.cuda:
         return Line("NVRTC", FLAWLESS, words)
@@ -183,7 +185,7 @@ def cuda_headers() -> Line:
         return Line("headers", BROKEN, f"{include_folder()} has none", "pip install --force-reinstall ge2")
     if (not library_path("libnvrtc", "cu13", "cuda_nvrtc") and not config.nvrtc) or config.nvrtc == "none":
         return Line("headers", FLAWLESS, f"{len(found)} in {include_folder()}, not tried")
-    compile("".join(f'#include "{name}"\n' for name in found) + KERNEL, target(), name="headers")
+    tried("".join(f'#include "{name}"\n' for name in found) + KERNEL, "headers")
     return Line("headers", FLAWLESS, f"{len(found)} in {include_folder()}; they compile")
 
 
@@ -193,9 +195,8 @@ def cupy() -> Line:
         return Line("CuPy", ABSENT, "not installed", EXTRA)
     words = " and ".join(f"{name} {version(name)}" for name in names)
     if len(names) > 1:
-        return Line(
-            "CuPy", BROKEN, f"{words} disturb each other", f"pip uninstall {' '.join(names)}; {EXTRA}"
-        )
+        fix = f"pip uninstall {' '.join(names)}; {EXTRA}"
+        return Line("CuPy", BROKEN, f"{words} disturb each other", fix)
     if driver() is None:
         return Line("CuPy", FLAWLESS, f"{words}, not tried: there is no driver")
     return imported("CuPy", "cupy", words)
@@ -229,9 +230,8 @@ def kernel() -> Line:
     if not any(is_cupy(str(d.metadata["Name"])) for d in distributions()):
         return Line("a kernel", ABSENT, "there is no CuPy to launch it", EXTRA)
     good, said = asked("-m", "ge2.backends.cuda.trial")
-    return Line(
-        "a kernel", FLAWLESS if good else BROKEN, said, "" if good else "the lines above; GE2_CACHE_DIR=none"
-    )
+    fix = "" if good else "what is said above; python -m ge2.backends.cuda.trial, to see all of it"
+    return Line("a kernel", FLAWLESS if good else BROKEN, said, fix)
 
 
 CHECKS: Final[dict[str, Callable[[], Line]]] = {
@@ -252,7 +252,13 @@ CHECKS: Final[dict[str, Callable[[], Line]]] = {
 }
 
 
-# --------------------------------------------------------------------------------------------------- how it is asked
+# -------------------------------------------------------------------------------------------- how it is asked
+
+
+def tried(source: str, name: str) -> None:
+    """Compiles a source now, whatever is kept."""
+    with config.using(cache_dir="none"):
+        compile(source, target(), name=name)
 
 
 def target() -> str:
