@@ -49,6 +49,7 @@ class Settings:
     cache_dir:    str = setting("", "folder of the cache; empty: the user's cache folder; none: no cache")
     cache_limit:  int = setting(1024, "megabytes that the cache may hold; 0: no limit")
     cc:           str = setting("", "C compiler: path or command; empty: find one; none: no C", keyed=True)
+    nvrtc:        str = setting("", "NVRTC library: its path; empty: find one; none: no CUDA", keyed=True)
     compile_timeout: int = setting(60, "seconds that a C compiler may take; 0: no limit")
     debug_nans:   bool = setting(False, "a NaN in a result is an error that names the equation", keyed=True)
     debug_infs:   bool = setting(False, "so is an infinity", keyed=True)
@@ -136,6 +137,7 @@ class Config:
     cache_dir: str
     cache_limit: int
     cc: str
+    nvrtc: str
     compile_timeout: int
     debug_nans: bool
     debug_infs: bool
@@ -335,6 +337,12 @@ def environment_with(**changes: str) -> dict[str, str]:
 def program_path() -> str:
     """The folders in which programs are looked for."""
     return os.environ.get("PATH", os.defpath)
+
+
+def cuda_folders() -> tuple[str, ...]:
+    """Where the libraries of an installed CUDA toolkit may be."""
+    roots = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    return tuple(os.path.join(root, "lib64") for root in (*roots, "/usr/local/cuda"))
 
 
 @contextmanager
