@@ -14,7 +14,7 @@ from typing import Any, final
 import numpy as np
 
 from ge2.backends.cpu.load import execute
-from ge2.backends.device import Device
+from ge2.backends.device import Device, address, download, upload, view
 from ge2.base.dtypes import HALF, SHORT
 from ge2.base.pause import collector_paused
 from ge2.codegen.c.layout import Layout, plain
@@ -78,8 +78,8 @@ class GpuDriver:
         device = self.device
         self.names.update({dtype.name: dtype for dtype in SHORT})
         self.names.update(
-            empty=device.xp.empty, array=device.xp.array, ready=partial(ready, device), at=device.address,
-            view=device.view, address=np.uint64, upload=device.upload,
+            empty=device.xp.empty, array=device.xp.array, ready=partial(ready, device), at=address,
+            view=view, address=np.uint64, upload=partial(upload, device),
         )  # fmt: skip
         for buffer in self.program.buffers.values():
             if buffer.storage == "arena":
@@ -247,7 +247,7 @@ class GpuDriver:
         """An atom as an array of the device, or a Python number."""
         if isinstance(a, Literal):
             value = a.value if a.type.weak else np.asarray(a.value, a.type.dtype)
-            return self.given(value if a.type.weak else self.device.upload(value), "k")
+            return self.given(value if a.type.weak else upload(self.device, value), "k")
         buffer, t = self.buffer(a), a.type
         base, layout = buffer.base or buffer, self.layout(a)
         if t.weak or (base is buffer and base.storage != "arena"):
@@ -315,8 +315,8 @@ def narrowed(dtype: np.dtype, wanted: np.dtype, x: Any) -> Any:
 
 def ready(device: Device, x: Any) -> Any:
     """An array of the device as kernels read it: in C order, from a place that wide accesses may begin at."""
-    x = x if isinstance(x, device.xp.ndarray) else device.upload(x)
-    if x.flags.c_contiguous and device.address(x) % 16 == 0:
+    x = x if isinstance(x, device.xp.ndarray) else upload(device, x)
+    if x.flags.c_contiguous and address(x) % 16 == 0:
         return x
     return device.xp.array(x, order="C", copy=True)
 
@@ -324,10 +324,10 @@ def ready(device: Device, x: Any) -> Any:
 def elsewhere(device: Device, eqn: Eqn, *xs: Any) -> Any:
     """The reference on the CPU."""
     weak = [a.type.weak for a in eqn.inputs]
-    arrays = [np.asarray(x, a.type.dtype) if w else device.download(x) for x, a, w in zip(xs, eqn.inputs, weak, strict=True)]
+    arrays = [np.asarray(x, a.type.dtype) if w else download(x) for x, a, w in zip(xs, eqn.inputs, weak, strict=True)]
     ys = eqn.op.reference(*arrays)
     found = [
-        y if v.type.weak else device.upload(np.asarray(y, v.type.dtype))
+        y if v.type.weak else upload(device, np.asarray(y, v.type.dtype))
         for y, v in zip(ys if eqn.op.several else (ys,), eqn.outs, strict=True)
     ]
     return found if eqn.op.several else found[0]
