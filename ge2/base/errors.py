@@ -24,6 +24,7 @@ Ge2Error
 ├── MemoryLimitError                  a program does not fit in the memory it was given (also a MemoryError)
 ├── CompileError                      a generated kernel was refused by its compiler
 │   └── CompilerTrouble               ... or the compiler is missing, hangs or makes junk
+├── KernelError                       a CUDA kernel did, where it could be seen, what has no meaning
 └── CacheTrouble                      the cache on disk cannot be used
 """
 
@@ -112,6 +113,9 @@ class CompileError(Ge2Error): ...
 
 
 class CompilerTrouble(CompileError): ...
+
+
+class KernelError(Ge2Error, RuntimeError): ...
 
 
 class MemoryLimitError(Ge2Error, MemoryError): ...

@@ -1,0 +1,59 @@
+"""What a GPU has and allows: as its driver says, or as NVIDIA documents it, for machines without one."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from ge2.base.record import record
+
+KB: Final = 1 << 10
+MB: Final = 1 << 20
+GB: Final = 1 << 30
+
+
+@final
+@record
+class Limits:
+    """Sizes in bytes. `shared_optin`: of shared memory a block, beyond 48 KB only where it is asked for.
+
+    >>> H200.architecture, H200.multiprocessors, H200.shared_optin // 1024
+    ('sm_90a', 132, 227)
+    """
+
+    name: str
+    architecture: str  # as NVRTC takes it
+    multiprocessors: int
+    threads_per_block: int = 1024
+    threads_per_multiprocessor: int = 2048
+    blocks_per_multiprocessor: int = 32
+    registers_per_multiprocessor: int = 65536
+    registers_per_thread: int = 255
+    warp: int = 32
+    shared_static: int = 48 * KB
+    shared_optin: int = 227 * KB
+    shared_per_multiprocessor: int = 228 * KB
+    l2: int = 50 * MB
+    memory: int = 80 * GB
+    bandwidth: float = 3.35e12  # bytes a second, of memory
+
+    @property
+    def threads(self) -> int:
+        """How many the device holds at once."""
+        return self.multiprocessors * self.threads_per_multiprocessor
+
+
+# Tuning guides and data sheets of Ampere, Hopper and Blackwell; L2 of the H200 as its driver reports it.
+A100: Final = Limits(
+    "A100",
+    "sm_80",
+    108,
+    shared_optin=163 * KB,
+    shared_per_multiprocessor=164 * KB,
+    l2=40 * MB,
+    bandwidth=2.039e12,
+)
+H100: Final = Limits("H100", "sm_90a", 132)
+H200: Final = Limits("H200", "sm_90a", 132, l2=60 * MB, memory=141_000_000_000, bandwidth=4.8e12)
+B200: Final = Limits("B200", "sm_100a", 148, l2=126 * MB, memory=180_000_000_000, bandwidth=7.7e12)
+
+KNOWN: Final = (A100, H100, H200, B200)

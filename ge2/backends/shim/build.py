@@ -1,0 +1,127 @@
+"""The runtime of the shim and the sources that it runs, compiled by the C compiler and kept by the cache."""
+
+from __future__ import annotations
+
+import os
+import sys
+from ctypes import CFUNCTYPE, POINTER, Structure, c_char, c_int, c_uint32, c_uint64, c_void_p
+from functools import cache as once
+from functools import lru_cache
+from typing import Any, Final
+
+from ge2.backends.cpu.compiler import Library, include_folder, library
+from ge2.backends.shim.source import as_cpp, entries
+from ge2.base.cache import content_key
+from ge2.base.errors import CompileError, CompilerTrouble
+
+FLAGS: Final = (
+    "-x", "c++", "-std=c++17", "-fno-openmp", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics",
+    "-fno-strict-aliasing", "-fvisibility=hidden",
+)  # fmt: skip
+FRAME: Final = 96 << 10  # bytes of local variables, for which a fibre's stack has room
+MATHEMATICS: Final = ("-Wl,--no-as-needed", "-lm")
+RUNTIME: Final = '#include "shim/runtime.cc"\n'
+
+
+class Place(Structure):
+    _fields_ = (("x", c_uint32), ("y", c_uint32), ("z", c_uint32))
+
+
+class Report(Structure):
+    """`ge2_shim_report` of abi.h."""
+
+    _fields_ = (
+        ("code", c_int),
+        ("has_thread", c_int),
+        ("block", Place),
+        ("thread", Place),
+        ("site", c_char * 160),
+        ("text", c_char * 480),
+    )
+
+
+class Parameter(Structure):
+    """`ge2_shim_parameter` of abi.h."""
+
+    _fields_ = (("kind", c_int), ("size", c_int))
+
+
+class Kernel(Structure):
+    """`ge2_shim_kernel` of abi.h."""
+
+    _fields_ = (("call", c_void_p), ("parameters", POINTER(Parameter)), ("count", c_int))
+
+
+class Module(Structure):
+    """`ge2_shim_module` of abi.h."""
+
+    _fields_ = (
+        ("runtime", c_void_p),
+        ("shared", c_void_p),
+        ("shared_end", c_void_p),
+        ("dynamic", c_void_p),
+        ("dynamic_size", c_uint64),
+    )
+
+
+LAUNCH: Final = CFUNCTYPE(
+    c_int, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_uint64, c_uint64, POINTER(Report)
+)
+
+
+@once
+def launcher() -> Any:
+    """The function that runs a kernel. CompilerTrouble if it cannot be compiled."""
+    found = library(RUNTIME, "CUDA shim", (*FLAGS, "-O2", *_include()), _digest(), symbol="ge2_shim_launch")
+    return LAUNCH(found.address("ge2_shim_launch"))
+
+
+@lru_cache(1024)
+def compiled(source: str) -> Library:
+    """The library of a CUDA source. CompileError with what the compiler says."""
+    name = entries(source)[0].name
+    flags = (
+        *FLAGS,
+        "-O1",
+        "-fdata-sections",
+        f"-Werror=frame-larger-than={FRAME}",
+        *_include(),
+        *_script(),
+        *MATHEMATICS,
+    )
+    try:
+        return library(as_cpp(source, name), name, flags, _digest(), symbol="ge2_shim_module_of")
+    except CompilerTrouble as trouble:
+        raise CompileError(f"the CUDA source of {name} is no C++", where=_told(trouble)) from None
+
+
+def _told(trouble: CompilerTrouble) -> str:
+    """What the compiler says, without what it says of options for C."""
+    return "\n".join(line for line in str(trouble).splitlines() if "is valid for C/ObjC" not in line)
+
+
+def _folder() -> str:
+    """Where the headers of CUDA kernels and those of the shim are."""
+    return os.path.join(os.path.dirname(os.path.dirname(include_folder())), "cuda")
+
+
+def _include() -> tuple[str, ...]:
+    return "-I", _folder(), "-I", os.path.join(_folder(), "include")
+
+
+def _script() -> tuple[str, ...]:
+    """How the linker sets shared memory together; where it cannot be told, blocks are not run in turns."""
+    return ("-T", os.path.join(_folder(), "shim", "shared.ld")) if sys.platform.startswith("linux") else ()
+
+
+@once
+def _digest() -> str:
+    """The contents of all that a source may include."""
+    parts: list[str | bytes] = []
+    for folder, folders, files in os.walk(_folder()):
+        folders.sort()
+        for name in sorted(files):
+            path = os.path.join(folder, name)
+            with open(path, "rb") as file:
+                parts += [os.path.relpath(path, _folder()), file.read()]
+    return content_key(*parts)

@@ -1,0 +1,207 @@
+"""A device that is the CPU: it runs CUDA sources, a fibre a thread, and tells of what means nothing on a GPU.
+
+It is for machines without a GPU and for the sanitizers, not for speed. Threads of a block, and blocks, run in
+the order of their numbers, or by a seed in any other; what is right runs alike in each.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from ctypes import Array, addressof, byref, c_uint32, c_void_p
+from ctypes import create_string_buffer as buffer
+from threading import Lock
+from types import ModuleType
+from typing import Any, Final, final
+
+import numpy as np
+
+from ge2.backends.cpu.compiler import Library
+from ge2.backends.limits import H200, Limits
+from ge2.backends.shim.build import Kernel, Module, Report, compiled, launcher
+from ge2.backends.shim.source import Entry, entries
+from ge2.base.config import config
+from ge2.base.errors import InputError, KernelError
+from ge2.base.record import record
+
+GRID_MOST: Final = (2**31 - 1, 65535, 65535)
+BLOCK_MOST: Final = (1024, 1024, 64)
+WORDS: Final = {
+    "p": "an array or its address as np.uint64",
+    "i": "a signed integer",
+    "u": "an unsigned integer",
+    "f": "a floating number",
+    "b": "a bool",
+    "s": "a struct",
+}
+
+_running = Lock()  # the runtime runs one kernel at a time
+
+
+@final
+@record
+class ShimStream:
+    """What a stream is where a launch returns when its kernel has ended."""
+
+    ptr: int = 0
+
+    def synchronize(self) -> None:
+        """Waits for nothing."""
+
+
+@final
+@record
+class ShimDevice:
+    """Runs CUDA sources on the CPU. `seed`: of the order of threads and blocks; None: that of the settings.
+
+    >>> source = '''
+    ... extern "C" __global__ void twice(const float *a, float *b, int n) {
+    ...     int i = blockIdx.x * blockDim.x + threadIdx.x;
+    ...     if (i < n) b[i] = 2 * a[i];
+    ... }'''
+    >>> a, b = np.arange(5, dtype=np.float32), np.empty(5, np.float32)
+    >>> ShimDevice().module(source).get_function("twice")((2,), (4,), (a, b, np.int32(5)))
+    >>> b.tolist()
+    [0.0, 2.0, 4.0, 6.0, 8.0]
+    """
+
+    limits: Limits = H200
+    seed: int | None = None
+
+    @property
+    def xp(self) -> ModuleType:
+        """The array module of what kernels read and write."""
+        return np
+
+    def module(self, source: str) -> ShimModule:
+        """A source, compiled. CompileError if it is no C++, or has no kernel."""
+        return ShimModule(self, compiled(source), entries(source))
+
+    def stream(self) -> ShimStream:
+        """The one stream."""
+        return ShimStream()
+
+
+@final
+@record
+class ShimModule:
+    """The kernels of a compiled source."""
+
+    device: ShimDevice
+    library: Library
+    entries: tuple[Entry, ...]
+
+    def get_function(self, name: str) -> ShimKernel:
+        """A kernel by its name. InputError if the source has none of it."""
+        for entry in self.entries:
+            if entry.name == name:
+                return ShimKernel(self.device, self.library, entry)
+        raise InputError(
+            f"the source has no kernel {name}", fix=", ".join(each.name for each in self.entries)
+        )
+
+
+@final
+class ShimKernel:
+    """A kernel that can be launched: `kernel(grid, block, args, shared_mem=bytes)`."""
+
+    __slots__ = ("_at", "_device", "_entry", "_module", "_parameters", "max_dynamic_shared_size_bytes")
+
+    def __init__(self, device: ShimDevice, library: Library, entry: Entry) -> None:
+        kernel = Kernel.from_address(library.address(f"ge2_shim_kernel_{entry.name}"))
+        self._device, self._entry, self._at = device, entry, addressof(kernel)
+        self._module = library.address("ge2_shim_module_of")
+        self._parameters = tuple((chr(p.kind), p.size) for p in kernel.parameters[: kernel.count])
+        self.max_dynamic_shared_size_bytes = device.limits.shared_optin
+
+    @property
+    def name(self) -> str:
+        return self._entry.name
+
+    def __call__(
+        self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], shared_mem: int = 0
+    ) -> None:
+        """Runs all blocks to their end.
+
+        InputError for a launch or arguments that the kernel does not take; KernelError for threads that wait
+        for what cannot come, lanes that read what no lane gives, and writes beyond shared memory.
+        """
+        grid3, block3 = self._checked(grid, block, shared_mem)
+        values = self._values(args)
+        pointers = (c_void_p * max(len(values), 1))(*map(addressof, values))
+        seed = config.shim_seed if self._device.seed is None else self._device.seed
+        report = Report()
+        with _running:
+            launcher()(self._module, self._at, pointers, grid3, block3, shared_mem, seed, byref(report))
+        if report.code:
+            raise KernelError(f"{self.name}: {report.text.decode()}", where=_where(report))
+
+    def _checked(
+        self, grid: Sequence[int], block: Sequence[int], shared: int
+    ) -> tuple[Array[c_uint32], Array[c_uint32]]:
+        """The launch's sizes as the runtime takes them."""
+        sizes = [(*map(int, each), 1, 1, 1)[:3] for each in (grid, block)]
+        for size, most, word in zip(sizes, (GRID_MOST, BLOCK_MOST), ("grid", "block"), strict=True):
+            if any(not 1 <= n <= top for n, top in zip(size, most, strict=True)):
+                raise InputError(
+                    f"{self.name} is launched with a {word} of {size}; the most is {most}, the least 1"
+                )
+        threads = sizes[1][0] * sizes[1][1] * sizes[1][2]
+        most_threads = min(self._device.limits.threads_per_block, self._entry.most_threads or threads)
+        if threads > most_threads:
+            raise InputError(
+                f"{self.name} is launched with {threads} threads a block; it takes {most_threads}"
+            )
+        fixed = _static(self._module)
+        if fixed > self._device.limits.shared_static or fixed + shared > self._device.limits.shared_optin:
+            raise InputError(
+                f"{self.name} asks for {fixed} + {shared} bytes of shared memory, more than there is"
+            )
+        grid3, block3 = ((c_uint32 * 3)(*each) for each in sizes)
+        return grid3, block3
+
+    def _values(self, args: Sequence[Any]) -> list[Array[Any]]:
+        if len(args) != len(self._parameters):
+            raise InputError(f"{self.name} takes {len(self._parameters)} arguments; got {len(args)}")
+        return [
+            buffer(_bytes(value, kind, size, f"argument {n} of {self.name}"), size)
+            for n, (value, (kind, size)) in enumerate(zip(args, self._parameters, strict=True))
+        ]
+
+
+def _static(module: int) -> int:
+    """Bytes of shared memory in the source; with what a sanitizer sets around them."""
+    found = Module.from_address(module)
+    return (found.shared_end or 0) - (found.shared or 0)
+
+
+def _bytes(value: Any, kind: str, size: int, word: str) -> bytes:
+    """An argument as the kernel reads it."""
+    if kind == "p":
+        return _address(value, word).to_bytes(8, "little")
+    if isinstance(value, np.ndarray) and value.shape != ():
+        raise InputError(f"{word} is {WORDS[kind]} of {size} bytes; got an array")
+    number = np.asarray(value)
+    fits = number.dtype.itemsize == size and (
+        kind == "s" or number.dtype.kind in ("iu" if kind in "iu" else kind)
+    )
+    if not fits:
+        raise InputError(f"{word} is {WORDS[kind]} of {size} bytes; got {number.dtype}")
+    return number.tobytes()
+
+
+def _address(value: Any, word: str) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, np.ndarray):
+        return int(value.ctypes.data)
+    if isinstance(value, np.uint64):
+        return int(value)
+    raise InputError(f"{word} is {WORDS['p']}; got {type(value).__name__}")
+
+
+def _where(report: Report) -> str:
+    block, thread = ((p.x, p.y, p.z) for p in (report.block, report.thread))
+    file = os.path.basename(report.site.decode())
+    of_thread = f", thread {thread}" if report.has_thread else ""
+    return f"{file + ', ' if file else ''}block {block}{of_thread}"

@@ -1,0 +1,42 @@
+"""A kernel as the text of a CUDA source."""
+
+from __future__ import annotations
+
+from typing import final
+
+from ge2.base.record import record
+from ge2.codegen.c.text import Text
+from ge2.codegen.cuda.kernel import CudaKernel
+from ge2.codegen.cuda.typed import headers
+from ge2.codegen.environment import render
+
+KERNEL = "cuda/kernel.cu.jinja"
+PARTS = {
+    "ge2_read": "pack",
+    "ge2_write": "pack",
+    "ge2_some": "pack",
+    "ge2_team_": "team",
+    "ge2_column_": "team",
+}
+
+
+@final
+@record
+class Source:
+    """A kernel under its name, with the headers that it needs."""
+
+    name: str
+    kernel: CudaKernel
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        text = "\n".join([self.kernel.parameters, *self.kernel.helpers, *codes(self.kernel.body)])
+        found = {*headers(text), *(header for name, header in PARTS.items() if name in text)}
+        return ("core", *sorted(found - {"core"}))
+
+    def text(self) -> str:
+        return render(KERNEL, self)
+
+
+def codes(texts: tuple[Text, ...]) -> list[str]:
+    return [line for t in texts for line in (t.code, *codes(t.body))]

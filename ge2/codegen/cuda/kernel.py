@@ -1,0 +1,85 @@
+"""What a CUDA kernel is: a function, what it is handed, and the grid that it is launched on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import final
+
+from ge2.base.record import record
+from ge2.codegen.c.text import Argument, Operand, Text
+from ge2.ops.region import KINDS
+
+ORDER = ("array", "result", "size", "value", "constant")
+COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+
+
+@final
+@record
+class Fixed:
+    """A number of the text under a name: `constexpr int THREADS = 256;`."""
+
+    name: str
+    value: int
+    why: str = ""
+
+
+@final
+@record
+class CudaKernel:
+    """A `__global__` function. Its threads are in one dimension; `grid` are blocks, `shared` bytes asked for at launch.
+
+    `arguments` are those of the C target: arrays, sizes, numbers, and partial results that it has for itself.
+    """
+
+    kind: str
+    graph: str
+    arguments: tuple[Argument, ...]
+    body: tuple[Text, ...]
+    block: int
+    grid: tuple[int, int]
+    fixed: tuple[Fixed, ...] = ()
+    shared: int = 0
+    equations: int = 0
+    helpers: tuple[str, ...] = ()  # what a user's CUDA needs before the function
+    resident: int = 1  # blocks that a multiprocessor is to hold at once
+
+    @property
+    def title(self) -> str:
+        article = "An" if self.kind[0] in "aeiou" else "A"
+        return f"{article} {self.kind}{' region' if self.kind in KINDS else ''}."
+
+    @property
+    def given(self) -> tuple[Argument, ...]:
+        """The arguments in the order of the parameters."""
+        return tuple(sorted(self.arguments, key=lambda a: ORDER.index(a.kind)))
+
+    @property
+    def parameters(self) -> str:
+        return ", ".join(a.declaration for a in self.given)
+
+    def shifted(self, temps: int) -> CudaKernel:
+        """The kernel among others: its own arrays come after so many."""
+        return replace(self, arguments=tuple(later(a, temps) for a in self.arguments))
+
+    @property
+    def bounds(self) -> str:
+        """How many threads a block has at most, and how many blocks are to fit."""
+        return f"{self.block}, {self.resident}" if self.resident > 1 else str(self.block)
+
+
+def later(argument: Argument, temps: int) -> Argument:
+    if argument.kind not in ("array", "result"):
+        return argument
+    operand, dtype = argument.value
+    own = isinstance(operand, Operand) and operand.role == "part"
+    return replace(argument, value=(replace(operand, index=operand.index + temps), dtype)) if own else argument
+
+
+def bare(source: str) -> str:
+    """A source without its comments, each line where it was: sources that differ in comments alone are one.
+
+    >>> bare("/* about\\n   a */ int a; /* b */")
+    '\\n int a; '
+    """
+    return COMMENT.sub(lambda found: "\n" * found[0].count("\n"), source)

@@ -1,0 +1,280 @@
+"""Kernels whose threads lie along what is kept: elementwise work, and reductions over the axes that lie outside.
+
+A thread has PACK neighbours along the lane. Where rows are folded, a block is COLUMNS packs wide, the threads below
+each other share the rows, and several blocks may: then each leaves partial results.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import final
+
+from ge2.codegen.c.nest import Loop, Spec, Work, nest
+from ge2.codegen.c.text import Text
+from ge2.codegen.cuda import folds
+from ge2.codegen.cuda.kernel import CudaKernel, Fixed
+from ge2.codegen.cuda.partial import Kernels, Part, Partials, part
+from ge2.codegen.cuda.places import Places
+from ge2.codegen.cuda.typed import HELD, STORED
+from ge2.codegen.cuda.writer import UNROLL, Problem, Statements, power, unrolled
+from ge2.codegen.values import Param
+
+ALWAYS = 1 << 30  # nothing is kept from one loop over the rows to the next
+BLOCK = 256
+BUSY = 2048  # threads that keep a multiprocessor busy
+LEAST = 8  # rows that a thread has at least, before others help it
+
+
+@final
+class Lanes:
+    """`over`: the axes that are folded; `units`: the multiprocessors to keep busy."""
+
+    def __init__(self, problem: Problem, over: frozenset[int], units: int) -> None:
+        self.problem, self.units, axes = problem, units, problem.axes
+        self.over = [a for a in sorted(axes.sizes) if a in over]
+        kept = [a for a in sorted(axes.sizes) if a not in over]
+        self.lane = max(kept, key=lambda a: (axes.along(a), a), default=-1)
+        self.kept = [a for a in kept if a != self.lane] + [a for a in (self.lane,) if a >= 0]
+        self.places = Places(axes, problem.operands, [*self.kept, *self.over])
+        self.places.lane = self.lane
+        self.pack = self.packed()
+        specs = [Spec(tuple(self.kept), "block")] if self.kept else []
+        specs += [Spec(tuple(self.over))] if self.over else []
+        specs += [Spec((self.lane,), "inner")] if self.pack > 1 else []
+        parts = [part(problem, w, self.kept) for w in problem.folded]
+        self.root = nest(problem.works, specs, ALWAYS)
+        self.said = Statements(problem, self.places, self.root)
+        self.packs = self.count()
+        simple = [p for p in parts if p is not None and set(p.axes) == set(kept)]
+        self.columns, self.block, splits = self.shape(bool(simple) and len(simple) == len(parts))
+        self.partials = Partials(problem, self.places, simple if splits > 1 else [], splits)
+
+    def packed(self) -> int:
+        """How many elements a thread has: as many as one access moves of most arrays."""
+        if self.lane < 0:
+            return 1
+        strides = self.problem.axes.strides
+        lying = [p for p in strides if strides[p].get(self.lane) == 1]
+        spread = [p for p in strides if strides[p].get(self.lane, 1) not in (0, 1)]
+        return 1 if len(spread) >= len(lying) else max(map(self.places.wide, lying))
+
+    def count(self) -> int:
+        """How many packs there are along what is kept."""
+        sizes = [self.problem.axes.sizes[a] for a in self.kept]
+        return math.prod(sizes[:-1]) * -(-sizes[-1] // self.pack) if sizes else 1
+
+    def shape(self, split: bool) -> tuple[int, int, int]:
+        """Columns of a block, its threads, and how many blocks share the rows."""
+        if not self.over:
+            return BLOCK, BLOCK, 1
+        rows, busy = math.prod(self.problem.axes.sizes[a] for a in self.over), self.units * BUSY
+        columns, block = BLOCK if self.packs >= busy else min(32, power(self.packs)), BLOCK
+        while (
+            not split
+            and block < 1024
+            and self.packs * (block // columns) < busy
+            and rows > LEAST * block // columns
+        ):
+            block *= 2
+        wanted = -(-busy // (-(-self.packs // columns) * block))
+        most = rows // (block // columns * LEAST)
+        return columns, block, max(1, min(wanted, most)) if split else 1
+
+    # -- the text
+
+    def run(self) -> Kernels:
+        problem = self.problem
+        if not self.packs:
+            return Kernels(())
+        body = [*self.where(), *self.inside(self.root)]
+        fixed = [Fixed("PACK", self.pack, "neighbours along the lane, of a thread")] if self.pack > 1 else []
+        fixed += [Fixed("COLUMNS", self.columns, "threads side by side, of a block")] if self.over else []
+        main = CudaKernel(
+            problem.region.kind, problem.text, tuple(self.places.arguments.values()), tuple(body), self.block,
+            (-(-self.packs // self.columns), self.partials.count), tuple(fixed), 0,
+            len(problem.region.graph.eqns), tuple(self.said.helpers),
+        )  # fmt: skip
+        return Kernels((main, *self.partials.kernels()), self.partials.temps)
+
+    def where(self) -> list[Text]:
+        """Which pack is this thread's. Where threads meet later, those that have none do as the first."""
+        if not self.kept:
+            return [] if self.over else [Text("if (threadIdx.x) return;")]
+        number, int_ = self.number(), self.places.int
+        width, own = ("COLUMNS", "threadIdx.x % COLUMNS") if self.over else (str(BLOCK), "threadIdx.x")
+        if not self.over:
+            found = [f"const {int_} p = ({int_})blockIdx.x * {width} + {own};", f"if (p >= {number}) return;"]
+        else:
+            mine = f"const {int_} mine = ({int_})blockIdx.x * {width} + {own};"
+            found = [mine, f"const bool here = mine < {number};", f"const {int_} p = here ? mine : 0;"]
+        return [*map(Text, found), *self.letters()]
+
+    def number(self) -> str:
+        """How many packs there are, in CUDA."""
+        *outer, lane = map(self.places.extent, self.kept)
+        return " * ".join([*outer, self.in_packs(lane, bool(outer))])
+
+    def in_packs(self, extent: str, wrapped: bool) -> str:
+        if self.pack == 1:
+            return extent
+        packs = f"({extent} + PACK - 1) / PACK" if self.ragged else f"{extent} / PACK"
+        return f"({packs})" if wrapped else packs
+
+    def letters(self) -> list[Text]:
+        *outer, lane = self.kept
+        letter, extent, int_ = self.places.letters[lane], self.places.extent(lane), self.places.int
+        whole = "" if self.pack == 1 else " * PACK"
+        if not outer:
+            return [Text(f"const {int_} {letter} = p{whole};")]
+        packs = self.in_packs(extent, True)
+        inner = f"const {int_} {letter} = p % {packs}{whole};"
+        return [Text(inner), *map(Text, self.places.split(f"p / {packs}", outer))]
+
+    def inside(self, loop: Loop) -> list[Text]:
+        lines = self.declared(loop)
+        for child in loop.children:
+            if isinstance(child, Work):
+                lines += self.once(child)
+            elif child.spec is not None and child.spec.role == "block":
+                lines += self.inside(child)
+            elif child.spec is not None and child.spec.role == "inner":
+                lines += self.neighbours(child)
+            else:
+                lines += self.rows(child)
+        return lines
+
+    def declared(self, loop: Loop) -> list[Text]:
+        """Arrays of values, one for each of the thread's elements, that several loops within a loop read."""
+        homes = self.said.homes
+        found = [
+            y
+            for y, home in homes.items()
+            if home.scope is loop and home.dims and self.said.makers[y].kind != "fold"
+        ]
+        return [Text(f"{HELD[y.dtype]} {self.said.name(y)}[PACK];") for y in found]
+
+    def once(self, w: Work) -> list[Text]:
+        """What does not lie along the lane, or is the only one that does."""
+        if w in self.partials.aside:
+            return []
+        line = self.said.line(w)
+        return self.guarded(w, [line]) if w.kind == "store" else [line]
+
+    def guarded(self, w: Work, lines: Sequence[Text]) -> list[Text]:
+        """A store, by one of the threads that know the value."""
+        tests = ["here"] if self.over and self.kept else []
+        if self.over and w.axes.isdisjoint(self.over):
+            if self.block > self.columns:
+                tests.append("threadIdx.x < COLUMNS" if self.kept else "threadIdx.x == 0")
+            if self.partials.count > 1:
+                tests.append("blockIdx.y == 0")
+        alike = [a for a in self.kept if a not in w.axes]  # along these all have the same
+        tests += [f"{self.places.letters[a]} == 0" for a in alike]
+        return [Text(f"if ({' && '.join(tests)})", body=tuple(lines))] if tests else list(lines)
+
+    def neighbours(self, loop: Loop) -> list[Text]:
+        """The elements of a thread, one after another."""
+        works = [w for w in loop.works if w not in self.partials.aside]
+        if not works:
+            return []
+        said, lane, known = self.said, self.lane, dict(self.said.packs)
+        left = f", {self.places.extent(lane)} - {self.places.letters[lane]}" if self.ragged else ""
+        before, after = self.reads(works, left), []
+        for w in (w for w in works if w.kind == "store" and self.lies(w.param)):
+            assert w.param is not None
+            name, wide = w.param.name, min(self.places.wide(w.param), self.pack)
+            before.append(Text(f"ge2_some<{STORED[w.param.var.type.dtype]}, PACK> {name}_at;"))
+            said.written[w.param] = f"{name}_at.at[v]"
+            to = f"{self.places.result(w.param)} + {self.places.element(w.param)}"
+            after += self.guarded(w, [Text(f"ge2_write<PACK, {wide}>({to}, {name}_at{left});")])
+        said.v = "v"
+        lines = [each for w in works for each in self.element(w)]
+        said.v = ""
+        if self.ragged:
+            end = f"if ({self.places.letters[lane]} + v >= {self.places.extent(lane)}) break;"
+            lines = [Text(end), *lines]
+        if (
+            loop.parent is not None
+            and loop.parent.spec is not None
+            and loop.parent.spec.axes == tuple(self.over)
+        ):
+            said.packs = known  # what a loop over rows reads is not known after it
+        return [*before, unrolled("v", "PACK", lines), *after]
+
+    def reads(self, works: Sequence[Work], left: str) -> list[Text]:
+        found = []
+        for p in self.said.read_in(works):
+            if p not in self.said.packs and self.lies(p):
+                name, wide = self.places.array(p), min(self.places.wide(p), self.pack)
+                place = f"{name} + {self.places.element(p)}"
+                found.append(Text(f"const auto {name}_at = ge2_read<PACK, {wide}>({place}{left});"))
+                self.said.packs[p] = f"{name}_at.at[v]"
+        return found
+
+    def element(self, w: Work) -> list[Text]:
+        line = self.said.line(w)
+        return self.guarded(w, [line]) if w.kind == "store" and w.param not in self.said.written else [line]
+
+    def lies(self, p: Param | None) -> bool:
+        """Whether an array has the elements of a thread side by side."""
+        return p is not None and self.problem.axes.strides[p].get(self.lane) == 1
+
+    @property
+    def ragged(self) -> bool:
+        """Whether the last pack of a row has less."""
+        return self.lane >= 0 and self.problem.axes.sizes[self.lane] % self.pack != 0
+
+    # -- rows that are folded
+
+    def rows(self, loop: Loop) -> list[Text]:
+        places = self.places
+        gathered = [w for w in loop.everything() if w.y is not None and self.said.homes[w.y].first is loop]
+        total, height = " * ".join(map(places.extent, self.over)), self.block // self.columns
+        start, step = "threadIdx.x / COLUMNS" if self.columns > 1 else "threadIdx.x", str(height)
+        if self.partials.count > 1:
+            start, step = f"blockIdx.y * {height} + {start}", f"gridDim.y * {height}"
+        r = places.linear(self.over, "r")
+        head = f"for ({places.int} {r} = {start}; {r} < {total}; {r} += {step})"
+        inner = [*map(Text, places.split(r, self.over)), *self.inside(loop)]
+        return [
+            *(line for w in gathered for line in self.begin(w)),
+            Text(head, body=tuple(inner), pragma="#pragma unroll 4"),
+            *(line for w in gathered for line in self.end(w)),
+        ]
+
+    def begin(self, w: Work) -> list[Text]:
+        assert w.y is not None
+        name, ctype = folds.state(w), folds.state_type(w)
+        if not self.said.homes[w.y].dims:
+            return [Text(f"{ctype} {name} = {folds.start(w)};")]
+        return [
+            Text(f"{ctype} {name}[PACK];"),
+            unrolled("v", "PACK", [Text(f"{name}[v] = {folds.start(w)};")]),
+        ]
+
+    def end(self, w: Work) -> list[Text]:
+        """Merges what the threads of a column have, and leaves it where blocks share the rows."""
+        assert w.y is not None
+        several = bool(self.said.homes[w.y].dims)
+        mine = f"{folds.state(w)}[v]" if several else folds.state(w)
+        lines = [Text(f"{mine} = ge2_column_fold<COLUMNS, {self.block}>({mine}, {folds.merge(w)});")]
+        if any(p.fold is w for p in self.partials.parts):
+            tests = ["here"] if self.kept else []
+            tests += ["threadIdx.x < COLUMNS"] if self.block > self.columns else []
+            tests += (
+                [f"{self.places.letters[self.lane]} + v < {self.places.extent(self.lane)}"]
+                if self.ragged
+                else []
+            )
+            leave = self.partials.leave(w, "blockIdx.y", self.linear(several), mine)
+            lines.append(Text(f"if ({' && '.join(tests)})", body=(leave,)) if tests else leave)
+        return [unrolled("v", "PACK", lines)] if several else lines
+
+    def linear(self, several: bool) -> str:
+        """Which of all kept elements a thread has."""
+        text = ""
+        for a in self.kept:
+            letter = self.places.letters[a]
+            text = f"({text}) * {self.places.extent(a)} + {letter}" if text else letter
+        return f"{text} + v" if several else text or "0"

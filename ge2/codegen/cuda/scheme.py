@@ -1,0 +1,41 @@
+"""Which kind of kernel a region becomes: threads along what is folded, or along what is kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from ge2.codegen.c.nest import is_state
+from ge2.codegen.c.text import Operand
+from ge2.codegen.cuda.lanes import Lanes
+from ge2.codegen.cuda.partial import Kernels
+from ge2.codegen.cuda.rows import rows_kernel
+from ge2.codegen.cuda.writer import Problem
+from ge2.ir import Var
+from ge2.ops.region import Region
+
+
+def cuda_kernels(region: Region, operands: Mapping[Var, Operand], units: int) -> Kernels | None:
+    """The kernels of a region on a device of so many multiprocessors; None if it has to be cut in two."""
+
+    def make() -> Problem:
+        return Problem(region, operands)
+
+    problem = make()
+    over = list(dict.fromkeys(w.over for w in problem.folded))
+    if not over:
+        return Lanes(problem, frozenset(), units).run()
+    lane = problem.lane
+    for whole in sorted(over, key=lambda axes: (-rank(problem, axes), sorted(axes))):
+        if lane in whole and (found := rows_kernel(make, whole, units)) is not None:
+            return found
+    if len(over) > 1:
+        return None
+    return Lanes(problem, over[0], units).run()
+
+
+def rank(problem: Problem, axes: frozenset[int]) -> int:
+    """How much speaks for the axes as those of a row: what is read inside must be complete, then the most used."""
+    read = {x for w in problem.works if w.kind != "store" for x in w.xs}
+    whole = any(w.over == axes and (w.y in read or is_state(w.step)) for w in problem.folded)
+    return 1000 * whole + Counter(w.over for w in problem.folded)[axes]

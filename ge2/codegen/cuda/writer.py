@@ -1,0 +1,229 @@
+"""What all kernels of regions share: what is to be done, and each equation as a statement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ge2.base.dtypes import BOOL, COMPLEX, HALF
+from ge2.codegen.blocks import Tiling
+from ge2.codegen.c.axes import Axes
+from ge2.codegen.c.nest import Home, Loop, Work, homes
+from ge2.codegen.c.text import Operand, Text
+from ge2.codegen.cuda import folds
+from ge2.codegen.cuda.places import Places, label
+from ge2.codegen.cuda.typed import HELD, SUFFIX, expression, helpers_of, number
+from ge2.codegen.values import Held, Param, Values
+from ge2.ir import Eqn, Literal, Names, Var, write
+from ge2.ir.text import atom_text, op_text
+from ge2.ops.reduce import ArgReduce, Reduce
+from ge2.ops.region import Region
+from ge2.ops.shape import Iota
+
+
+UNROLL = "#pragma unroll"
+
+
+class Problem:
+    """A region as works over axes, of which those are joined that every array treats as one."""
+
+    def __init__(self, region: Region, operands: Mapping[Var, Operand]) -> None:
+        self.region, self.operands = region, operands
+        self.names = Names()
+        self.text = write(region.graph, names=self.names)
+        self.values = Values(region, Tiling(region.space), self.names).run()
+        self.outs: list[Param] = []
+        self.works = self.listed()
+        self.axes = self.spaced()
+
+    def listed(self) -> list[Work]:
+        works: list[Work] = []
+        for step in self.values.steps:
+            y, op = step.y, None if step.eqn is None else step.eqn.op
+            folding = isinstance(op, Reduce | ArgReduce) and bool(step.over)
+            axes, over = frozenset({*y.axes, *step.over} if folding else y.axes), frozenset(step.over)
+            works.append(
+                Work("fold" if folding else "compute", len(works), y, list(step.xs), step, axes, over)
+            )
+            if y.var is not None and y.var in self.region.graph.outputs:
+                at = self.values.where[y.var]
+                param = Param(f"{label(self.names[y.var])}_out", y.var, at, None, None)
+                self.outs.append(param)
+                axes = frozenset(a for a in at if a >= 0)  # all of its own, where the value only repeats
+                works.append(Work("store", len(works), None, [y], None, axes, param=param))
+        return works
+
+    def spaced(self) -> Axes:
+        lying = [(p, var, at) for (var, at), p in self.values.params.items()]
+        lying += [(p, p.var, p.axes) for p in self.outs]
+        strides = {
+            p: {a: s for a, s in zip(at, self.operands[var].strides, strict=True) if a >= 0}
+            if not self.operands[var].value
+            else {}
+            for p, var, at in lying
+        }
+        steps = self.values.steps
+        helds = list({id(x): x for s in steps for x in (s.y, *s.xs)}.values())
+        used = {a for x in helds for a in x.axes} | {a for s in steps for a in s.over}
+        used.update(*strides.values())
+        axes = Axes({a: n for a, n in enumerate(self.region.space) if a in used}, steps, helds, strides)
+        axes.merge()
+        for w in self.works:  # their axes may have been joined
+            w.axes, w.over = (frozenset(a for a in each if a in axes.sizes) for each in (w.axes, w.over))
+        return axes
+
+    @property
+    def folded(self) -> list[Work]:
+        return [w for w in self.works if w.kind == "fold"]
+
+    @property
+    def lane(self) -> int:
+        """The axis along which most elements lie side by side; -1 where there is none."""
+        return max(self.axes.sizes, key=lambda a: (self.axes.along(a), a), default=-1)
+
+
+class Statements:
+    """Works as lines of CUDA, once it is settled which loops there are. `v` numbers the elements of a thread."""
+
+    def __init__(self, problem: Problem, places: Places, root: Loop) -> None:
+        self.problem, self.places, self.root = problem, places, root
+        self.homes: dict[Held, Home] = homes(root)
+        self.makers = {w.y: w for w in root.everything() if w.y is not None}
+        self.helpers: dict[str, None] = {}  # of users' expressions
+        self.kept_at = "v"  # the place of the element at hand, of those that a thread keeps
+        self.v = ""  # how the element along the lane is told, where several are at hand
+        self.packs: dict[Param, str] = {}  # arrays of which several elements were read before
+        self.written: dict[Param, str] = {}  # results of which several elements are written after
+
+    # -- values
+
+    def line(self, w: Work) -> Text:
+        if w.kind == "store":
+            return self.stored(w)
+        assert w.step is not None and w.y is not None
+        comment = self.note(w.step.eqn)
+        if w.kind == "fold":
+            index = self.index(w) if folds.indexed(w) else ""
+            return Text(folds.taken_in(w, self.state(w), self.operand(w.xs[0]), index), comment)
+        home, code = self.homes[w.y], self.computed(w)
+        if home.dims:
+            return Text(f"{self.kept(w.y, home)} = {code};", comment)
+        return Text(f"const {HELD[w.y.dtype]} {label(w.y.name)} = {code};", comment)
+
+    def index(self, w: Work) -> str:
+        """The place of an element along the axis that is folded."""
+        (a,) = w.over
+        letter = self.places.letters[a]
+        return f"{letter} + {self.v}" if self.v and a == self.places.lane else letter
+
+    def state(self, w: Work) -> str:
+        """The state of a reduction, for the element at hand."""
+        assert w.y is not None
+        name, home = folds.state(w), self.homes[w.y]
+        return f"{name}{self.at(home)}" if home.dims else name
+
+    def kept(self, x: Held, home: Home) -> str:
+        return f"{self.name(x)}{self.at(home)}"
+
+    def name(self, x: Held) -> str:
+        return label(x.name)
+
+    def at(self, home: Home) -> str:
+        """The place of a value among those that the thread keeps."""
+        return f"[{self.kept_at}]"
+
+    def stored(self, w: Work) -> Text:
+        p = w.param
+        assert p is not None
+        dtype, value = p.var.type.dtype, self.operand(w.xs[0])
+        if dtype in HALF:
+            value = f"ge2_cast_f32_{SUFFIX[dtype]}({value})"
+        if p in self.written:
+            return Text(f"{self.written[p]} = {value};")
+        return Text(f"{self.places.result(p)}[{self.places.element(p, self.v)}] = {value};")
+
+    def computed(self, w: Work) -> str:
+        assert w.y is not None and w.step is not None
+        eqn, operands, dtype = w.step.eqn, [self.operand(x) for x in w.xs], w.xs[0].dtype if w.xs else None
+        if eqn is None:  # a half type is widened
+            leaf = w.xs[0].leaf
+            if isinstance(leaf, Param) and self.places.operands[leaf.var].value:
+                return operands[0]  # a number is handed over as float32
+            return f"ge2_cast_{SUFFIX[w.step.xs[0].dtype]}_f32({operands[0]})"
+        op: Any = eqn.op
+        assert dtype is not None
+        if isinstance(op, ArgReduce):
+            return "0"
+        if isinstance(op, Reduce):  # of one element
+            sums = op.name == "reduce_sum" and dtype != BOOL
+            return (
+                expression("ge2_add({0}, {1})", [operands[0], number(0, dtype)], dtype, dtype)
+                if sums
+                else operands[0]
+            )
+        if op.name == "convert_element_type":
+            return cast(operands[0], dtype, eqn.outs[0].type.dtype)
+        if getattr(op, "edition", 0):
+            self.helpers.update(dict.fromkeys(helpers_of(op.lowering.helpers, dtype)))
+            return expression(op.lowering.cuda or op.lowering.expression, operands, dtype, w.y.dtype)
+        return expression(op.lowering.expression, operands, dtype, w.y.dtype)
+
+    def operand(self, x: Held) -> str:
+        """A value, wherever it is."""
+        leaf = x.leaf
+        if isinstance(leaf, Param):
+            return self.load(leaf)
+        if isinstance(leaf, Literal):
+            return self.places.number(leaf, x.dtype)
+        if isinstance(leaf, Iota):
+            return self.places.count(leaf, x, self.v)
+        home, w = self.homes[x], self.makers[x]
+        if w.kind == "fold":
+            return folds.read(w, self.state(w))
+        return self.kept(x, home) if home.dims else label(x.name)
+
+    def load(self, p: Param) -> str:
+        if self.places.operands[p.var].value:
+            return self.places.value(p)
+        if p in self.packs:
+            return self.packs[p]
+        return f"{self.places.array(p)}[{self.places.element(p, self.v)}]"
+
+    def note(self, eqn: Eqn | None) -> str:
+        """The equation, as the graph above the kernel has it."""
+        if eqn is None:
+            return ""
+        names = self.problem.names
+        inputs = "".join(" " + atom_text(a, names) for a in eqn.inputs)
+        return f"{names[eqn.outs[0]]} = {op_text(eqn.op)}{inputs}"
+
+    # -- loops over the elements of a thread
+
+    def read_in(self, works: Sequence[Work]) -> list[Param]:
+        """The arrays that works read."""
+        found = [x.leaf for w in works for x in w.xs if isinstance(x.leaf, Param)]
+        return [p for p in dict.fromkeys(found) if not self.places.operands[p.var].value]
+
+
+def unrolled(letter: str, count: str, body: Sequence[Text]) -> Text:
+    """A loop that the compiler writes out, so that what it indexes stays in registers."""
+    return Text(f"for (int {letter} = 0; {letter} < {count}; {letter}++)", body=tuple(body), pragma=UNROLL)
+
+
+def power(n: int) -> int:
+    """The least power of two that is not less.
+
+    >>> power(1), power(5), power(32)
+    (1, 8, 32)
+    """
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def cast(text: str, dtype: Any, out: Any) -> str:
+    """A value as one of another dtype; a half type is held as float, rounded."""
+    if out in HALF:
+        short = SUFFIX[out]
+        return f"ge2_cast_{short}_f32(ge2_cast_{SUFFIX[dtype]}_{short}({text}))"
+    if dtype == BOOL and out not in COMPLEX:
+        return f"{text} ? {number(1, out)} : {number(0, out)}"
+    return text if dtype == out else f"ge2_cast_{SUFFIX[dtype]}_{SUFFIX[out]}({text})"

@@ -1,0 +1,47 @@
+/* Neighbouring elements that one thread works on: read and written in accesses of up to 16 bytes. */
+#ifndef GE2_PACK_CUH
+#define GE2_PACK_CUH
+
+#include "ge2/core.cuh"
+
+/* What one instruction moves: WIDE elements, that begin at a multiple of their size. */
+template <class T, int WIDE>
+struct alignas(WIDE * sizeof(T)) ge2_piece {
+    T at[WIDE];
+};
+
+/* N elements of a thread's own. */
+template <class T, int N>
+struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) ge2_some {
+    T at[N];
+};
+
+/* x[0] ... x[N - 1], of which `left` are there; the others are 0. */
+template <int N, int WIDE, class T>
+GE2_FN ge2_some<T, N> ge2_read(const T *x, int64_t left = N) {
+    ge2_some<T, N> found;
+    if (left >= N) {
+#pragma unroll
+        for (int i = 0; i < N / WIDE; i++)
+            *(ge2_piece<T, WIDE> *)&found.at[i * WIDE] = ((const ge2_piece<T, WIDE> *)x)[i];
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++) found.at[i] = i < left ? x[i] : T();
+    }
+    return found;
+}
+
+template <int N, int WIDE, class T>
+GE2_FN void ge2_write(T *y, ge2_some<T, N> some, int64_t left = N) {
+    if (left >= N) {
+#pragma unroll
+        for (int i = 0; i < N / WIDE; i++)
+            ((ge2_piece<T, WIDE> *)y)[i] = *(ge2_piece<T, WIDE> *)&some.at[i * WIDE];
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (i < left) y[i] = some.at[i];
+    }
+}
+
+#endif

@@ -1,0 +1,62 @@
+/* Teams: so many threads side by side, within a warp or of several, that fold their values into one.
+
+   The order in which values meet is fixed, so the same values give the same bits. */
+#ifndef GE2_TEAM_CUH
+#define GE2_TEAM_CUH
+
+#include "ge2/core.cuh"
+
+/* The value of the thread whose number in the warp differs in `bit`, by words of 4 bytes. */
+template <class S>
+GE2_FN S ge2_across(S mine, int bit) {
+    constexpr int WORDS = (sizeof(S) + 3) / 4;
+    union Words {
+        S whole;
+        uint32_t at[WORDS];
+        __device__ Words() : at() {}
+    } words;
+    words.whole = mine;
+#pragma unroll
+    for (int i = 0; i < WORDS; i++) words.at[i] = __shfl_xor_sync(0xffffffffu, words.at[i], bit);
+    return words.whole;
+}
+
+/* What the SIZE threads of a team hold, merged; each of them gets it. A team of more than a warp is whole warps, and
+   then all threads of the block call this together. */
+template <int SIZE, int BLOCK, class S, class Merge>
+GE2_FN S ge2_team_fold(S mine, Merge merge) {
+    for (int bit = (SIZE < 32 ? SIZE : 32) / 2; bit; bit /= 2) mine = merge(mine, ge2_across(mine, bit));
+    if constexpr (SIZE > 32) {
+        __shared__ __align__(16) unsigned char room[BLOCK / 32 * sizeof(S)];
+        S *of_warps = (S *)room;
+        const int warp = threadIdx.x / 32, first = threadIdx.x / SIZE * (SIZE / 32);
+        __syncthreads(); /* an earlier fold is read to its end */
+        if (threadIdx.x % 32 == 0) of_warps[warp] = mine;
+        __syncthreads();
+        mine = of_warps[first];
+        for (int w = 1; w < SIZE / 32; w++) mine = merge(mine, of_warps[first + w]);
+    }
+    return mine;
+}
+
+/* The same for threads that stand COLUMNS apart: a block of BLOCK threads is BLOCK / COLUMNS rows of them. */
+template <int COLUMNS, int BLOCK, class S, class Merge>
+GE2_FN S ge2_column_fold(S mine, Merge merge) {
+    constexpr int ROWS = BLOCK / COLUMNS;
+    if constexpr (ROWS > 1) {
+        __shared__ __align__(16) unsigned char room[BLOCK * sizeof(S)];
+        S *all = (S *)room;
+        __syncthreads();
+        all[threadIdx.x] = mine;
+        for (int half = ROWS / 2; half; half /= 2) {
+            __syncthreads();
+            if ((int)threadIdx.x < half * COLUMNS)
+                all[threadIdx.x] = merge(all[threadIdx.x], all[threadIdx.x + half * COLUMNS]);
+        }
+        __syncthreads();
+        mine = all[threadIdx.x % COLUMNS];
+    }
+    return mine;
+}
+
+#endif

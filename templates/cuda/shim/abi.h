@@ -1,0 +1,72 @@
+/* What a compiled kernel and the runtime that runs it know of each other. Both are C++17 without a library. */
+#ifndef GE2_SHIM_ABI_H
+#define GE2_SHIM_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct uint3 {
+    unsigned x, y, z;
+};
+
+struct dim3 {
+    unsigned x, y, z;
+    constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+    constexpr dim3(uint3 v) : x(v.x), y(v.y), z(v.z) {}
+    constexpr operator uint3() const { return {x, y, z}; }
+};
+
+/* What the lanes of a warp, or the threads of a block, do together. */
+enum ge2_shim_op {
+    GE2_SHIM_SYNC, GE2_SHIM_SHUFFLE, GE2_SHIM_BALLOT, GE2_SHIM_ANY, GE2_SHIM_ALL, GE2_SHIM_MATCH_ANY,
+    GE2_SHIM_MATCH_ALL, GE2_SHIM_ADD, GE2_SHIM_MIN, GE2_SHIM_MAX, GE2_SHIM_UMIN, GE2_SHIM_UMAX, GE2_SHIM_AND,
+    GE2_SHIM_OR, GE2_SHIM_XOR,
+    GE2_SHIM_BARRIER, GE2_SHIM_BARRIER_COUNT, GE2_SHIM_BARRIER_AND, GE2_SHIM_BARRIER_OR,
+};
+
+/* How near to a pause each of these brings a thread: one that spins does them again and again. */
+enum ge2_shim_weight {
+    GE2_SHIM_TOGETHER = 1,
+    GE2_SHIM_ATOMIC = 16,
+    GE2_SHIM_FENCE = 256,
+    GE2_SHIM_SLEEP = 4096,
+};
+
+/* Where the running thread is, and what it may ask for. `site`: "file:line" of the CUDA source, for
+ * reports, and behind its zero the number of the call, of which a line may have several. */
+struct ge2_shim_runtime {
+    uint3 thread, block;
+    dim3 block_size, grid_size;
+    int lane;
+    int (*barrier)(const char *site, ge2_shim_op op, int value);
+    uint64_t (*together)(const char *site, ge2_shim_op op, unsigned mask, uint64_t value, int lane);
+    void (*pause)(int weight);
+    void (*fail)(const char *site, const char *what);
+};
+
+/* A compiled source: its pointer to the runtime, and its shared memory, which is that of the block that runs. */
+struct ge2_shim_module {
+    const ge2_shim_runtime **runtime;
+    char *shared, *shared_end;
+    char *dynamic;
+    uint64_t dynamic_size;
+};
+
+/* A parameter: 'p' a pointer, 'i' and 'u' integers, 'f' a float, 'b' a bool, 's' a struct. */
+struct ge2_shim_parameter {
+    int kind, size;
+};
+
+struct ge2_shim_kernel {
+    void (*call)(void *const *arguments);
+    const ge2_shim_parameter *parameters;
+    int count;
+};
+
+struct ge2_shim_report {
+    int code, has_thread;
+    uint3 block, thread;
+    char site[160], text[480];
+};
+
+#endif
