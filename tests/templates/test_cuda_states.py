@@ -1,4 +1,4 @@
-"""States of reductions and scans in CUDA: as NumPy's, for any split of the elements and any order of the threads."""
+"""States of reductions and scans in CUDA: NumPy's, for any split of the elements and any order of threads."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ extern "C" __global__ void total(const {T} *x, {T} *y, int n) {{
             assert (y[0].real, np.signbit(y[0].real)) == (want, np.signbit(want))
 
 
-# ---------------------------------------------------------------------------------- scans over warps and blocks
+# -------------------------------------------------------------------------------- scans over warps and blocks
 
 SCANS = """#include "ge2/fold.cuh"
 #include "ge2/integer.cuh"
