@@ -41,7 +41,7 @@ class Settings:
 
     check:        bool = setting(False, "verify every graph at each step, spoil donated arrays", keyed=True)
     disable_jit:  bool = setting(False, "run op by op with NumPy's own functions")
-    executor:     str = setting("c", "what runs a program", ("c", "blocked", "reference"), keyed=True)
+    executor:     str = setting("c", "what runs a program", ("c", "blocked", "shim", "reference"), keyed=True)
     threads:      int = setting(0, "threads to use; 0: as many as the process may", keyed=True)
     log_compiles: bool = setting(False, "log each trace and compilation, and why it was needed")
     passes_off:   tuple[str, ...] = setting((), "passes to leave out, separated by commas", keyed=True)

@@ -33,7 +33,7 @@ def compile_graph(
     and results may take (MemoryLimitError); `whole`, whether it is no part of another program. The executor,
     the number of threads and the passes are those of `config` now.
     """
-    target = "c" if config.executor == "c" and toolchain() is not None else "cpu"
+    target = target_now()
     if target == "c":
         prepare()
     called = label(name)
@@ -45,6 +45,13 @@ def compile_graph(
     if called:
         dump_repro(graph, made)
     return made
+
+
+def target_now() -> str:
+    """What programs are made for under the settings of now."""
+    if config.executor == "shim":
+        return "cuda"
+    return "c" if config.executor == "c" and toolchain() is not None else "cpu"
 
 
 def limited(graph: Graph, limit: int, how: tuple[tuple[bool, ...], str, str, str]) -> Executable:

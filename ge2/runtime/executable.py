@@ -194,6 +194,11 @@ class Executable:
 
     def driven(self) -> Driver:
         """The text of the program; without a compiler that works, that of blocked NumPy."""
+        if self.program.target == "cuda":
+            from ge2.backends.shim.device import ShimDevice
+            from ge2.runtime.gpu import GpuDriver
+
+            return GpuDriver(self.program, ShimDevice(), self.name, self.branches).build()  # type: ignore[return-value]
         try:
             return Driver(self.program, self.threads, self.name, self.branches).build()
         except CompilerTrouble as trouble:

@@ -68,7 +68,7 @@ class Partials:
     def array(self, p: Part, const: bool) -> tuple[str, Argument]:
         name = f"{folds.state(p.fold)}_parts"
         head = f"{'const ' if const else ''}{folds.state_type(p.fold)} *__restrict__ {name}"
-        operand = Operand("temp", list(self.parts).index(p), (1,))
+        operand = Operand("part", list(self.parts).index(p), (1,))
         return name, Argument(head, "array" if const else "result", (operand, np.dtype(np.uint8)))
 
     def leave(self, w: Work, number: str, place: str, value: str) -> Text:

@@ -13,7 +13,7 @@
 #define __align__(n) __attribute__((aligned(n)))
 
 /* One copy, which belongs to the block that runs: the runtime puts it aside for another. */
-#define __shared__ static
+#define __shared__ static __attribute__((used))
 
 #define threadIdx (ge2_shim->thread)
 #define blockIdx (ge2_shim->block)
