@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, distributions, version
 from typing import Final, final
 
 from ge2.backends.cpu.toolchain import identified, settled, time_limit
-from ge2.backends.cuda.driver import architecture, driver
+from ge2.backends.cuda.driver import driver
 from ge2.backends.cuda.headers import headers, include_folder
 from ge2.backends.cuda.nvrtc import compile
 from ge2.backends.cuda.toolkit import library_path, nvrtc
@@ -149,17 +149,14 @@ def nvidia_driver() -> Line:
 
 def gpu() -> Line:
     found = driver()
-    if found is None or not found.cards:
+    if found is None or not found.gpus:
         fix = "nvidia-smi, if this machine has one; CUDA_VISIBLE_DEVICES hides some" if found else ""
         return Line("GPU", ABSENT, "there is none", fix)
-    cards = [
-        f"{card.name}, {architecture(card.capability)}, {card.multiprocessors} multiprocessors, "
-        f"{size_words(card.memory)}"
-        for card in found.cards
+    words = [
+        f"{each.name}, {each.architecture}, {each.multiprocessors} multiprocessors, {size_words(each.memory)}"
+        for each in found.gpus
     ]
-    old = [card.name for card in found.cards if card.capability < (8, 0)]
-    fix = f"sm_80 or newer: {', '.join(old)} is not supported" if old else ""
-    return Line("GPU", BROKEN if len(old) == len(cards) else FLAWLESS, "; ".join(cards), fix)
+    return Line("GPU", FLAWLESS, "; ".join(words))
 
 
 def cuda_compiler() -> Line:
@@ -176,7 +173,7 @@ def cuda_compiler() -> Line:
     if tools.version[0] == known.cuda[0]:  # what it makes for a GPU runs, PTX would not
         return Line("NVRTC", FLAWLESS, words)
     fix = f"pip install 'nvidia-cuda-nvrtc=={dotted(known.cuda)}.*'"
-    return Line("NVRTC", BROKEN if known.cards else FLAWLESS, words, fix)
+    return Line("NVRTC", BROKEN if known.gpus else FLAWLESS, words, fix)
 
 
 def cuda_headers() -> Line:
@@ -225,7 +222,7 @@ def cudnn() -> Line:
 def kernel() -> Line:
     """A kernel on each GPU, in a process of its own: what is broken here often ends the process."""
     found = driver()
-    if found is None or not found.cards:
+    if found is None or not found.gpus:
         return Line("a kernel", ABSENT, "there is no GPU that could run one")
     if not any(is_cupy(str(d.metadata["Name"])) for d in distributions()):
         return Line("a kernel", ABSENT, "there is no CuPy to launch it", EXTRA)
@@ -264,7 +261,7 @@ def tried(source: str, name: str) -> None:
 def target() -> str:
     """What trials are compiled for: the first GPU, or the one that most is written for."""
     found = driver()
-    return architecture(found.cards[0].capability) if found and found.cards else ARCH
+    return found.gpus[0].architecture if found and found.gpus else ARCH
 
 
 def dotted(numbers: tuple[int, ...]) -> str:

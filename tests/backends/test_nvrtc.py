@@ -227,7 +227,7 @@ def test_an_option_that_nvrtc_does_not_take():
 def test_compiled_once_a_machine(monkeypatch, kept):
     first = compile(scale(), "sm_90a", name="scale", about={"source": "model.py:3"})
     (entry,) = kept.entries()
-    assert (entry.about["name"], entry.about["source"]) == ("scale", "model.py:3")
+    assert (entry.about["name"], entry.about["source"]) == ("scale.cu", "model.py:3")
     assert entry.about["compiler"].startswith("NVRTC 1")
     assert entry.about["options"].startswith("sm_90a -std=c++17")
     forget()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache as once
 from typing import TYPE_CHECKING, Final, final
 
+from ge2.backends.limits import Limits
 from ge2.base.record import record
 
 if TYPE_CHECKING:
@@ -13,18 +14,19 @@ if TYPE_CHECKING:
 LIBRARY: Final = "libcuda.so.1"
 KERNEL_MODULE: Final = "/sys/module/nvidia/version"
 NO_DEVICE: Final = 100
-MAJOR, MINOR, MULTIPROCESSORS = 75, 76, 16  # attributes of a device
-
-
-@final
-@record
-class Card:
-    """A GPU: its name, its compute capability, its multiprocessors, and the bytes of its memory."""
-
-    name: str
-    capability: tuple[int, int]
-    multiprocessors: int
-    memory: int
+MAJOR, MINOR, CLOCK, WIDTH = 75, 76, 36, 37  # attributes of a device, by the driver's numbers; kHz and bits
+ATTRIBUTES: Final = {
+    "multiprocessors": 16,
+    "threads_per_block": 1,
+    "threads_per_multiprocessor": 39,
+    "blocks_per_multiprocessor": 106,
+    "registers_per_multiprocessor": 82,
+    "warp": 10,
+    "shared_static": 8,
+    "shared_optin": 97,
+    "shared_per_multiprocessor": 81,
+    "l2": 38,
+}
 
 
 @final
@@ -34,7 +36,7 @@ class Driver:
 
     cuda: tuple[int, int]
     version: str
-    cards: tuple[Card, ...]
+    gpus: tuple[Limits, ...]
     trouble: str = ""
 
 
@@ -53,37 +55,42 @@ def driver() -> Driver | None:
     status = library.cuInit(0)
     if status not in (0, NO_DEVICE):
         return Driver(cuda, _version(), (), f"cuInit says {_words(library, status)}")
-    return Driver(cuda, _version(), _cards(library) if status == 0 else ())
+    return Driver(cuda, _version(), _gpus(library) if status == 0 else ())
 
 
-def architecture(capability: tuple[int, int]) -> str:
+def architecture(major: int, minor: int) -> str:
     """What NVRTC compiles for, for a GPU of this compute capability.
 
-    >>> architecture((9, 0)), architecture((8, 6))
+    >>> architecture(9, 0), architecture(8, 6)
     ('sm_90a', 'sm_86')
     """
-    major, minor = capability
-    return f"sm_{major}{minor}{'a' if capability == (9, 0) else ''}"  # its products are for no other GPU
+    return f"sm_{major}{minor}{'a' if (major, minor) == (9, 0) else ''}"  # wgmma is in sm_90a alone
 
 
-def _cards(library: ctypes.CDLL) -> tuple[Card, ...]:
+def _gpus(library: ctypes.CDLL) -> tuple[Limits, ...]:
     import ctypes
 
     count = ctypes.c_int()
     library.cuDeviceGetCount(ctypes.byref(count))
-    return tuple(_card(library, number) for number in range(count.value))
+    return tuple(_limits(library, number) for number in range(count.value))
 
 
-def _card(library: ctypes.CDLL, number: int) -> Card:
+def _limits(library: ctypes.CDLL, number: int) -> Limits:
     import ctypes
 
     name, memory, device = ctypes.create_string_buffer(256), ctypes.c_size_t(), ctypes.c_int()
     library.cuDeviceGet(ctypes.byref(device), number)
     library.cuDeviceGetName(name, len(name), device)
     library.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
-    capability = _attribute(library, device, MAJOR), _attribute(library, device, MINOR)
-    units = _attribute(library, device, MULTIPROCESSORS)
-    return Card(name.value.decode("utf-8", "replace"), capability, units, memory.value)
+    attributes = {word: _attribute(library, device, which) for word, which in ATTRIBUTES.items()}
+    clock, width = _attribute(library, device, CLOCK), _attribute(library, device, WIDTH)
+    return Limits(
+        name.value.decode("utf-8", "replace"),
+        architecture(_attribute(library, device, MAJOR), _attribute(library, device, MINOR)),
+        memory=memory.value,
+        bandwidth=2e3 * clock * width / 8,  # twice a clock
+        **attributes,
+    )
 
 
 def _attribute(library: ctypes.CDLL, device: ctypes.c_int, which: int) -> int:

@@ -35,6 +35,10 @@ FLAGS: Final = (
     "--minimal",  # no textures, no launches from kernels: a tenth of the time
     "--modify-stack-limit=false",  # or it changes a limit of the whole process while it works
 )  # fmt: skip
+KERNEL: Final = re.compile(
+    r"__global__\s+(?:void\s+)?(?:__launch_bounds__\([^)]*\)\s*)?(?:void\s+)?(\w+)\s*\("
+)
+KEPT: Final = 1024  # binaries that a process keeps, of which the oldest is forgotten
 ARCHITECTURE: Final = re.compile(r"sm_\d{2,3}[af]?")
 MISSPELT: Final = 5  # what NVRTC returns for an option that it does not take
 HEAD: Final = struct.Struct("<QQ")  # bytes of the cubin, bytes of the log
@@ -43,17 +47,24 @@ HEAD: Final = struct.Struct("<QQ")  # bytes of the cubin, bytes of the log
 @final
 @record
 class Order:
-    """What is to be compiled. `name` is the file's in messages; `about` is for a list of the cache."""
+    """What is to be compiled. `name`: the file's in messages; "": that of the first kernel in it.
+
+    `about` is for a list of the cache.
+
+    >>> Order('extern "C" __global__ void __launch_bounds__(256) softmax(float *a) {', "sm_90a").file
+    'softmax.cu'
+    """
 
     source: str
     arch: str
     options: tuple[str, ...] = ()
-    name: str = "kernel"
+    name: str = ""
     about: tuple[tuple[str, str], ...] = ()
 
     @property
     def file(self) -> str:
-        return f"{self.name}.cu"
+        found = None if self.name else KERNEL.search(self.source)
+        return f"{found[1] if found else self.name or 'kernel'}.cu"
 
 
 @final
@@ -78,7 +89,7 @@ def compile(
     source: str,
     arch: str,
     options: Sequence[str] = (),
-    name: str = "kernel",
+    name: str = "",
     about: Mapping[str, str] | None = None,
 ) -> Binary:
     """The cubin of a CUDA source for an architecture such as "sm_90a".
@@ -114,6 +125,7 @@ def flags(arch: str, options: Sequence[str] = ()) -> tuple[str, ...]:
 _binaries: dict[str, Binary] = {}
 _refused: dict[str, str] = {}
 _locks: dict[str, Lock] = {}
+_keeping = Lock()
 
 
 def key_of(order: Order) -> str:
@@ -142,7 +154,7 @@ def _compile(order: Order) -> Binary:
         if found is None and key in _refused:
             raise CompileError(_refused[key])
         if found is None:
-            found = _binaries[key] = _compiled(order, key)
+            found = _remembered(_compiled(order, key))
     return found
 
 
@@ -153,7 +165,15 @@ def _known(order: Order, key: str) -> Binary | None:
     parts = _unpacked(content) if content is not None else None
     if parts is None:
         return found
-    return _binaries.setdefault(key, Binary(*parts, order.arch, key, cached=True))
+    return _remembered(Binary(*parts, order.arch, key, cached=True))
+
+
+def _remembered(binary: Binary) -> Binary:
+    with _keeping:
+        found = _binaries.setdefault(binary.key, binary)
+        if len(_binaries) > KEPT:
+            _binaries.pop(next(iter(_binaries)))
+    return found
 
 
 def _compiled(order: Order, key: str) -> Binary:
@@ -174,7 +194,7 @@ def _compiled(order: Order, key: str) -> Binary:
 
 def _about(order: Order, tools: Nvrtc, seconds: float) -> dict[str, str]:
     made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    words = {"name": order.name, "made": made, "seconds": f"{seconds:.3f}", "version": VERSION}
+    words = {"name": order.file, "made": made, "seconds": f"{seconds:.3f}", "version": VERSION}
     compiler = "NVRTC {}.{}".format(*tools.version)
     options = " ".join((order.arch, *FLAGS, *order.options))
     return words | {"compiler": compiler, "options": options} | dict(order.about)
@@ -274,7 +294,9 @@ def _headers(order: Order) -> dict[str, str]:
 
 def _after_fork() -> None:
     """Whoever held a lock does not exist in the child."""
+    global _keeping
     _locks.clear()
+    _keeping = Lock()
 
 
 if hasattr(os, "register_at_fork"):

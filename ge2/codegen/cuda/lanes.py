@@ -66,7 +66,7 @@ class Lanes:
 
     def shape(self, split: bool) -> tuple[int, int, int]:
         """Columns of a block, its threads, and how many blocks share the rows."""
-        if not self.over:
+        if not self.over or not self.packs:
             return BLOCK, BLOCK, 1
         rows, busy = math.prod(self.problem.axes.sizes[a] for a in self.over), self.units * BUSY
         columns, block = BLOCK if self.packs >= busy else min(32, power(self.packs)), BLOCK

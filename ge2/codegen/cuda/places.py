@@ -8,7 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.dtypes import HALF
+from ge2.base.dtypes import COMPLEX, HALF
 from ge2.base.errors import VerifyError
 from ge2.codegen.c.axes import Axes
 from ge2.codegen.c.text import Argument, Operand
@@ -177,4 +177,7 @@ class Places:
         if op.dtype in HALF:
             short = SUFFIX[op.dtype]
             return f"ge2_cast_{short}_f32(ge2_cast_f32_{short}((float){index}))"
+        if op.dtype in COMPLEX:
+            part = "f32" if op.dtype.itemsize == 8 else "f64"
+            return f"ge2_complex_{part}({index}, 0)"
         return f"({HELD[op.dtype]}){index}"
