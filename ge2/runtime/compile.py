@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ge2.backends.cpu.launcher import prepare
 from ge2.backends.cpu.toolchain import toolchain
+from ge2.backends.device import Device
 from ge2.base.config import config
 from ge2.ir import Graph
 from ge2.passes.dump import label
@@ -26,19 +27,22 @@ def compile_graph(
     name: str = "f",
     limit: int | None = None,
     whole: bool = True,
+    device: Device | None = None,
 ) -> Executable:
     """The graph, through every pass, as a program that runs on this machine.
 
     `donated` says for each input whether its memory may be used for results; `limit` how many bytes scratch
     and results may take (MemoryLimitError); `whole`, whether it is no part of another program. The executor,
-    the number of threads and the passes are those of `config` now.
+    the number of threads and the passes are those of `config` now. `device` runs CUDA; None is this machine's
+    processor, or what stands for a GPU where the executor is "shim".
     """
-    target = target_now()
+    device = device or stand_in()
+    target = "cuda" if device is not None else "c" if config.executor == "c" and toolchain() is not None else "cpu"
     if target == "c":
         prepare()
     called = label(name)
     if limit is None or config.executor == "reference":
-        made = executable(schedule(run_pipeline(graph, called), donated, target), donated, name)
+        made = executable(schedule(run_pipeline(graph, called), donated, target), donated, name, device)
     else:
         made = limited(graph, limit, (donated, name, called, target))
     made.watched, made.label = graph if whole and watching() else None, called
@@ -47,11 +51,13 @@ def compile_graph(
     return made
 
 
-def target_now() -> str:
-    """What programs are made for under the settings of now."""
-    if config.executor == "shim":
-        return "cuda"
-    return "c" if config.executor == "c" and toolchain() is not None else "cpu"
+def stand_in() -> Device | None:
+    """What runs CUDA on a machine without a GPU, if that is wanted."""
+    if config.executor != "shim":
+        return None
+    from ge2.backends.shim.device import ShimDevice
+
+    return ShimDevice()
 
 
 def limited(graph: Graph, limit: int, how: tuple[tuple[bool, ...], str, str, str]) -> Executable:
@@ -73,13 +79,15 @@ def limited(graph: Graph, limit: int, how: tuple[tuple[bool, ...], str, str, str
     return found
 
 
-def executable(program: Program, donated: tuple[bool, ...], name: str) -> Executable:
+def executable(
+    program: Program, donated: tuple[bool, ...], name: str, device: Device | None = None
+) -> Executable:
     branches = {
         step.number: tuple(
-            compile_graph(inner, name=f"{name}_{step.name}{i}", whole=False)
+            compile_graph(inner, name=f"{name}_{step.name}{i}", whole=False, device=device)
             for i, inner in enumerate(held(step.eqn.op))
         )
         for step in program.steps
         if step.kind == "library" and isinstance(step.eqn.op, CONTROL)
     }
-    return Executable(name, program, config.executor, config.thread_count(), branches, donated)
+    return Executable(name, program, config.executor, config.thread_count(), branches, donated, device=device)

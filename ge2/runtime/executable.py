@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 import numpy as np
 
 from ge2.backends.cpu.quiet import hush, restore
+from ge2.backends.device import Device
 from ge2.backends.cpu.toolchain import excuse, toolchain
 from ge2.base.config import config
 from ge2.base.dtypes import python_type
@@ -155,6 +156,7 @@ class Executable:
     threads: int
     branches: dict[int, tuple[Executable, ...]] = field(default_factory=dict)  # of the conds among the steps
     donated: tuple[bool, ...] = ()
+    device: Device | None = None  # that runs CUDA; None: the processor
     remat: Remat | None = None  # what it computes again, if its memory is limited
     watched: Graph | None = None  # as traced, where the results of a call are looked at for NaN
     label: str = ""  # what its files begin with, where the setting `dump` asked for them
@@ -194,11 +196,10 @@ class Executable:
 
     def driven(self) -> Driver:
         """The text of the program; without a compiler that works, that of blocked NumPy."""
-        if self.program.target == "cuda":
-            from ge2.backends.shim.device import ShimDevice
+        if self.device is not None:
             from ge2.runtime.gpu import GpuDriver
 
-            return GpuDriver(self.program, ShimDevice(), self.name, self.branches).build()  # type: ignore[return-value]
+            return GpuDriver(self.program, self.device, self.name, self.branches).build()  # type: ignore[return-value]
         try:
             return Driver(self.program, self.threads, self.name, self.branches).build()
         except CompilerTrouble as trouble:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, final
@@ -14,6 +15,7 @@ from typing import Any, final
 import numpy as np
 
 from ge2.backends.cpu.load import execute
+from ge2.backends.cpu.quiet import hush, restore
 from ge2.backends.device import Device, address, download, upload, view
 from ge2.base.dtypes import HALF, SHORT
 from ge2.base.pause import collector_paused
@@ -100,7 +102,7 @@ class GpuDriver:
         self.texts["python"] = render(TEMPLATE, text)
         self.load()
         execute(self.texts["python"], self.names)
-        self.direct = self.names["run"]
+        self.direct = partial(on_device, getattr(device, "here", nullcontext), self.names["run"])
         return self
 
     def load(self) -> None:
@@ -296,6 +298,16 @@ class GpuDriver:
         if self.buffer(atom).storage == "output" and not again:
             return self.name(atom)
         return f"array({self.array(atom)}, order='C')"
+
+
+def on_device(here: Callable[[], Any], run: Callable[..., list[Any]], *arrays: Any) -> list[Any]:
+    """Runs a program with its device CuPy's current one, and none of NumPy's warnings."""
+    loud = hush()
+    try:
+        with here():
+            return run(*arrays)
+    finally:
+        restore(loud)
 
 
 def texts_of(kernels: Sequence[CudaKernel]) -> str:
