@@ -214,6 +214,31 @@ def test_arguments_that_cannot_be_read(word, why, fix):
     assert fix in str(error.value)
 
 
+def test_several_arguments_in_one_word():
+    found, named = arguments(["f32[2,3], (f32[3], 1), {'a': bool[]}", "2, rate=0.1"], {"n": 1})
+    assert found == [array((2, 3), np.float32), (array((3,), np.float32), 1), {"a": array((), bool)}, 2]
+    assert named == {"rate": 0.1}
+    assert arguments(["@n, @n", ""], {"n": 1}) == ([1, 1], {})
+    assert arguments(["f32[3],"], {})[0] == [array((3,), np.float32)]
+
+
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        ("1) + (2", "parentheses do not match"),
+        ("1)(2", "parentheses do not match"),
+        ("**@n", "it has ** in it"),
+        ("*@n", "neither a literal"),
+        ("x=1, 2", "positional argument follows keyword argument"),
+        ("x for x in [1]", "neither a literal"),
+    ],
+)
+def test_words_that_are_no_arguments(word, why):
+    with pytest.raises(InputError) as error:
+        arguments([word], {"n": 1})
+    assert why in str(error.value)
+
+
 def test_names_come_last():
     with pytest.raises(InputError, match="behind an argument with a name"):
         arguments(["x=1", "2"], {})
