@@ -15,7 +15,8 @@ from ge2.runtime.cost import computing
 from ge2.runtime.hosted import passes
 from ge2.runtime.memory import Lifetime
 from ge2.runtime.program import Buffer, Program
-from ge2.transforms.partition import BYTE, cheapest, effort, twins
+from ge2.transforms.partition import BYTE, cheapest, effort
+from ge2.transforms.twins import twins
 
 SMALL: Final = 16  # a value of so small a part of what is freed may wait instead of being computed again
 LONGEST: Final = 256  # equations that are computed again for one value
