@@ -21,7 +21,7 @@ from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Concatenate, Pad
 from ge2.trace import tidy
 from ge2.transforms.mincut import NEVER, Network
-from ge2.transforms.policies import labels, looked_into, may_save, renamed, unnamed
+from ge2.transforms.policies import by_label, is_looked_into, labels, looked_into, may_save, renamed, unnamed
 from ge2.transforms.twins import VIEWS, twins
 
 BYTE: Final = (
@@ -61,7 +61,8 @@ def partition(joint: Graph, known: int, outputs: int, held: Flags | None = None,
 def obeying(joint: Graph, known: int, outputs: int, rule: Rule) -> Halves:
     """As `split`, where a policy says what is saved if it is needed; all else is computed again.
 
-    An equation with an effect never is. What the policy saves within loops and branches is handed on, too.
+    An equation with an effect never is: a loop or a branch is run again without those within. What the policy
+    saves within loops and branches is handed on, too.
     """
     marked = labels(joint.eqns)
     makers = {v: e for e in joint.eqns for v in e.outs}
@@ -73,12 +74,17 @@ def obeying(joint: Graph, known: int, outputs: int, rule: Rule) -> Halves:
         return known_of[eqn]
 
     def price(v: Var) -> int:
-        return 1 if v not in makers else v.type.nbytes * BYTE if may(makers[v]) else NEVER
+        if v not in makers:
+            return 1
+        kept = may(makers[v]) or (is_looked_into(makers[v]) and by_label(rule, v, marked))
+        return v.type.nbytes * BYTE if kept else NEVER
 
     chosen = {m for each in twins(joint.eqns).values() for m in each}
 
     def again(eqn: Eqn) -> int:
-        return NEVER if eqn.op.effect else constants(eqn) if may(eqn) and eqn not in chosen else 1
+        if eqn.op.effect and not is_looked_into(eqn):
+            return NEVER
+        return constants(eqn) if may(eqn) and eqn not in chosen else 1
 
     return cut(joint, known, outputs, price, again, rule)
 

@@ -8,16 +8,20 @@ do the same without stacks.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, final
 
 from ge2.base.record import record
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Reversing, Var, rename, without_dead_code
-from ge2.ops.control import Cond
+from ge2.ops.control import Call, CallSaving, Cond
 from ge2.ops.halves import slots_for, with_slots
+from ge2.ops.inline import inlined
 from ge2.ops.loops import ScanLoop, stacked
 from ge2.ops.policy import Rule, saves
 from ge2.ops.shape import Name
 from ge2.transforms.twins import twins
+
+JITTED = (Call, CallSaving)
 
 
 def unnamed(eqns: Iterable[Eqn]) -> dict[Var, Atom]:
@@ -45,8 +49,16 @@ def renamed(eqns: Sequence[Eqn], same: Mapping[Var, Atom]) -> list[Eqn]:
 
 
 def plain(op: Op) -> Op:
-    """A loop or a branch itself, if it yields residuals."""
-    return op.plain() if isinstance(op, Reversing) else op
+    """The operation itself, if it is one that yields residuals; in loops and branches calls are inlined."""
+    op = op.plain() if isinstance(op, Reversing) else op
+    if isinstance(op, ScanLoop):
+        return replace(op, body=inlined(op.body, JITTED))
+    return Cond(tuple(inlined(b, JITTED) for b in op.branches)) if isinstance(op, Cond) else op
+
+
+def is_looked_into(eqn: Eqn) -> bool:
+    op = eqn.op.plain() if isinstance(eqn.op, Reversing) else eqn.op
+    return isinstance(op, ScanLoop | Cond)
 
 
 def is_constant(eqn: Eqn) -> bool:
@@ -55,18 +67,24 @@ def is_constant(eqn: Eqn) -> bool:
 
 def may_save(rule: Rule, eqn: Eqn, marked: Mapping[Atom, Collection[str]]) -> bool:
     """Whether the results of an equation may be kept: those of a loop if all that it computes may be."""
-    if eqn.op.effect is not None:
-        return True
     found = {label for v in eqn.outs for label in marked.get(v, ())}
     op = plain(eqn.op)
-    if not isinstance(op, ScanLoop | Cond) or saves(rule, None, found):
-        return saves(rule, op, found)
+    if not isinstance(op, ScanLoop | Cond):
+        return op.effect is not None or saves(rule, op, found)
+    if found and not saves(rule, None, found):
+        return False
     return all(saves_all(rule, graph) for graph in op.graphs())
+
+
+def by_label(rule: Rule, v: Var, marked: Mapping[Atom, Collection[str]]) -> bool:
+    """Whether a result of a loop or a branch has a label for which it is kept."""
+    return v in marked and saves(rule, None, marked[v])
 
 
 def saves_all(rule: Rule, graph: Graph) -> bool:
     marked = labels(graph.eqns)
-    return all(is_constant(e) or isinstance(e.op, Name) or may_save(rule, e, marked) for e in graph.eqns)
+    rest = (e for e in graph.eqns if e.outs and not is_constant(e) and not isinstance(e.op, Name))
+    return all(may_save(rule, e, marked) for e in rest)
 
 
 def looked_into(
@@ -76,15 +94,17 @@ def looked_into(
 
     `late` is what the backward half reads, `results` what the forward half returns.
     """
-    twice = {e.outs[0]: e for e in again if isinstance(plain(e.op), ScanLoop | Cond) and e.outs}
+    twice = {e.outs[0]: e for e in again if is_looked_into(e)}
     read = results | {a for e in early for a in e.inputs}
     wanted = late | {a for e in again for a in e.inputs}
+    marked = labels(early)
     first, second = [], {v: [e] for e in again for v in e.outs[:1]}
     for eqn in early:
         if not eqn.outs or eqn.outs[0] not in twice:
             first.append(eqn)
             continue
-        halves = parted(rule, twice[eqn.outs[0]], [v for v in eqn.outs if v in wanted], read)
+        found = [v for v in eqn.outs if v in wanted and not by_label(rule, v, marked)]
+        halves = parted(rule, twice[eqn.outs[0]], found, read)
         first.append(Eqn(halves.first.op, eqn.inputs, halves.first.outs, eqn.source))
         second[eqn.outs[0]] = halves.second
     return first, [e for each in second.values() for e in each]
@@ -95,7 +115,7 @@ class Again:
     """The equations of a graph that are run a second time for some of its values.
 
     `first` are those that are run the first time, `again` those of the second, which read what is `saved`,
-    and of the graph's inputs what is in `need`.
+    and of the graph's inputs what is in `need`. Prints are among the first alone.
     """
 
     def __init__(self, rule: Rule, graph: Graph, wanted: Iterable[Atom]) -> None:
@@ -116,7 +136,9 @@ class Again:
                 self.saved.update(dict.fromkeys(found))
                 continue
             more = renamed([eqn], self.same)
-            if isinstance(plain(eqn.op), ScanLoop | Cond):
+            if is_looked_into(eqn):
+                self.saved.update((v, None) for v in found if by_label(rule, v, marked))
+                found = [v for v in found if v not in self.saved]
                 halves = parted(rule, more[0], found, read)
                 first[-1] = Eqn(halves.first.op, eqn.inputs, halves.first.outs, eqn.source)
                 self.saved.update(dict.fromkeys(halves.saved))
