@@ -24,7 +24,8 @@ from ge2.runtime.hosted import CONTROL, passing
 from ge2.runtime.loops import MANY, held, spares
 from ge2.runtime.memory import Lifetime, plan
 from ge2.runtime.program import Program, Step
-from ge2.runtime.waiting import Candidate, Repeat, Waiting
+from ge2.runtime.waiting import Candidate, Repeat, Waiting, operations
+from ge2.transforms.unstack import Unstacked, unstacked
 
 if TYPE_CHECKING:
     from ge2.runtime.executable import Executable
@@ -156,6 +157,11 @@ class Within:
         op: Any = self.step.eqn.op
         return 1 if isinstance(op, Cond) else MANY if isinstance(op, WhileLoop) else op.length
 
+    @property
+    def repeats(self) -> tuple[Repeat, ...]:
+        """What it computes again since the program before."""
+        return tuple(replace(r, operations=r.operations * self.times) for r in self.link.trial.latest)
+
 
 @final
 @dataclass(slots=True, eq=False)
@@ -167,6 +173,7 @@ class Trial:
     before: Trial | None = None
     batch: tuple[Candidate, ...] = ()  # what was given up since
     within: Within | None = None  # what was changed instead
+    stack: Unstacked | None = None  # likewise
     program: Program = field(init=False)
     needs: list[Lifetime] = field(init=False)
     scratch: int = field(init=False)
@@ -192,10 +199,9 @@ class Trial:
     @property
     def latest(self) -> tuple[Repeat, ...]:
         """What is computed again since the trial before."""
-        if self.within is None:
-            return tuple(c.repeat for c in self.batch)
-        found, times = self.within.link.trial.latest, self.within.times
-        return tuple(replace(r, operations=r.operations * times) for r in found)
+        if self.stack is not None:
+            return (remade(self.stack),)
+        return tuple(c.repeat for c in self.batch) if self.within is None else self.within.repeats
 
     @property
     def repeats(self) -> tuple[Repeat, ...]:
@@ -230,14 +236,20 @@ class Trial:
         graph = Graph(self.graph.inputs, tuple(eqns), self.graph.outputs, self.graph.consts)
         return Trial(graph, self.planner, self, within=within)
 
+    def unstacked(self, change: Unstacked) -> Trial:
+        """With a loop that makes again what it read."""
+        return Trial(change.graph, self.planner, self, stack=change)
+
     @property
     def parts(self) -> int:
         """In how many steps one gets here from the trial before."""
+        if self.stack is not None:
+            return 1
         return len(self.batch) if self.within is None else self.within.link.trial.parts
 
     def beginning(self, count: int) -> Trial:
         """The trial before, with so many of these steps."""
-        assert self.before is not None
+        assert self.before is not None and self.stack is None
         if self.within is None:
             return self.before.without(self.batch[:count])
         trial = self.within.link.trial.beginning(count)
@@ -273,15 +285,11 @@ def rounds(trial: Trial) -> Iterator[Trial]:
     for number in range(ROUNDS):
         waiting = Waiting(trial.graph, trial.program, trial.needs)
         batch = (number == 0 and waiting.cut()) or chosen(list(waiting.found()), useless)
-        within = trial.inside(waiting.fullest)
-        if within is not None and worth(within.link.trial.latest, within.times) >= worth(
-            [c.repeat for c in batch]
-        ):
-            found = trial.changed(within)
-            if found.size < trial.size:
-                trial = found
-                yield trial
-                continue
+        other = better(trial, waiting, worth([c.repeat for c in batch]), useless)
+        if other is not None:
+            trial = other
+            yield trial
+            continue
         if not batch:
             return
         found = trial.without(batch)
@@ -295,9 +303,34 @@ def rounds(trial: Trial) -> Iterator[Trial]:
         yield trial
 
 
-def worth(repeats: Sequence[Repeat], times: int = 1) -> float:
+def better(trial: Trial, waiting: Waiting, least: float, useless: set[Var]) -> Trial | None:
+    """A smaller program by a change of loops and branches, if that is worth so much: the most worthy."""
+    within = trial.inside(waiting.fullest)
+    stacks = list(unstacked(trial.graph, lambda v: v not in useless and waiting.lies(v)))
+    options: list[tuple[float, Within | Unstacked]] = [(worth((remade(u),)), u) for u in stacks]
+    if within is not None:
+        options.append((worth(within.repeats), within))
+    for value, change in sorted(options, key=lambda pair: -pair[0]):
+        if value < least:
+            return None
+        found = trial.changed(change) if isinstance(change, Within) else trial.unstacked(change)
+        if found.size < trial.size:
+            return found
+        if isinstance(change, Unstacked):
+            useless.add(change.value)
+    return None
+
+
+def remade(change: Unstacked) -> Repeat:
+    """A stack that is made again round by round."""
+    last = change.again[-1]
+    work = change.length * sum(map(operations, change.again))
+    return Repeat(last.source, last.op.name, change.value.type.nbytes, work)
+
+
+def worth(repeats: Sequence[Repeat]) -> float:
     """Bytes freed for each operation."""
-    return sum(r.nbytes for r in repeats) / (sum(r.operations for r in repeats) * times + 1)
+    return sum(r.nbytes for r in repeats) / (sum(r.operations for r in repeats) + 1)
 
 
 def chosen(found: Sequence[Candidate], useless: set[Var]) -> list[Candidate]:

@@ -89,6 +89,11 @@ class Waiting:
         lives = buffer.first < self.fullest < buffer.last
         return lives and self.fullest not in self.touched.get(id(buffer), ())
 
+    def lies(self, var: Var) -> bool:
+        """Whether an array that is not given or returned is in memory at the fullest step."""
+        buffer = self.arena.get(var)
+        return buffer is not None and buffer.first <= self.fullest <= buffer.last
+
     def found(self) -> Iterator[Candidate]:
         """A candidate for each array that waits, untouched, at the fullest step."""
         for var in filter(self.waits, self.arena):

@@ -184,3 +184,23 @@ def test_a_limit_that_is_no_limit_repeats_nothing():
         lowered = ge2.jit(f, memory_limit="1GB").lower(*ARGS)
         assert lowered.remat.repeats == ()
         assert lowered.as_text() == ge2.jit(f).lower(*ARGS).as_text()
+
+
+def test_equal_rounds_are_one_loop_where_that_still_fits():
+    """What is computed again lies elsewhere."""
+
+    def f(w, big, x):
+        for _ in range(24):
+            x = np.tanh(x @ w)
+        for _ in range(5):
+            big = np.tanh(big @ w)
+        return np.mean(big * big) + np.sum(x)
+
+    args = W, np.concatenate([X] * 2), X[:4]
+    plain = ge2.jit(ge2.grad(f))
+    full = plain.lower(*args).memory_analysis().peak
+    found = [ge2.jit(ge2.grad(f), memory_limit=full * n // 100).lower(*args) for n in (95, 79, 65)]
+    assert all(lowered.remat.repeats for lowered in found)
+    rolled = [lowered for lowered in found if "repeat[" in lowered.as_text()]
+    assert rolled and all(r.memory_analysis().peak == r.remat.after <= r.remat.limit for r in rolled)
+    np.testing.assert_allclose(rolled[0].compile()(*args), plain(*args), rtol=1e-9, atol=1e-12)
