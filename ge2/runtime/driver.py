@@ -24,10 +24,9 @@ from ge2.ir.text import op_text
 from ge2.kernels.catalog import launch as choose
 from ge2.kernels.kernel import Problem
 from ge2.ops.dot import DotGeneral
-from ge2.ops.loops import RepeatLoop, ScanLoop
 from ge2.ops.shape import Barrier, BroadcastInDim, Reshape, Rev, Slice, StopGradient, Transpose
-from ge2.ops.while_loop import WhileLoop
 from ge2.passes.host import compute
+from ge2.runtime.hosted import Inner, bound, hosted
 from ge2.runtime.linked import Linked
 from ge2.runtime.memory import Lifetime, Plan, plan
 from ge2.runtime.native import Need, Segment, lifetimes
@@ -61,7 +60,8 @@ class Driver:
     program: Program
     threads: int
     title: str
-    branches: Mapping[int, Sequence[Callable[..., list[Any]]]]
+    branches: Mapping[int, Sequence[Inner]]
+    lent: bool = False  # whether all of its scratch is lent by another program, and it keeps no results
     names: dict[str, Any] = field(default_factory=dict)
     bind: list[Line] = field(default_factory=list)
     bound: dict[str, None] = field(default_factory=dict)  # names that `bind` hands to `run`
@@ -71,6 +71,9 @@ class Driver:
     views: list[Line] = field(default_factory=list)  # lines of `bind` that follow the arrays of the arena
     begun: set[str] = field(default_factory=set)  # results that have an array: a lent one has it early
     early: set[str] = field(default_factory=set)  # names known once the arena is
+    passing: dict[str, Buffer] = field(
+        default_factory=dict
+    )  # results of loops and branches, and views of them
     plan: Plan | None = None
     texts: dict[str, str] = field(default_factory=dict)  # by language: what each call runs
     direct: Callable[..., list[Any]] | None = None  # the whole program as one C function
@@ -89,7 +92,7 @@ class Driver:
             launch=launch, owned=owned, ndarray=np.ndarray, reuse=reuse, uint8=np.dtype(np.uint8),
         )  # fmt: skip
         if self.program.target == "c":
-            self.shared = Linked(self.program, self.threads, self.title)
+            self.shared = Linked(self.program, self.threads, self.title, apart=self.lent)
             if self.shared.whole is not None:
                 return self.build_whole(self.shared)
         for buffer in self.program.buffers.values():
@@ -98,13 +101,13 @@ class Driver:
                     (buffer.name, buffer.type.shape, buffer.type.dtype, buffer.first, buffer.last)
                 )
                 self.early.add(buffer.name)
-        for step in self.program.steps if self.shared is None else ():
-            getattr(self, f"run_{step.kind}")(step)
-        for part in self.shared.parts if self.shared is not None else ():
+        for part in self.program.steps if self.shared is None else self.shared.parts:
             if isinstance(part, Segment):
                 self.run_segment(part)
+                self.forget(max(step.number for step in part.steps if step.kind != "view"))
             else:
                 getattr(self, f"run_{part.kind}")(part)
+                self.forget(part.number)
         results = [self.result(a, i) for i, a in enumerate(self.program.graph.outputs)]
         self.plan = plan(
             [Lifetime(math.prod(s) * d.itemsize, first, last) for _, s, d, first, last in self.needs]
@@ -236,6 +239,8 @@ class Driver:
             self.views.append(line)
         else:
             self.body.append(line)
+            if source in self.passing:
+                self.passing[name] = self.passing[source]
         return name
 
     def add(self, code: str, comment: str = "") -> None:
@@ -253,7 +258,7 @@ class Driver:
         made = f"empty({type_.shape}, {type_.dtype.name})"
         if buffer.donor:
             made = f"reuse({buffer.donor}, {type_.dtype.name})"
-        elif worth_keeping(type_.nbytes):
+        elif worth_keeping(type_.nbytes) and not self.lent:
             made = f"{self.given(Kept(type_.shape, type_.dtype), 'again_')}()"
         self.add(f"{buffer.name} = {made}", str(type_))
 
@@ -269,11 +274,35 @@ class Driver:
         if len(eqn.outs) == 1 and eqn.outs[0].type.weak:
             self.run_host(step)
             return
-        chosen = self.branches.get(step.number)
-        f = self.given(reference_of(eqn) if chosen is None else hosted(eqn.op, chosen), f"{eqn.op.name}_")
+        inner = self.branches.get(step.number)
+        f = self.given(reference_of(eqn) if inner is None else hosted(eqn.op, inner), f"{eqn.op.name}_")
         outs = ", ".join(self.name(v) for v in eqn.outs) + ("," if eqn.op.several else "")
-        call = f"{f}({', '.join(map(self.operand, eqn.inputs))})"
+        given = list(map(self.operand, eqn.inputs))
+        if inner is not None:
+            given.insert(0, self.lend(step, f, inner))
+            self.passing.update((self.name(v), self.buffer(v)) for v in eqn.outs if not v.type.weak)
+        call = f"{f}({', '.join(given)})"
         self.add(f"{outs} = {call}" if eqn.outs else call, note(eqn))
+
+    def lend(self, step: Step, f: str, inner: Sequence[Inner]) -> str:
+        """The name of what programs that a step runs are bound to: a part of the arena, for that step."""
+        nbytes = max(each.nbytes for each in inner)
+        if not nbytes:
+            return self.given(bound(inner, np.empty(0, np.uint8)), "bound_")
+        arena = self.need(f"{f}_arena", (nbytes,), np.dtype(np.uint8), step.number, direct=False)
+        bind, name = self.given(partial(bound, inner), "bind_"), f"{f}_bound"
+        self.early.add(name)
+        self.bound[name] = None
+        self.views.append(Line(f"{name} = {bind}({arena})"))
+        return name
+
+    def forget(self, n: int) -> None:
+        """Lets go of results of loops and branches that no step after `n` reads."""
+        past = [name for name, buffer in self.passing.items() if buffer.last <= n]
+        if past:
+            self.add(f"del {', '.join(past)}")
+        for name in past:
+            del self.passing[name]
 
     def run_view(self, step: Step) -> None:
         eqn = step.eqn
@@ -436,19 +465,6 @@ def reference_of(eqn: Eqn) -> Any:
         return reference(*(np.asarray(x, d) if w else x for x, d, w in zip(xs, dtypes, weak, strict=True)))
 
     return with_arrays
-
-
-Runs = Sequence[Callable[..., Sequence[Any]]]
-
-
-def hosted(op: Any, runs: Runs) -> Callable[..., Sequence[Any]]:
-    """A loop or a branch in Python, whose rounds are executables."""
-    if isinstance(op, ScanLoop | RepeatLoop):
-        return partial(op.rounds, runs[0])
-    if isinstance(op, WhileLoop):
-        return partial(op.rounds, *runs)
-    last = len(runs) - 1
-    return lambda index, *xs: runs[min(max(int(index), 0), last)](*xs)
 
 
 def view_text(eqn: Eqn, x: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol, final
 
@@ -25,6 +25,7 @@ from ge2.passes.host import compute, on_host
 from ge2.runtime import analysis
 from ge2.runtime.analysis import Memory
 from ge2.runtime.driver import Driver
+from ge2.runtime.hosted import Inner
 from ge2.runtime.program import Program
 from ge2.runtime.records import KernelRecord, Kernels, kernels
 from ge2.runtime.schedule import schedule
@@ -159,6 +160,8 @@ class Executable:
     device: Device | None = None  # that runs CUDA; None: the processor
     remat: Remat | None = None  # what it computes again, if its memory is limited
     watched: Graph | None = None  # as traced, where the results of a call are looked at for NaN
+    limited: bool = False  # whether it has a limit on its memory
+    part: bool = False  # whether another program runs it
     label: str = ""  # what its files begin with, where the setting `dump` asked for them
     _run: Runner | None = None
     _driver: Driver | None = None
@@ -201,14 +204,28 @@ class Executable:
 
             return GpuDriver(self.program, self.device, self.name, self.branches).build()  # type: ignore[return-value]
         try:
-            return Driver(self.program, self.threads, self.name, self.branches).build()
+            return self.written()
         except CompilerTrouble as trouble:
             if self.program.target != "c":
                 raise
             self._blame(trouble)
             excuse(trouble)
         self.program = schedule(self.program.graph, self.donated, "cpu")
-        return Driver(self.program, self.threads, self.name, self.branches).build()
+        return self.written()
+
+    def written(self) -> Driver:
+        inner = {n: [branch.inner() for branch in found] for n, found in self.branches.items()}
+        return Driver(self.program, self.threads, self.name, inner, self.limited and self.part).build()
+
+    def inner(self) -> Inner:
+        """It as part of another program. That of one C function alone has scratch of its own."""
+        if self.executor == "reference":
+            run = self.build()
+            return Inner(0, lambda arena: (), lambda bound, *arrays: run(*arrays))
+        driver = self.driver
+        if (direct := driver.direct) is not None:
+            return Inner(0, lambda arena: (), lambda bound, *arrays: direct(*arrays))
+        return Inner(driver.nbytes, driver.names["bind"], driver.names["run"])
 
     def _blame(self, trouble: CompilerTrouble) -> None:
         """CompileError if a compiler that is well otherwise refuses a program with a user's own C in it."""
@@ -255,8 +272,11 @@ class Executable:
             return analysis.memory(self.program, 0)
         plan = self.driver.plan
         assert plan is not None
-        branches = [branch.memory_analysis() for found in self.branches.values() for branch in found]
-        return analysis.memory(self.program, plan.nbytes, branches, self.remat)
+        inner = [branch for found in self.branches.values() for branch in found]
+        memories = [branch.memory_analysis() for branch in inner]
+        apart = sum(m.arena - branch.inner().nbytes for m, branch in zip(memories, inner, strict=True))
+        found = analysis.memory(self.program, plan.nbytes + apart, memories, self.remat)
+        return replace(found, kept=0) if self.limited and self.part else found
 
     def cost_analysis(self) -> dict[str, float]:
         return analysis.cost_analysis(self.program)

@@ -22,9 +22,12 @@ _loaded: set[str] = set()  # keys of libraries that serve a program of this proc
 
 @final
 class Linked:
-    """`whole` is the one segment of a program that needs nothing of Python but its own numbers."""
+    """`whole` is the one segment of a program that needs nothing of Python but its own numbers.
 
-    def __init__(self, program: Program, threads: int, title: str) -> None:
+    With `apart` there is none: Python makes its results, and hands it its scratch.
+    """
+
+    def __init__(self, program: Program, threads: int, title: str, apart: bool = False) -> None:
         self.program, self.threads = program, threads
         self.native = Native(program, threads, title)
         self.title = title
@@ -32,7 +35,7 @@ class Linked:
         self.parts: list[Segment | Step] = []
         self.unseen = unseen(program)
         self.whole: Segment | None = None
-        if self.is_whole():
+        if self.is_whole() and not apart:
             self.whole = self.native.segment(self.program.steps, direct=True)
         else:
             self.cut()

@@ -182,6 +182,17 @@ class Native:
         self.needs.append(need)
         return need
 
+    def none(self, step: int) -> Need:
+        """A need that nothing is known of yet."""
+        return Need(0, step, step)
+
+    def shared(self, segment: Segment, need: Need, nbytes: int) -> str:
+        """Scratch that several take in turn: enough for each."""
+        if not need.nbytes:
+            self.needs.append(need)
+        need.nbytes = max(need.nbytes, nbytes)
+        return self.scratch(segment, need)
+
     # -- arguments
 
     def handed(self, segment: Segment, step: Step, a: Argument, temps: Sequence[Need]) -> str:
