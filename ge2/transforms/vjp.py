@@ -28,7 +28,7 @@ def vjp_graph(
     trace = Trace("a derivative")
     with trace:
         active = active_values(graph, wanted)
-        saved = [with_residuals(e, active, derive) for e in graph.eqns]
+        saved = [with_residuals(trace, e, active, derive) for e in graph.eqns]
         trace.eqns = list(saved)
         cts = Cotangents(trace)
         seeds = [cts.seed(out, unit) for out, is_given in zip(graph.outputs, given, strict=True) if is_given]
@@ -54,10 +54,11 @@ def active_values(graph: Graph, wanted: Flags) -> set[Atom]:
     return active
 
 
-def with_residuals(eqn: Eqn, active: set[Atom], derive: Derive) -> Eqn:
+def with_residuals(trace: Trace, eqn: Eqn, active: set[Atom], derive: Derive) -> Eqn:
     """The equation, also yielding what its derivative reads."""
     if not isinstance(eqn.op, GraphOp) or active.isdisjoint(eqn.outs):
         return eqn
+    trace.source = eqn.source
     with blamed(eqn):
         op: Op = eqn.op.saving(tuple(a in active for a in eqn.inputs), derive)
     if op is eqn.op:

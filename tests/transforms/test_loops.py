@@ -371,3 +371,21 @@ def test_other_mistakes():
     with pytest.raises(TypeRuleError) as error:
         lax.switch(1.0, [np.sin], H)
     check(error, "integer scalar")
+
+
+def test_what_a_derivative_adds_to_a_loop_comes_from_the_line_of_the_loop():
+    def f(w, xs):
+        def step(h, x):
+            h = np.tanh(h @ w + x)
+            return h, h.sum()
+
+        return lax.scan(step, xs[0], xs)[1].sum()
+
+    def every(graph):
+        for eqn in graph.eqns:
+            yield eqn
+            for inner in getattr(eqn.op, "graphs", tuple)():
+                yield from every(inner)
+
+    graph = ge2.make_jaxpr(ge2.grad(f))(np.eye(3), np.ones((4, 3))).graph
+    assert {str(eqn.source).split(" in ")[1] for eqn in every(graph)} == {"f", "step"}
