@@ -139,7 +139,9 @@ def refuse(trace: Trace, var: Var, x: Tracer, use: str) -> NoReturn:
     unknown = f"not known while {trace.title} is traced"
     why = f"that is {unknown}" if x.atom is var else f"it depends on {name}, which is {unknown}"
     what = f"{DOING[use].format(x.label())}, but {trace.reasons.get(var) or why}"
-    raise ERRORS.get(use, ConcretizationTypeError)(what, where=here(), fix=FIXES[use])
+    place = here()
+    trace.refused = lambda: ERRORS.get(use, ConcretizationTypeError)(what, where=place, fix=FIXES[use])
+    raise trace.refused()
 
 
 def flows(trace: Trace, atom: Atom) -> bool:

@@ -41,12 +41,12 @@ def stage(
     kind: str = "",
     source: Source | None = None,
 ) -> Closed:
-    """Traces `f`, a function of flat arrays to a sequence of arrays; `source` is the line of all equations."""
+    """Traces `f`, a function of flat arrays to a sequence of arrays; `source` is the line of its equations."""
     trace = Trace(title or title_of(f), kind)
     trace.source = source
     tracers = [bind(trace, given) for given in inputs]
     with trace:
-        outputs = [trace.atom(y) for y in checked_outputs(called(f, tracers), trace)]
+        outputs = [trace.atom(y) for y in checked_outputs(called(f, tracers, trace), trace)]
     closed = finish(trace, trace.inputs, outputs)
     if config.check_leaks:
         tracers.clear()
@@ -63,12 +63,17 @@ def check_leaks(trace: Trace) -> None:
             raise x.escaped()
 
 
-def called(f: Callable[..., Iterable[Any]], tracers: Sequence[Tracer]) -> Iterable[Any]:
+def called(f: Callable[..., Iterable[Any]], tracers: Sequence[Tracer], trace: Trace) -> Iterable[Any]:
+    """The function's results; NumPy has two ways to hide an error of ours behind one of its own."""
     try:
         return f(*tracers)
+    except TypeError as error:
+        if type(error) is TypeError and trace.refused is not None and ", traced " in str(error):
+            raise trace.refused() from None  # `np.zeros(n)`
+        raise
     except ValueError as error:
-        if isinstance(error.__cause__, TraceError):  # NumPy hid it: `a[0] = x` on a real array
-            raise error.__cause__ from None
+        if isinstance(error.__cause__, TraceError):
+            raise error.__cause__ from None  # `a[0] = x` on a real array
         raise
 
 
