@@ -41,7 +41,7 @@ def stage(
     kind: str = "",
     source: Source | None = None,
 ) -> Closed:
-    """Traces `f`, a function of flat arrays to a sequence of arrays; `source` is the line of its equations."""
+    """Traces `f`, a function of flat arrays to a sequence of arrays, all made by the line `source`."""
     trace = Trace(title or title_of(f), kind)
     trace.source = source
     tracers = [bind(trace, given) for given in inputs]

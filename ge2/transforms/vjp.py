@@ -10,7 +10,7 @@ from ge2.base.pause import collector_paused
 from ge2.ir import Atom, Eqn, Flags, Graph, Literal, Var
 from ge2.ir.op import Derive, GraphOp, Op
 from ge2.trace import Trace, Tracer, finish, tidy
-from ge2.transforms.blame import blamed
+from ge2.transforms.blame import blamed, entries
 from ge2.transforms.constants import embedded
 from ge2.transforms.zeros import zero
 
@@ -77,10 +77,10 @@ def pull_back(trace: Trace, eqn: Eqn, cts: Cotangents, active: set[Atom]) -> Non
     xs = [Tracer(trace, a) for a in eqn.inputs]
     given = [cts.found.pop(v, None) for v in eqn.outs]
     with blamed(eqn):
-        found = eqn.op.vjp(given, ys, xs, wanted)
+        found = entries(eqn.op.vjp(given, ys, xs, wanted), len(xs), eqn.op, "vjp")
     for atom, ct, want in zip(eqn.inputs, found, wanted, strict=True):
         if want and ct is not None:
-            cts.add(atom, ct, eqn)
+            cts.add(atom, trace.lift(ct), eqn)
 
 
 class Cotangents:
