@@ -29,7 +29,7 @@ from ge2.passes.host import compute
 from ge2.runtime.hosted import Inner, bound, hosted
 from ge2.runtime.linked import Linked
 from ge2.runtime.memory import Lifetime, Plan, plan
-from ge2.runtime.native import Need, Segment, lifetimes
+from ge2.runtime.native import IN_C, Need, Segment, lifetimes
 from ge2.runtime.program import Buffer, Program, Step
 from ge2.runtime.records import Made
 
@@ -184,7 +184,7 @@ class Driver:
     def run_segment(self, segment: Segment) -> None:
         """Steps that are one C function, called with the arrays that they read and write."""
         for step in segment.steps:
-            if step.kind in ("kernel", "copy", "matmul"):
+            if step.kind in IN_C:
                 for var in step.eqn.outs:
                     self.fresh(var)
         names = []

@@ -100,6 +100,15 @@ def test_it_shows_the_derivative(model, capsys):
     assert grad.count("dot_general") == 2
 
 
+def test_it_shows_a_batch_of_derivatives(model, capsys):
+    words = ["--args", LOSS[1], "f32[5,8,6]", "f32[5,8,4]", "--stage", "graph", "--grad", "--vmap"]
+    _, out, _ = shown(capsys, f"{model}:loss", *words, "None, 0, 0")
+    assert "f32[5,6,4]" in out.splitlines()[-2]
+    code, _, wrong = shown(capsys, f"{model}:loss", *words, "x")
+    assert code
+    assert "one for each; got 'x'" in wrong
+
+
 def test_the_plan(model, capsys):
     words = ["--stage", "plan", "--executor", "blocked", "--json"]
     _, out, _ = shown(capsys, f"{model}:loss", "--args", "@start", *LOSS[2:], *words)
