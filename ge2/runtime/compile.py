@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ge2.backends.cpu.launcher import prepare
 from ge2.backends.cpu.toolchain import toolchain
 from ge2.base.config import config
 from ge2.ir import Graph
@@ -34,8 +33,6 @@ def compile_graph(
     the number of threads and the passes are those of `config` now.
     """
     target = "c" if config.executor == "c" and toolchain() is not None else "cpu"
-    if target == "c":
-        prepare()
     called = label(name)
     if limit is None or config.executor == "reference":
         made = executable(schedule(run_pipeline(graph, called), donated, target), donated, name)

@@ -17,6 +17,7 @@ from ge2.base.dtypes import python_type
 from ge2.base.errors import ImpureError, InputError, RetraceError
 from ge2.base.log import logger
 from ge2.base.original import originals
+from ge2.base.pause import collector_paused
 from ge2.base.pytree import Structure, flatten, register_leaf, why_leaf
 from ge2.base.source import here, of_function
 from ge2.base.words import byte_count
@@ -252,6 +253,7 @@ class Jitted:
 
     # ------------------------------------------------------------------------------------------- making
 
+    @collector_paused
     def _make(self, key: Key, leaves: list[Any], seen: Seen) -> Entry:
         """Traces, and outside any trace compiles: one thread does it, others wait."""
         with alone((id(self), key)):

@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.cpu import launcher as module
-from ge2.backends.cpu import plain_launcher
-from ge2.backends.cpu.launcher import Array, Number, Output, make_launcher, native
+from ge2.backends.cpu import extension, plain_launcher
+from ge2.backends.cpu.extension import native
+from ge2.backends.cpu.launcher import Array, Number, Output, make_launcher
 from ge2.base.config import config
 from ge2.base.errors import Ge2Error, InputError
 
@@ -628,19 +628,51 @@ def test_without_a_compiler_ctypes_serves(library):
         assert copier(library) == "PlainLauncher"
 
 
+@pytest.fixture
+def nothing_made(monkeypatch):
+    monkeypatch.setattr(extension, "_made", {})
+
+
 @pytest.mark.parametrize("lost", ["get_include", "include_folder"])
-def test_without_headers_or_source_ctypes_serves(monkeypatch, tmp_path, library, lost):
-    module._native.cache_clear()
-    monkeypatch.setattr(np if lost == "get_include" else module, lost, lambda: str(tmp_path / "c"))
+def test_without_headers_or_source_ctypes_serves(monkeypatch, tmp_path, library, nothing_made, lost):
+    monkeypatch.setattr(np if lost == "get_include" else extension, lost, lambda: str(tmp_path / "c"))
     assert copier(library) == "PlainLauncher"
-    module._native.cache_clear()
 
 
-def test_if_the_extension_does_not_compile_ctypes_serves(monkeypatch, library):
-    module._native.cache_clear()
-    monkeypatch.setattr(module, "parts", lambda: ("#error no", ()))
+def test_if_the_extension_does_not_compile_ctypes_serves(monkeypatch, library, nothing_made):
+    monkeypatch.setattr(extension, "parts", lambda: ("#error no", ()))
+    assert native() is None
     assert copier(library) == "PlainLauncher"
-    module._native.cache_clear()
+
+
+@pytest.mark.parametrize("made", ["extension", "nothing"])
+def test_programs_do_not_wait_for_the_extension(monkeypatch, library, nothing_made, made):
+    """They run by ctypes until it is there, and are told then, however that ended."""
+    given, begun = threading.Event(), threading.Event()
+    found = native() if made == "extension" else None
+    extension._made.clear()
+    monkeypatch.setattr(extension, "is_at_hand", lambda: False)
+    monkeypatch.setattr(extension, "_compiled", lambda: (begun.set(), given.wait(60), found)[-1])
+    program, another = (waiting_copier(library) for _ in range(2))
+    told = []
+    program.told = told.append
+    assert begun.wait(60) and told == []
+    given.set()
+    for thread in threading.enumerate():
+        if thread.name == "ge2-launcher":
+            thread.join(60)
+    assert native() is found
+    assert [type(f).__name__ for f in (program.run, *told)] == 2 * ["Launcher" if found else "PlainLauncher"]
+    for f in (program, another, *told):
+        assert f(np.array([3, 4]))[0].tolist() == [3, 4]
+
+
+def waiting_copier(library):
+    address = ctypes.cast(library.copy, ctypes.c_void_p).value
+    f = make_launcher(address, [Array(I64, (2,))], [Output(I64, (2,))], sizes=[16])
+    assert type(f) is extension.Meanwhile
+    assert f(np.array([3, 4]))[0].tolist() == [3, 4]
+    return f
 
 
 def test_pointers_can_be_read_in_two_ways(rng):
