@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol, final
 
@@ -16,6 +16,7 @@ from ge2.backends.cpu.toolchain import excuse, toolchain
 from ge2.base.config import config
 from ge2.base.dtypes import python_type
 from ge2.base.errors import CompileError, CompilerTrouble
+from ge2.base.record import mutable
 from ge2.ir import ArrayType, Evaluate, Graph, Op, Var, read
 from ge2.ops.elementwise import Elementwise
 from ge2.ops.own import Own
@@ -109,7 +110,7 @@ def region_text(kernel: KernelRecord) -> str:
 
 
 @final
-@dataclass(slots=True)
+@mutable
 class Watched:
     """A program, each of whose calls is followed by a look at its results."""
 
@@ -143,7 +144,7 @@ def aligned(nbytes: int) -> Any:
 
 
 @final
-@dataclass(slots=True, eq=False)
+@mutable
 class Executable:
     """A compiled graph: a function of arrays in the order of its inputs, which returns a list of arrays.
 
@@ -160,7 +161,8 @@ class Executable:
     watched: Graph | None = None  # as traced, where the results of a call are looked at for NaN
     label: str = ""  # what its files begin with, where the setting `dump` asked for them
     _run: Runner | None = None
-    _driver: Driver | None = None
+    _how: str = ""
+    _text: Driver | None = None
     _lock: RLock = field(default_factory=RLock, repr=False)
 
     def __call__(self, *arrays: Any) -> list[Any]:
@@ -170,7 +172,7 @@ class Executable:
         """What runs it; the first thread to ask makes it."""
         with self._lock:
             if self._run is None:
-                run = Reference(self.graph) if self.executor == "reference" else runner(self.driver)
+                run = Reference(self.graph) if self.executor == "reference" else self.driven()
                 self._run = run if self.watched is None else Watched(run, self.watched, self.name)
                 if isinstance(self._run, Meanwhile):
                     self._run.told = self.settle
@@ -182,12 +184,12 @@ class Executable:
 
     @property
     def driver(self) -> Driver:
+        """The text of the program, for people: it is written again, for few ask and many signatures live."""
         with self._lock:
-            if self._driver is None:
-                self._driver = self.driven()
-                if self.label and config.dump:
-                    self.dump(self._driver)
-            return self._driver
+            self.build()
+            if self._text is None:
+                self._text = self.written(run=False)
+            return self._text
 
     def dump(self, driver: Driver) -> None:
         """Writes regions, plan and code, each a file."""
@@ -199,17 +201,24 @@ class Executable:
         dump(f"{self.label}-regions.txt", "\n\n".join([str(found), *map(region_text, found)]))
         dump(f"{self.label}-plan.txt", analysis.plan_text(self.program, driver.offsets(), driver.nbytes))
 
-    def driven(self) -> Driver:
-        """The text of the program; without a compiler that works, that of blocked NumPy."""
+    def driven(self) -> Runner:
+        """What runs the program in C; without a compiler that works, as blocked NumPy."""
         try:
-            return Driver(self.program, self.threads, self.name, self.branches).build()
+            driver = self.written()
         except CompilerTrouble as trouble:
             if self.program.target != "c":
                 raise
             self._blame(trouble)
             excuse(trouble)
-        self.program = schedule(self.program.graph, self.donated, "cpu")
-        return Driver(self.program, self.threads, self.name, self.branches).build()
+            self.program = schedule(self.program.graph, self.donated, "cpu")
+            driver = self.written()
+        self._how = driver.compiling or "written as blocked NumPy"
+        if self.label and config.dump:
+            self.dump(driver)
+        return runner(driver)
+
+    def written(self, run: bool = True) -> Driver:
+        return Driver(self.program, self.threads, self.name, self.branches, run).build()
 
     def _blame(self, trouble: CompilerTrouble) -> None:
         """CompileError if a compiler that is well otherwise refuses a program with a user's own C in it."""
@@ -267,7 +276,8 @@ class Executable:
         """How it was made ready to run."""
         if self.executor == "reference":
             return "nothing compiled: it runs op by op"
-        return self.driver.compiling or "written as blocked NumPy"
+        self.build()
+        return self._how
 
     def report(self) -> str:
         """A line for each step: number, kind, name."""

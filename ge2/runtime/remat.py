@@ -9,11 +9,11 @@ shortest beginning of that order that fits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, final
 
 from ge2.base.errors import MemoryLimitError
-from ge2.base.record import record
+from ge2.base.record import mutable, record
 from ge2.base.source import Source
 from ge2.base.words import count_words, size_words, table
 from ge2.ir import Eqn, Graph, Var, without_dead_code
@@ -127,7 +127,7 @@ def fitted(graph: Graph, limit: int, planned: Planned, built: Built, name: str) 
 
 
 @final
-@dataclass(slots=True)
+@mutable
 class Trial:
     """A graph, its program, and how it came to be."""
 

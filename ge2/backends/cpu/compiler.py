@@ -193,7 +193,7 @@ STRINGS_AND_COMMENTS: Final = re.compile(
 )
 
 
-@lru_cache(256)
+@lru_cache(16)  # it holds the sources
 def library_key(tools: Toolchain, source: str, flags: tuple[str, ...] = (), include_key: str = "") -> str:
     """The name of what a toolchain makes of a source: everything that could change it is part of it."""
     return content_key(
