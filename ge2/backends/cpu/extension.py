@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable
 from contextvars import copy_context
 from threading import Lock, Thread
@@ -25,6 +26,7 @@ Native = Callable[..., Launcher]  # the extension's type
 
 NAME: Final = "ge2_launcher"
 ABI: Final = f"{sys.version} {getattr(sys, 'abiflags', '')} NumPy {np.__version__}"  # of the extension
+PATIENCE: Final = 0.02  # seconds in which the first program has the processor to itself
 _made: dict[str, Native | None] = {}  # by the compiler's setting; None where it cannot be made
 _waiting: dict[str, list[Meanwhile]] = {}
 _lock = Lock()
@@ -64,6 +66,19 @@ def launcher(native: Callable[[Native], Launcher], plain: Callable[[], Launcher]
     return plain() if made is None else native(made)
 
 
+def prepare() -> None:
+    """Has another thread load what calls programs, while this one waits for the compiler of one."""
+    if config.cc not in _made and config.cc not in _waiting:
+        Thread(target=copy_context().run, args=(_prepared, config.cc), name="ge2-launcher").start()
+
+
+def _prepared(setting: str) -> None:
+    if is_at_hand():
+        _make(setting)
+    else:
+        import ge2.backends.cpu.plain_launcher  # noqa: F401
+
+
 def native() -> Native | None:
     """The extension's type; None where it cannot be made or C is not wanted, which ctypes makes up for."""
     if config.cc not in _made:
@@ -89,12 +104,13 @@ def _is_awaited(program: Meanwhile, setting: str) -> bool:
         begun = setting in _waiting
         _waiting.setdefault(setting, []).append(program)
     if not begun:
-        Thread(target=copy_context().run, args=(_make, setting), name="ge2-launcher").start()
+        Thread(target=copy_context().run, args=(_make, setting, PATIENCE), name="ge2-launcher").start()
     return True
 
 
-def _make(setting: str) -> None:
+def _make(setting: str, patience: float = 0.0) -> None:
     """Makes it, or finds that this cannot be done, and tells all programs that wait for it."""
+    time.sleep(patience)
     made = _compiled()
     with _lock:
         _made[setting] = made
