@@ -29,14 +29,25 @@ def record(cls: type[T]) -> type[T]:
     >>> Point(1), Point(1) == Point(1, 0), hash(Point(1)) == hash(Point(1))
     (Point(x=1, y=0), True, True)
     """
-    made = _slotted(cls, [name for name in METHODS if name == "__init__" or name not in cls.__dict__])
+    made = _slotted(cls, [name for name in METHODS if name == "__init__" or name not in cls.__dict__], True)
     if any(f.default_factory is not MISSING for f in fields(made)):  # type: ignore[arg-type]
         raise TypeError(
             f"{cls.__name__} has a default_factory: a frozen record has nothing that could be filled later"
         )
-    made.__setattr__ = _frozen  # type: ignore[method-assign]
-    made.__delattr__ = _frozen  # type: ignore[method-assign]
     return made
+
+
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))
+def single(cls: type[T]) -> type[T]:
+    """A frozen, slotted dataclass that is equal to itself alone, unless it says otherwise.
+
+    >>> @single
+    ... class Name:
+    ...     text: str
+    >>> Name("a"), Name("a") == Name("a")
+    (Name(text='a'), False)
+    """
+    return _slotted(cls, ["__init__", "__reduce__"], True)
 
 
 @dataclass_transform(eq_default=False, field_specifiers=(field,))
@@ -50,10 +61,10 @@ def mutable(cls: type[T]) -> type[T]:
     >>> Counter(3), Counter() == Counter()
     (Counter(n=3, seen=[]), False)
     """
-    return _slotted(cls, METHODS[:1])
+    return _slotted(cls, ["__init__"], False)
 
 
-def _slotted(cls: type[T], own: Sequence[str]) -> type[T]:
+def _slotted(cls: type[T], own: Sequence[str], frozen: bool) -> type[T]:
     cls.__doc__ = cls.__doc__ or cls.__name__  # or else dataclass asks `inspect` for a signature
     made = dataclass(init=False, repr=False, eq=False, slots=True)(cls)
     found = fields(made)  # type: ignore[arg-type]
@@ -63,7 +74,7 @@ def _slotted(cls: type[T], own: Sequence[str]) -> type[T]:
         for f in found:
             names[f"_default_{f.name}"] = f.default
             names[f"_new_{f.name}"] = f.default_factory
-        exec(_methods(tuple(map(_outline, found)), hasattr(cls, "__post_init__"), len(own) == 1), names)
+        exec(_methods(tuple(map(_outline, found)), hasattr(cls, "__post_init__"), frozen), names)
         for name in own:
             setattr(made, name, names[name])
 
@@ -71,6 +82,9 @@ def _slotted(cls: type[T], own: Sequence[str]) -> type[T]:
         setattr(made, name, _unfinished(made, name, finish))
     if made.__repr__ is object.__repr__:
         made.__repr__ = _repr  # type: ignore[method-assign]
+    if frozen:
+        made.__setattr__ = _frozen  # type: ignore[method-assign]
+        made.__delattr__ = _frozen  # type: ignore[method-assign]
     return made
 
 
@@ -100,7 +114,7 @@ def _outline(f: Field[Any]) -> Outline:
 
 
 @cache
-def _methods(found: tuple[Outline, ...], post_init: bool, mutable: bool) -> CodeType:
+def _methods(found: tuple[Outline, ...], post_init: bool, frozen: bool) -> CodeType:
     """The text of the methods, compiled."""
     given = [f for f in found if f.init]
     default = {f.name: f"=_default_{f.name}" if f.default else "=_absent" if f.made else "" for f in given}
@@ -108,7 +122,8 @@ def _methods(found: tuple[Outline, ...], post_init: bool, mutable: bool) -> Code
     value = {
         f.name: f"_new_{f.name}() if {f.name} is _absent else {f.name}" if f.made else f.name for f in given
     }
-    store = " self.{} = {}" if mutable else " _set(self, '{}', {})"
+    value |= {f.name: f"_default_{f.name}" for f in found if f.default and not f.init}
+    store = " _set(self, '{}', {})" if frozen else " self.{} = {}"
     stores = [store.format(*item) for item in value.items()]
     own, other = ("".join(f"{who}.{f.name}, " for f in found if f.compared) for who in ("self", "other"))
     values = "".join(f"self.{f.name}, " for f in given)
