@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, final
 
-from ge2.backends.cpu.launcher import prepare
 from ge2.backends.cpu.toolchain import toolchain
 from ge2.backends.device import Device
 from ge2.base.config import config
@@ -58,8 +57,6 @@ def compile_graph(
     """
     device = device or stand_in()
     target = "cuda" if device is not None else "c" if config.executor == "c" and toolchain() is not None else "cpu"
-    if target == "c":
-        prepare()
     called = label(name)
     how = How(donated, name, called, target, device)
     if limit is None or config.executor == "reference":

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import field
+from functools import cache, partial
 from typing import Any, final
 
 import numpy as np
@@ -15,7 +16,7 @@ from ge2.backends.cpu.outputs import Kept, worth_keeping
 from ge2.backends.cpu.pool import launch
 from ge2.base.dtypes import SHORT
 from ge2.base.pause import collector_paused
-from ge2.base.record import record
+from ge2.base.record import mutable, record
 from ge2.codegen.environment import render
 from ge2.codegen.values import Param
 from ge2.codegen.view import KernelView, Line
@@ -34,8 +35,17 @@ from ge2.runtime.program import Buffer, Program, Step
 from ge2.runtime.records import Made
 
 TEMPLATE = "numpy/program.py.jinja"
+NUMPY = ("empty", "array", "copyto", "matmul", "broadcast_to", "ndarray")
 EVALUATE = Evaluate()
 SHARED = 1 << 17  # the elements of a space from which on several threads are worth their trouble
+
+
+@cache
+def known() -> dict[str, Any]:
+    """The names that every program knows, beside Python's own: one dictionary for all."""
+    numpy = {name: getattr(np, name) for name in NUMPY}
+    dtypes = {dtype.name: dtype for dtype in (*SHORT, np.dtype(np.uint8))}
+    return {**vars(builtins), **numpy, **dtypes, "launch": launch, "owned": owned, "reuse": reuse}
 
 
 @final
@@ -53,7 +63,7 @@ class Text:
 
 
 @final
-@dataclass(slots=True)
+@mutable
 class Driver:
     """Writes the text of a program, and collects what its names stand for."""
 
@@ -62,6 +72,7 @@ class Driver:
     title: str
     branches: Mapping[int, Sequence[Inner]]
     lent: bool = False  # whether all of its scratch is lent by another program, and it keeps no results
+    run: bool = True  # whether the program is to run; else it is written for people, and nothing is compiled
     names: dict[str, Any] = field(default_factory=dict)
     bind: list[Line] = field(default_factory=list)
     bound: dict[str, None] = field(default_factory=dict)  # names that `bind` hands to `run`
@@ -86,11 +97,7 @@ class Driver:
 
     @collector_paused
     def build(self) -> Driver:
-        self.names.update({dtype.name: dtype for dtype in SHORT})
-        self.names.update(
-            empty=np.empty, array=np.array, copyto=np.copyto, matmul=np.matmul, broadcast_to=np.broadcast_to,
-            launch=launch, owned=owned, ndarray=np.ndarray, reuse=reuse, uint8=np.dtype(np.uint8),
-        )  # fmt: skip
+        self.names["__builtins__"] = known()
         if self.program.target == "c":
             self.shared = Linked(self.program, self.threads, self.title, apart=self.lent)
             if self.shared.whole is not None:
@@ -127,9 +134,10 @@ class Driver:
         if self.shared is not None and self.shared.segments:
             self.texts["c"] = self.shared.source
         self.texts["python"] = render(TEMPLATE, text)
-        execute(self.texts["python"], self.names)
         if self.shared is not None:
-            self.link(self.shared)
+            self.made += self.shared.native.made
+        if self.run:
+            self.load()
         return self
 
     def offsets(self) -> dict[str, int]:
@@ -157,9 +165,9 @@ class Driver:
         needs = linked.native.needs
         self.plan = plan(lifetimes(needs))
         offsets = dict(zip(map(id, needs), self.plan.offsets, strict=True))
-        launcher = linked.launcher(segment, self.plan.nbytes, offsets)
         self.made, self.texts["c"] = linked.native.made, linked.source
-        self.compiling = linked.how
+        launcher = linked.launcher(segment, self.plan.nbytes, offsets) if self.run else None
+        self.compiling = linked.how if self.run else ""
         graph = self.program.graph
         made = [v for v in graph.outputs if isinstance(v, Var) and self.buffer(v).storage == "output"]
         early = [step for step in self.program.steps if step.kind == "host"]
@@ -176,9 +184,11 @@ class Driver:
         results = [self.result(a, i) for i, a in enumerate(graph.outputs)]
         body, bound = tuple(self.body), tuple(self.bound)
         python = render(TEMPLATE, Text("program", ", ".join(inputs), 0, (), bound, body, ", ".join(results)))
-        execute(python, self.names)
-        run = self.names["run"]
-        self.direct, self.texts["python"] = (lambda *arrays: run((), *arrays)), python
+        self.texts["python"] = python
+        if self.run:
+            execute(python, self.names)
+            run = self.names["run"]
+            self.direct = lambda *arrays: run((), *arrays)
         return self
 
     def run_segment(self, segment: Segment) -> None:
@@ -200,11 +210,14 @@ class Driver:
         names += [self.name(v) for v in segment.hosts]
         self.add(f"{segment.name}({', '.join(names)})")
 
-    def link(self, linked: Linked) -> None:
-        """Compiles the segments, now that all are known."""
+    def load(self) -> None:
+        """Makes the text's functions, and compiles the segments, now that all are known."""
+        execute(self.texts["python"], self.names)
+        linked = self.shared
+        if linked is None:
+            return
         for segment in linked.segments:
             self.names[segment.name] = linked.launcher(segment, 0, {})
-        self.made += linked.native.made
         self.compiling = linked.how
 
     # -- names

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, final
 
@@ -19,6 +19,7 @@ from ge2.backends.cpu.quiet import hush, restore
 from ge2.backends.device import Device, address, download, upload, view
 from ge2.base.dtypes import HALF, SHORT
 from ge2.base.pause import collector_paused
+from ge2.base.record import mutable, record
 from ge2.codegen.c.layout import Layout, plain
 from ge2.codegen.c.text import Argument, Operand
 from ge2.codegen.cuda.file import Source
@@ -33,6 +34,7 @@ from ge2.kernels.kernel import Problem
 from ge2.ops.dot import DotGeneral
 from ge2.passes.host import compute
 from ge2.runtime.cost import bytes_behind
+from ge2.runtime.hosted import Inner, hosted
 from ge2.runtime.memory import Lifetime, Plan, plan
 from ge2.runtime.program import Buffer, Program, Step
 from ge2.runtime.records import Made
@@ -41,7 +43,7 @@ TEMPLATE = "numpy/launches.py.jinja"
 
 
 @final
-@dataclass(slots=True)
+@record
 class Text:
     """What the template prints."""
 
@@ -52,7 +54,7 @@ class Text:
 
 
 @final
-@dataclass(slots=True)
+@mutable
 class GpuDriver:
     """Writes the text of a program for a device, and collects what its names stand for."""
 
@@ -60,6 +62,7 @@ class GpuDriver:
     device: Device
     title: str
     branches: Mapping[int, Sequence[Callable[..., list[Any]]]]
+    run: bool = True  # whether the program is to run; else it is written for people, and nothing is compiled
     names: dict[str, Any] = field(default_factory=dict)
     body: list[Line] = field(default_factory=list)
     made: list[Made] = field(default_factory=list)
@@ -70,6 +73,10 @@ class GpuDriver:
     texts: dict[str, str] = field(default_factory=dict)
     direct: Callable[..., list[Any]] | None = None
     compiling: str = ""
+
+    @property
+    def nbytes(self) -> int:
+        return 0 if self.plan is None else self.plan.nbytes
 
     @property
     def source(self) -> str:
@@ -100,6 +107,8 @@ class GpuDriver:
         text = Text(", ".join(given), self.plan.nbytes, (*start, *self.body), ", ".join(results))
         self.texts["cuda"] = "\n".join(s.text() for s in self.sources.values())
         self.texts["python"] = render(TEMPLATE, text)
+        if not self.run:
+            return self
         self.load()
         execute(self.texts["python"], self.names)
         self.direct = partial(on_device, getattr(device, "here", nullcontext), self.names["run"])
@@ -265,9 +274,7 @@ class GpuDriver:
         eqn, chosen = step.eqn, self.branches.get(step.number)
         inputs = ", ".join(map(self.array, eqn.inputs))
         if chosen is not None:
-            from ge2.runtime.driver import hosted
-
-            f = self.given(hosted(eqn.op, chosen), f"{eqn.op.name}_")
+            f = self.given(partial(hosted(eqn.op, [*map(alone, chosen)]), [()] * len(chosen)), f"{eqn.op.name}_")
         else:
             f = self.given(partial(elsewhere, self.device, eqn), f"{eqn.op.name}_")
         outs = ", ".join(self.name(v) for v in eqn.outs) + ("," if eqn.op.several else "")
@@ -317,6 +324,11 @@ def texts_of(kernels: Sequence[CudaKernel]) -> str:
 def turned_text(order: tuple[int, ...] | None, shape: tuple[int, ...] | None) -> str:
     turned = "" if order is None else f".transpose({order})"
     return turned if shape is None else f"{turned}.reshape({shape})"
+
+
+def alone(run: Callable[..., list[Any]]) -> Inner:
+    """A program that makes its own scratch."""
+    return Inner(0, lambda arena: (), lambda bound, *arrays: run(*arrays))
 
 
 def narrowed(dtype: np.dtype, wanted: np.dtype, x: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
+from ge2.backends.cpu.blas import services
 from ge2.backends.cpu.compiler import Library, library
 from ge2.backends.cpu.launcher import Array, Input, Number, Output, make_launcher
 from ge2.ir import ArrayType, Var
@@ -100,8 +101,9 @@ class Linked:
 
     @cached_property
     def library(self) -> Library:
+        symbol = next(run.name for run in self.native.runs if not run.inner)
         found = library(
-            self.source, self.title, symbol=next(run.name for run in self.native.runs if not run.inner)
+            self.source, self.title, () if services().whole else ("-DGE2_NO_BLAS",), symbol=symbol
         )
         self.known = found.key in _loaded
         _loaded.add(found.key)

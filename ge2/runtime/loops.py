@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
+from ge2.base.record import mutable
 from ge2.codegen.c.text import Text
 from ge2.codegen.c.typed import STORED
 from ge2.ir import Atom, Eqn, Graph, Literal, Var
@@ -86,7 +86,7 @@ def stands(program: Program, kinds: Sequence[str]) -> bool:
 
 
 @final
-@dataclass(slots=True)
+@mutable
 class Round:
     """The function of a round as the loop sees it. Its arrays are numbered: inputs, then results."""
 

@@ -10,11 +10,11 @@ the shortest beginning of that order that fits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Final, final
 
 from ge2.base.errors import MemoryLimitError
-from ge2.base.record import record
+from ge2.base.record import mutable, record
 from ge2.base.words import count_words, size_words, table
 from ge2.ir import Eqn, Graph, Var, without_dead_code
 from ge2.ops.control import Cond
@@ -164,7 +164,7 @@ class Within:
 
 
 @final
-@dataclass(slots=True, eq=False)
+@mutable
 class Trial:
     """A graph, its program, and how it came to be."""
 

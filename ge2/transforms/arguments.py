@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import wraps
 from operator import index
 from typing import Any
@@ -23,7 +23,7 @@ from ge2.base.pytree import (
     unflatten,
     why_leaf,
 )
-from ge2.base.record import record
+from ge2.base.record import mutable, record
 from ge2.base.source import here
 from ge2.ir import ArrayType, Evaluate, ShapeDtypeStruct, current, type_of
 from ge2.trace import Closed, Input, check_type, is_traced, stage, title_of
@@ -46,7 +46,7 @@ def is_array(leaf: Any) -> bool:
 
 
 @register_leaf
-@dataclass(slots=True)
+@mutable
 class Arguments:
     """One call's arguments, taken apart."""
 
@@ -187,7 +187,7 @@ class Static:
 
 
 @register_leaf
-@dataclass(slots=True)
+@mutable
 class Results:
     """What a traced function returned, remembered while only its arrays travel.
 

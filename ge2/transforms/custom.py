@@ -7,13 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial, update_wrapper
 from typing import Any, final
 
 from ge2.base.dtypes import INEXACT
 from ge2.base.errors import GradientError, InputError, NoRuleError
 from ge2.base.pytree import unflatten
+from ge2.base.record import mutable
 from ge2.base.source import here
 from ge2.ir import ArrayType, Graph, Op, Var, type_of
 from ge2.ops.custom import CustomJvp, CustomVjp, with_consts
@@ -27,7 +28,7 @@ Function = Callable[..., Any]
 ORDERS = 4  # how often a rule that calls its own function is unrolled: derivatives up to that order follow it
 
 
-@dataclass(slots=True)
+@mutable
 class Unrolling:
     """The rules that are being traced, outermost first, and what was made of their own calls so far."""
 
@@ -40,7 +41,7 @@ class Unrolling:
 _unrolling: ContextVar[Unrolling] = ContextVar("unrolling")
 
 
-@dataclass(slots=True)
+@mutable
 class Made:
     """An operation that holds a function and its rule, the values it captured, how to build its result."""
 
