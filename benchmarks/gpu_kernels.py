@@ -170,7 +170,8 @@ def works(quick: bool) -> dict[str, Work]:
             lambda torch, x: (x * x).sum(), 4 * huge, 1e-3,
         ),
         "layernorm": Work(
-            "layernorm bf16 16384x4096", plain(layernorm), norms, most(0.070), torch_layernorm, 4 * rows * wide, 2e-2,
+            "layernorm bf16 16384x4096", plain(layernorm), norms, most(0.070), torch_layernorm,
+            4 * rows * wide, 2e-2,
         ),
         "layernorm-grad": Work(
             "layernorm bf16 16384x4096, forward and all gradients", layernorm_gradients,
@@ -186,11 +187,12 @@ def works(quick: bool) -> dict[str, Work]:
         ),
         "cross-entropy": Work(
             "cross-entropy and its gradient, bf16 8192x50304", loss_and_gradient,
-            lambda r: (normal(r, words, vocabulary, dtype=BF16), r.integers(0, vocabulary, words)), most(0.50),
-            torch_cross_entropy, 4 * words * vocabulary, 2e-2,
+            lambda r: (normal(r, words, vocabulary, dtype=BF16), r.integers(0, vocabulary, words)),
+            most(0.50), torch_cross_entropy, 4 * words * vocabulary, 2e-2,
         ),
         "cumsum": Work(
-            "cumsum f32 2^28", plain(cumsum), whole, most(0.63), lambda torch, x: torch.cumsum(x, 0), 8 * huge, 1e-2,
+            "cumsum f32 2^28", plain(cumsum), whole, most(0.63), lambda torch, x: torch.cumsum(x, 0),
+            8 * huge, 1e-2,
         ),
         "columns": Work(
             "column sums f32 16384x8192", plain(column_sums), square, most(0.135), lambda torch, x: x.sum(0),

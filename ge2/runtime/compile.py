@@ -56,7 +56,9 @@ def compile_graph(
     this machine's processor, or what stands for a GPU where the executor is "shim".
     """
     device = device or stand_in()
-    target = "cuda" if device is not None else "c" if config.executor == "c" and toolchain() is not None else "cpu"
+    target = (
+        "cuda" if device is not None else "c" if config.executor == "c" and toolchain() is not None else "cpu"
+    )
     called = label(name)
     how = How(donated, name, called, target, device)
     if limit is None or config.executor == "reference":
@@ -130,7 +132,9 @@ def inner_graph(step: Step, i: int, target: str) -> tuple[Graph, Callable[[Graph
 def executable(program: Program, how: How, limited: bool = False) -> Executable:
     branches = {
         step.number: tuple(
-            compile_graph(inner, name=f"{how.name}_{step.name}{i}", part=True, limited=limited, device=how.device)
+            compile_graph(
+                inner, name=f"{how.name}_{step.name}{i}", part=True, limited=limited, device=how.device
+            )
             for i, inner in enumerate(held(step.eqn.op))
         )
         for step in program.steps

@@ -12,8 +12,8 @@ import numpy as np
 
 from ge2.backends.cpu.extension import Meanwhile
 from ge2.backends.cpu.quiet import hush, restore
-from ge2.backends.device import Device
 from ge2.backends.cpu.toolchain import excuse, toolchain
+from ge2.backends.device import Device
 from ge2.base.config import config
 from ge2.base.dtypes import python_type
 from ge2.base.errors import CompileError, CompilerTrouble

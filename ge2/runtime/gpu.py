@@ -1,6 +1,7 @@
 """A program as launches: the Python text that each call runs on a device, and the kernels it launches.
 
-What no kernel of ours serves yet is computed by the reference on the CPU: right, and slow, and the report says so.
+What no kernel of ours serves yet is computed by the reference on the CPU: right, and slow, and the report
+says so.
 """
 
 from __future__ import annotations
@@ -166,7 +167,11 @@ class GpuDriver:
         f = self.given(partial(compute, step.eqn.op, out.type), "host_")
         inputs = ", ".join(self.array(a) for a in step.eqn.inputs)
         line = f"{self.name(out)} = {f}({inputs})"
-        return [Line(line if out.type.weak else f"{line[: line.index('=')]}= upload({line[line.index('=') + 2 :]})")]
+        return [
+            Line(
+                line if out.type.weak else f"{line[: line.index('=')]}= upload({line[line.index('=') + 2 :]})"
+            )
+        ]
 
     def kernels(self, step: Step) -> list[Line]:
         eqn = step.eqn
@@ -270,11 +275,13 @@ class GpuDriver:
         return f"view({whole}, {offset}, {t.shape}, {t.dtype.name}, {strides})"
 
     def library(self, step: Step) -> list[Line]:
-        """What the reference computes, on the CPU; loops and branches run here, their bodies on the device."""
+        """What the reference computes, on the CPU; loops and branches, whose bodies run on the device."""
         eqn, chosen = step.eqn, self.branches.get(step.number)
         inputs = ", ".join(map(self.array, eqn.inputs))
         if chosen is not None:
-            f = self.given(partial(hosted(eqn.op, [*map(alone, chosen)]), [()] * len(chosen)), f"{eqn.op.name}_")
+            f = self.given(
+                partial(hosted(eqn.op, [*map(alone, chosen)]), [()] * len(chosen)), f"{eqn.op.name}_"
+            )
         else:
             f = self.given(partial(elsewhere, self.device, eqn), f"{eqn.op.name}_")
         outs = ", ".join(self.name(v) for v in eqn.outs) + ("," if eqn.op.several else "")
@@ -348,12 +355,13 @@ def ready(device: Device, x: Any) -> Any:
 def elsewhere(device: Device, eqn: Eqn, *xs: Any) -> Any:
     """The reference on the CPU."""
     weak = [a.type.weak for a in eqn.inputs]
-    arrays = [np.asarray(x, a.type.dtype) if w else download(x) for x, a, w in zip(xs, eqn.inputs, weak, strict=True)]
+    arrays = [
+        np.asarray(x, a.type.dtype) if w else download(x)
+        for x, a, w in zip(xs, eqn.inputs, weak, strict=True)
+    ]
     ys = eqn.op.reference(*arrays)
     found = [
         y if v.type.weak else upload(device, np.asarray(y, v.type.dtype))
         for y, v in zip(ys if eqn.op.several else (ys,), eqn.outs, strict=True)
     ]
     return found if eqn.op.several else found[0]
-
-

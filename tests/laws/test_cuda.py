@@ -6,7 +6,6 @@ They run on the CPU, a fibre a thread.
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from ge2 import ops
 from ge2.backends.device import Device, download, upload
@@ -15,7 +14,17 @@ from ge2.ops.elementwise import BY_NAME
 from ge2.runtime.compile import compile_graph
 from ge2.test_util.laws import evaluate, graph_of, inexact, like, pulled, types_of
 from tests.laws.test_laws import smooth
-from tests.laws.test_targets import EVERY, Case, as_bytes, chosen, in_group, in_groups, left_out, named, special
+from tests.laws.test_targets import (
+    EVERY,
+    Case,
+    as_bytes,
+    chosen,
+    in_group,
+    in_groups,
+    left_out,
+    named,
+    special,
+)
 from tests.together import needs_compiler
 
 pytestmark = needs_compiler
