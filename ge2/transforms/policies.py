@@ -14,7 +14,7 @@ from typing import Any, final
 from ge2.base.record import record
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Reversing, Var, rename, without_dead_code
 from ge2.ops.control import Call, CallSaving, Cond
-from ge2.ops.halves import slots_for, with_slots
+from ge2.ops.halves import read_by, slots_for, with_slots
 from ge2.ops.inline import inlined
 from ge2.ops.loops import ScanLoop, stacked
 from ge2.ops.policy import Rule, saves
@@ -209,9 +209,14 @@ def part_cond(rule: Rule, op: Cond, eqn: Eqn, found: Sequence[Var], read: Collec
         saved = tuple(h.saved)
         graph = Graph(b.inputs, h.first, (*(b.outputs[i] for i in kept), *saved))
         firsts.append(without_dead_code(with_slots(graph, len(kept), places, slots)))
-        given = [saved[places.index(i)] if i in places else Var(t) for i, t in enumerate(slots)]
-        seconds.append(without_dead_code(Graph((*b.inputs, *given), h.again, h.wanted)))
+        handed = [saved[places.index(i)] if i in places else Var(t) for i, t in enumerate(slots)]
+        seconds.append(without_dead_code(Graph((*b.inputs, *handed), h.again, h.wanted)))
     outer = [Var(t) for t in slots]
     first = Eqn(Cond(tuple(firsts)), eqn.inputs, (*(eqn.outs[i] for i in kept), *outer), eqn.source)
+    if not outs:
+        return Halves(first, [], outer)
+    given = (*eqn.inputs[1:], *outer)
+    used = [i for i in range(len(given)) if any(g.inputs[i] in read_by(g) for g in seconds)]
+    again = Cond(tuple(Graph(tuple(g.inputs[i] for i in used), g.eqns, g.outputs) for g in seconds))
     made = tuple(eqn.outs[i] for i in outs)
-    return Halves(first, [Eqn(Cond(tuple(seconds)), (*eqn.inputs, *outer), made, eqn.source)], outer)
+    return Halves(first, [Eqn(again, (eqn.inputs[0], *(given[i] for i in used)), made, eqn.source)], outer)

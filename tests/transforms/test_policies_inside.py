@@ -178,3 +178,23 @@ def test_labels_in_jitted_functions_that_a_round_calls():
 
     assert kept(halves(f, NAMES("z"))) == [STACK]
     close(grad(checkpoint(f, policy=NAMES("z")))(W, H, X), grad(f)(W, H, X))
+
+
+def test_what_is_saved_need_not_be_carried_again():
+    """The derivative of each round reads the labelled value alone, within a branch."""
+
+    def f(w, h, xs):
+        w = ge2.stop_gradient(w)
+
+        def body(h, x):
+            yes, no = (lambda h, f=f: f(checkpoint_name(h @ w, "z")) @ w for f in (np.sin, np.cos))
+            return ge2.lax.cond(x[0, 0] > 0, yes, no, h), None
+
+        return np.sum(ge2.lax.scan(body, h, xs)[0])
+
+    def carried(policy: Any) -> list[int]:
+        return [e.op.carry for e in halves(f, policy)[1].eqns if e.op.name == "scan"]
+
+    assert carried(None) == [1, 1]  # the second run, and the derivative
+    assert carried(NAMES("z")) in ([0, 1], [1])
+    close(grad(checkpoint(f, policy=NAMES("z")), argnums=1)(W, H, X), grad(f, argnums=1)(W, H, X))
