@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ge2 import jit
+from ge2.base.config import config
 from ge2.base.errors import GradientError, InputError, NoRuleError
 from ge2.lax import scan
 from ge2.transforms import (
@@ -210,7 +211,7 @@ def test_rules_may_call_each_other(make):
         sin.defvjp(lambda x: (sin(x), x), lambda x, ct: (cos(x) * ct,))
         cos.defvjp(lambda x: (cos(x), x), lambda x, ct: (-sin(x) * ct,))
     f = sin
-    with ge2.config.using(check=False):  # reading such long texts back takes its time
+    with config.using(check=False):  # reading such long texts back takes its time
         for want in (np.cos(0.5), -np.sin(0.5), -np.cos(0.5), np.sin(0.5)):
             f = grad(f)
             close(f(0.5), want)
