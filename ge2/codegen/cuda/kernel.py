@@ -27,7 +27,7 @@ class Fixed:
 @final
 @record
 class CudaKernel:
-    """A `__global__` function. `grid` counts blocks, `block` their threads, `shared` bytes asked for at launch.
+    """A `__global__` function. `grid` counts blocks, `block` their threads, `shared` is asked for at launch.
 
     `arguments` are those of the C target: arrays, sizes, numbers, and partial results that it has for itself.
     """

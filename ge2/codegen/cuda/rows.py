@@ -1,9 +1,9 @@
 """Kernels whose threads lie along what is folded: a team has a row, in its registers where it fits.
 
 Every chain of reductions over a row, and elementwise work between them, is one pass over memory. What is
-folded over the rows as well (the column sums of a derivative) is gathered by blocks that go through many rows,
-each of which leaves partial results. Rows that do not fit are read again for every stage; very long ones, that
-are only folded, are shared by several blocks.
+folded over the rows as well (the column sums of a derivative) is gathered by blocks that go through many
+rows, each of which leaves partial results. Rows that do not fit are read again for every stage; very long
+ones, that are only folded, are shared by several blocks.
 """
 
 from __future__ import annotations
