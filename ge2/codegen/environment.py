@@ -33,6 +33,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=False,
+        optimized=False,  # there is no constant to fold, and looking for one takes time
     )
     found.globals["margin"] = margin
     found.globals["note"] = note
