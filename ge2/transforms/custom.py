@@ -7,13 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-<<<<<<< HEAD
 from dataclasses import field
-from functools import partial, update_wrapper
-=======
-from dataclasses import dataclass, field
 from functools import partial, update_wrapper, wraps
->>>>>>> user
 from typing import Any, final
 
 from ge2.base.dtypes import INEXACT
