@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ge2.backends.limits import Limits
+from ge2.base.dtypes import FP8
 
 
 class Module(Protocol):
@@ -50,9 +51,11 @@ def view(x: Any, offset: int, shape: Sequence[int], dtype: np.dtype, strides: Se
 
 def upload(device: Device, x: Any) -> Any:
     """An array of the host on the device, in C order; a copy, so that nobody else changes it."""
+    if x.dtype in FP8:  # which CuPy does not know how to copy
+        return device.xp.array(x.view(np.uint8), order="C").view(x.dtype)
     return device.xp.array(x, order="C")
 
 
 def download(x: Any) -> Any:
-    """An array of the device on the host."""
-    return x if isinstance(x, np.ndarray) else x.get()
+    """An array of the device on the host; anything else as it is."""
+    return x.get() if hasattr(x, "get") else x

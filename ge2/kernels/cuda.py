@@ -142,5 +142,3 @@ class CudaConstant(Cuda):
         eqns = (Eqn(problem.op, (), (a,)), Eqn(ConvertElementType(to.dtype), (a,), (b,)))
         region = Region("pointwise", to.shape, (at, at), Graph((), eqns, (b,)))
         return regional(region, {b: outs[0]}, units)
-
-

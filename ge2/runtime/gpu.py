@@ -1,22 +1,26 @@
 """A program as launches: the Python text that each call runs on a device, and the kernels it launches.
 
-What no kernel of ours serves yet is computed by the reference on the CPU: right, and slow, and the report says so.
+What no kernel of ours serves yet is computed by the reference on the CPU: right, and slow, and the report
+says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import field
 from functools import partial
 from typing import Any, final
 
 import numpy as np
 
 from ge2.backends.cpu.load import execute
+from ge2.backends.cpu.quiet import hush, restore
 from ge2.backends.device import Device, address, download, upload, view
 from ge2.base.dtypes import HALF, SHORT
 from ge2.base.pause import collector_paused
+from ge2.base.record import mutable, record
 from ge2.codegen.c.layout import Layout, plain
 from ge2.codegen.c.text import Argument, Operand
 from ge2.codegen.cuda.file import Source
@@ -31,6 +35,7 @@ from ge2.kernels.kernel import Problem
 from ge2.ops.dot import DotGeneral
 from ge2.passes.host import compute
 from ge2.runtime.cost import bytes_behind
+from ge2.runtime.hosted import Inner, hosted
 from ge2.runtime.memory import Lifetime, Plan, plan
 from ge2.runtime.program import Buffer, Program, Step
 from ge2.runtime.records import Made
@@ -39,7 +44,7 @@ TEMPLATE = "numpy/launches.py.jinja"
 
 
 @final
-@dataclass(slots=True)
+@record
 class Text:
     """What the template prints."""
 
@@ -50,7 +55,7 @@ class Text:
 
 
 @final
-@dataclass(slots=True)
+@mutable
 class GpuDriver:
     """Writes the text of a program for a device, and collects what its names stand for."""
 
@@ -58,6 +63,7 @@ class GpuDriver:
     device: Device
     title: str
     branches: Mapping[int, Sequence[Callable[..., list[Any]]]]
+    run: bool = True  # whether the program is to run; else it is written for people, and nothing is compiled
     names: dict[str, Any] = field(default_factory=dict)
     body: list[Line] = field(default_factory=list)
     made: list[Made] = field(default_factory=list)
@@ -68,6 +74,10 @@ class GpuDriver:
     texts: dict[str, str] = field(default_factory=dict)
     direct: Callable[..., list[Any]] | None = None
     compiling: str = ""
+
+    @property
+    def nbytes(self) -> int:
+        return 0 if self.plan is None else self.plan.nbytes
 
     @property
     def source(self) -> str:
@@ -98,9 +108,11 @@ class GpuDriver:
         text = Text(", ".join(given), self.plan.nbytes, (*start, *self.body), ", ".join(results))
         self.texts["cuda"] = "\n".join(s.text() for s in self.sources.values())
         self.texts["python"] = render(TEMPLATE, text)
+        if not self.run:
+            return self
         self.load()
         execute(self.texts["python"], self.names)
-        self.direct = self.names["run"]
+        self.direct = partial(on_device, getattr(device, "here", nullcontext), self.names["run"])
         return self
 
     def load(self) -> None:
@@ -155,7 +167,11 @@ class GpuDriver:
         f = self.given(partial(compute, step.eqn.op, out.type), "host_")
         inputs = ", ".join(self.array(a) for a in step.eqn.inputs)
         line = f"{self.name(out)} = {f}({inputs})"
-        return [Line(line if out.type.weak else f"{line[: line.index('=')]}= upload({line[line.index('=') + 2 :]})")]
+        return [
+            Line(
+                line if out.type.weak else f"{line[: line.index('=')]}= upload({line[line.index('=') + 2 :]})"
+            )
+        ]
 
     def kernels(self, step: Step) -> list[Line]:
         eqn = step.eqn
@@ -259,13 +275,13 @@ class GpuDriver:
         return f"view({whole}, {offset}, {t.shape}, {t.dtype.name}, {strides})"
 
     def library(self, step: Step) -> list[Line]:
-        """What the reference computes, on the CPU; loops and branches run here, their bodies on the device."""
+        """What the reference computes, on the CPU; loops and branches, whose bodies run on the device."""
         eqn, chosen = step.eqn, self.branches.get(step.number)
         inputs = ", ".join(map(self.array, eqn.inputs))
         if chosen is not None:
-            from ge2.runtime.driver import hosted
-
-            f = self.given(hosted(eqn.op, chosen), f"{eqn.op.name}_")
+            f = self.given(
+                partial(hosted(eqn.op, [*map(alone, chosen)]), [()] * len(chosen)), f"{eqn.op.name}_"
+            )
         else:
             f = self.given(partial(elsewhere, self.device, eqn), f"{eqn.op.name}_")
         outs = ", ".join(self.name(v) for v in eqn.outs) + ("," if eqn.op.several else "")
@@ -298,6 +314,16 @@ class GpuDriver:
         return f"array({self.array(atom)}, order='C')"
 
 
+def on_device(here: Callable[[], Any], run: Callable[..., list[Any]], *arrays: Any) -> list[Any]:
+    """Runs a program with its device CuPy's current one, and none of NumPy's warnings."""
+    loud = hush()
+    try:
+        with here():
+            return run(*arrays)
+    finally:
+        restore(loud)
+
+
 def texts_of(kernels: Sequence[CudaKernel]) -> str:
     return "\n".join(dict.fromkeys(Source(k.kind.replace(" ", "_"), k).text() for k in kernels))
 
@@ -305,6 +331,11 @@ def texts_of(kernels: Sequence[CudaKernel]) -> str:
 def turned_text(order: tuple[int, ...] | None, shape: tuple[int, ...] | None) -> str:
     turned = "" if order is None else f".transpose({order})"
     return turned if shape is None else f"{turned}.reshape({shape})"
+
+
+def alone(run: Callable[..., list[Any]]) -> Inner:
+    """A program that makes its own scratch."""
+    return Inner(0, lambda arena: (), lambda bound, *arrays: run(*arrays))
 
 
 def narrowed(dtype: np.dtype, wanted: np.dtype, x: Any) -> Any:
@@ -324,12 +355,13 @@ def ready(device: Device, x: Any) -> Any:
 def elsewhere(device: Device, eqn: Eqn, *xs: Any) -> Any:
     """The reference on the CPU."""
     weak = [a.type.weak for a in eqn.inputs]
-    arrays = [np.asarray(x, a.type.dtype) if w else download(x) for x, a, w in zip(xs, eqn.inputs, weak, strict=True)]
+    arrays = [
+        np.asarray(x, a.type.dtype) if w else download(x)
+        for x, a, w in zip(xs, eqn.inputs, weak, strict=True)
+    ]
     ys = eqn.op.reference(*arrays)
     found = [
         y if v.type.weak else upload(device, np.asarray(y, v.type.dtype))
         for y, v in zip(ys if eqn.op.several else (ys,), eqn.outs, strict=True)
     ]
     return found if eqn.op.several else found[0]
-
-

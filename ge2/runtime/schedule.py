@@ -32,7 +32,8 @@ from ge2.ops.shape import (
 )
 from ge2.passes.host import on_host
 from ge2.passes.pipeline import run_pipeline
-from ge2.runtime.loops import CONTROL, carried, grounded, held, stands
+from ge2.runtime.hosted import CONTROL
+from ge2.runtime.loops import carried, grounded, held, stands
 from ge2.runtime.program import END, Buffer, Program, Step
 from ge2.trace.strong import strong
 
@@ -58,7 +59,12 @@ def schedule(graph: Graph, donated: tuple[bool, ...] = (), target: str = "cpu") 
 
 def scheduled_round(op: Any, i: int, target: str) -> Program:
     """The program of graph `i` of a loop, which may write a carry over the one that it reads."""
-    graph = grounded(run_pipeline(strong(held(op)[i])), True)
+    return planned_round(op, i, run_pipeline(strong(held(op)[i])), target)
+
+
+def planned_round(op: Any, i: int, graph: Graph, target: str) -> Program:
+    """That program of the graph after all passes."""
+    graph = grounded(graph, True)
     scheduler = Scheduler(graph, (), target)
     scheduler.homes = carried(op, i, graph)
     scheduler.donated = [*scheduler.homes.values()]

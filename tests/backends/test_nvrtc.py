@@ -411,6 +411,15 @@ def test_a_library_that_is_none(tmp_path):
             compile(scale(), "sm_90a")
 
 
+@needs_nvrtc
+def test_an_nvrtc_that_is_too_old(monkeypatch):
+    toolkit._loaded.cache_clear()
+    monkeypatch.setattr(toolkit, "_version", lambda functions: (12, 4))
+    with pytest.raises(CompilerTrouble, match=r"NVRTC 12.4 is too old"):
+        compile(scale(), "sm_90a")
+    toolkit._loaded.cache_clear()
+
+
 def test_import_touches_no_cuda():
     program = (
         "import sys, ge2; print([m for m in sys.modules if 'cuda' in m or 'cupy' in m or 'nvidia' in m])"

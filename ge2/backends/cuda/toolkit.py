@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import ctypes
 
 INSTALL: Final = "pip install nvidia-cuda-nvrtc, or ge2[cuda13]; GE2_NVRTC=the path of libnvrtc.so"
+OLDEST: Final = (12, 8)  # knows sm_100
 PACKAGES: Final = ("cu13", "cuda_nvrtc")  # folders of NVIDIA's packages, the newer first
 NUMBERED: Final = re.compile(r"\.so(\.\d+)*$")
 
@@ -117,9 +118,13 @@ def _loaded(path: str) -> Nvrtc:
     try:
         for builtins in glob.glob(os.path.join(os.path.dirname(path), "libnvrtc-builtins.so*")):
             ctypes.CDLL(builtins)  # it looks for them by name alone, and finds what is loaded already
-        return Nvrtc(path, _declared(ctypes.CDLL(path)))
+        found = Nvrtc(path, _declared(ctypes.CDLL(path)))
     except (OSError, AttributeError) as error:
         raise CompilerTrouble(f"NVRTC cannot be loaded from {path}: {error}", fix=INSTALL) from error
+    if found.version < OLDEST:
+        what = "NVRTC {}.{} is too old: it knows neither our options nor".format(*found.version)
+        raise CompilerTrouble(f"{what} today's GPUs", where=path, fix=INSTALL)
+    return found
 
 
 def _declared(library: ctypes.CDLL) -> ctypes.CDLL:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from ctypes import CFUNCTYPE, POINTER, Structure, c_char, c_int, c_uint32, c_uint64, c_void_p
+from ctypes import CFUNCTYPE, POINTER, Structure, c_char, c_char_p, c_int, c_uint32, c_uint64, c_void_p
 from functools import cache as once
 from functools import lru_cache
 from typing import Any, Final
@@ -49,7 +49,12 @@ class Parameter(Structure):
 class Kernel(Structure):
     """`ge2_shim_kernel` of abi.h."""
 
-    _fields_ = (("call", c_void_p), ("parameters", POINTER(Parameter)), ("count", c_int))
+    _fields_ = (
+        ("name", c_char_p),
+        ("call", c_void_p),
+        ("parameters", POINTER(Parameter)),
+        ("count", c_int),
+    )
 
 
 class Module(Structure):

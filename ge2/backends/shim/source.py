@@ -46,15 +46,20 @@ def entries(source: str) -> tuple[Entry, ...]:
     found = {}
     for match in KERNEL.finditer(COMMENTS.sub(r"\1 ", source)):
         if "__global__" in match[0]:
-            found[match["name"]] = Entry(match["name"], _bound(match["bounds"]))
+            found[match["name"]] = Entry(match["name"], _bound(match["bounds"], source))
     if not found:
         raise CompileError("a CUDA source has no kernel", fix='extern "C" __global__ void name(...)')
     return tuple(found.values())
 
 
-def _bound(words: str | None) -> int | None:
+def _bound(words: str | None, source: str) -> int | None:
+    """The first of the launch bounds, if it is a number or a constant of the source."""
     first = (words or "").split(",")[0].strip()
-    return int(first) if first.isdecimal() else None
+    constant = (
+        re.search(rf"constexpr\s+int\s+{first}\s*=\s*(\d+)\s*;", source) if first.isidentifier() else None
+    )
+    number = constant[1] if constant else first
+    return int(number) if number.isdecimal() else None
 
 
 def as_cpp(source: str, name: str) -> str:

@@ -1,4 +1,4 @@
-"""A region that is more than one kernel can do, as two: what the first makes for the second becomes an array."""
+"""A region that is more than one kernel can do, as two: what one makes for the other becomes an array."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def outputs(region: Region) -> set[Any]:
 
 
 def half(region: Region, numbers: list[int], needed: set[Any]) -> Region:
-    """The region of some equations, and of the views that they read; its results are what is needed of them."""
+    """The region of some equations and of the views that they read; its results are what is needed."""
     eqns, makers = region.graph.eqns, {e.outs[0]: n for n, e in enumerate(region.graph.eqns)}
     taken = set(numbers)
     waiting = [a for n in numbers for a in eqns[n].inputs]

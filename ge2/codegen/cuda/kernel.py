@@ -27,7 +27,7 @@ class Fixed:
 @final
 @record
 class CudaKernel:
-    """A `__global__` function. Its threads are in one dimension; `grid` are blocks, `shared` bytes asked for at launch.
+    """A `__global__` function. `grid` counts blocks, `block` their threads, `shared` is asked for at launch.
 
     `arguments` are those of the C target: arrays, sizes, numbers, and partial results that it has for itself.
     """
@@ -73,7 +73,9 @@ def later(argument: Argument, temps: int) -> Argument:
         return argument
     operand, dtype = argument.value
     own = isinstance(operand, Operand) and operand.role == "part"
-    return replace(argument, value=(replace(operand, index=operand.index + temps), dtype)) if own else argument
+    return (
+        replace(argument, value=(replace(operand, index=operand.index + temps), dtype)) if own else argument
+    )
 
 
 def bare(source: str) -> str:

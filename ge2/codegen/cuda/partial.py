@@ -1,4 +1,4 @@
-"""Results that several blocks gather: each leaves its part in scratch, and a second kernel merges them in order."""
+"""Results that several blocks gather: each leaves its part, and a second kernel merges them in order."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Partials:
         extent = " * ".join(map(places.extent, p.axes)) or "1"
         count = places.size("parts", self.count)
         body = [
-            Text(f"const {places.int} p = ({places.int})blockIdx.x * COLUMNS + threadIdx.x % COLUMNS;"),
+            Text(f"const {places.whole} p = ({places.whole})blockIdx.x * COLUMNS + threadIdx.x % COLUMNS;"),
             Text(f"{folds.state_type(w)} {state} = {folds.start(w)};"),
             Text(f"if (p < {extent})", body=(self.gather(w, name, extent, count, state),)),
             Text(f"{state} = ge2_column_fold<COLUMNS, {BLOCK}>({state}, {folds.merge(w)});"),

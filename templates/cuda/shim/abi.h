@@ -58,6 +58,7 @@ struct ge2_shim_parameter {
 };
 
 struct ge2_shim_kernel {
+    const char *name;
     void (*call)(void *const *arguments);
     const ge2_shim_parameter *parameters;
     int count;

@@ -20,6 +20,7 @@ extern "C" void __sanitizer_start_switch_fiber(void **fake, const void *bottom, 
 extern "C" void __sanitizer_finish_switch_fiber(void *fake, const void **bottom, size_t *size);
 extern "C" void __asan_poison_memory_region(void const volatile *at, size_t size);
 extern "C" void __asan_unpoison_memory_region(void const volatile *at, size_t size);
+extern "C" void __asan_set_error_report_callback(void (*)(const char *));
 #define GE2_SHIM_RAW __attribute__((no_sanitize("address")))
 enum : size_t { GE2_SHIM_STACK = 512 << 10 };
 #else

@@ -53,8 +53,8 @@ struct ge2_shim_parameters {
 };
 
 template <class... P>
-constexpr ge2_shim_kernel ge2_shim_of(void (*)(P...), void (*call)(void *const *)) {
-    return {call, ge2_shim_parameters<P...>::list, sizeof...(P)};
+constexpr ge2_shim_kernel ge2_shim_of(const char *name, void (*)(P...), void (*call)(void *const *)) {
+    return {name, call, ge2_shim_parameters<P...>::list, sizeof...(P)};
 }
 
 }
@@ -65,6 +65,6 @@ constexpr ge2_shim_kernel ge2_shim_of(void (*)(P...), void (*call)(void *const *
         &ge2_shim, ge2_shim_shared, ge2_shim_shared_end, ge2_shim_dynamic, sizeof ge2_shim_dynamic};
 #define GE2_SHIM_KERNEL(NAME)                                                                               \
     GE2_SHIM_EXPORT const ge2_shim_kernel ge2_shim_kernel_##NAME =                                          \
-        ge2_shim_of(NAME, [](void *const *arguments) { ge2_shim_apply(NAME, arguments); });
+        ge2_shim_of(#NAME, NAME, [](void *const *arguments) { ge2_shim_apply(NAME, arguments); });
 
 #endif

@@ -39,7 +39,7 @@ struct Block {
 static struct {
     ge2_shim_runtime runtime;
     const ge2_shim_module *module;
-    void (*call)(void *const *);
+    const ge2_shim_kernel *kernel;
     void *const *arguments;
     Fibre home;
     Block *block, *loaded;
@@ -107,6 +107,16 @@ static const char *place(const Thread &t, char (&text)[256]) {
     else snprintf(rest, room, "runs");
     return text;
 }
+
+#ifdef GE2_SHIM_ASAN
+/* The sanitizer knows neither blocks nor threads. */
+static void told_by_sanitizer(const char *) {
+    uint3 b = now.runtime.block, t = now.runtime.thread;
+    const char *site = now.thread && now.thread->site ? now.thread->site : "its beginning";
+    fprintf(stderr, "in %s, block (%u, %u, %u), thread (%u, %u, %u), after %s\n", now.kernel->name, b.x, b.y, b.z, t.x,
+            t.y, t.z, site);
+}
+#endif
 
 /* ------------------------------------------------------------------------------------------------- waiting */
 
@@ -269,7 +279,7 @@ static void ended(Block *b, Thread &t) {
 
 static void entry() {
     arrived(now.home);
-    now.call(now.arguments);
+    now.kernel->call(now.arguments);
     leave(ENDED);
 }
 
@@ -489,7 +499,7 @@ extern "C" __attribute__((visibility("default"))) int ge2_shim_launch(
     const uint32_t *block, uint64_t dynamic, uint64_t seed, ge2_shim_report *told) {
     memset(told, 0, sizeof *told);
     now.module = module;
-    now.call = kernel->call;
+    now.kernel = kernel;
     now.arguments = arguments;
     now.block = now.loaded = nullptr;
     now.thread = nullptr;
@@ -506,11 +516,15 @@ extern "C" __attribute__((visibility("default"))) int ge2_shim_launch(
     now.runtime = {{}, {}, {block[0], block[1], block[2]}, {grid[0], grid[1], grid[2]}, 0, barrier, together, effort, fail};
     *module->runtime = &now.runtime;
 #ifdef GE2_SHIM_ASAN
+    __asan_set_error_report_callback(told_by_sanitizer);
     __asan_unpoison_memory_region(module->dynamic, dynamic);
     __asan_poison_memory_region(module->dynamic + (dynamic + 7) / 8 * 8, module->dynamic_size - (dynamic + 7) / 8 * 8);
 #else
     fill(module->dynamic + dynamic, now.poison, margin());
 #endif
     run_grid((uint64_t)grid[0] * grid[1] * grid[2]);
+#ifdef GE2_SHIM_ASAN
+    __asan_set_error_report_callback(nullptr);
+#endif
     return told->code;
 }

@@ -1,0 +1,616 @@
+"""CUDA sources on the CPU: what is right equals NumPy in any order of threads, what is wrong is found."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ge2.backends.limits import A100, B200, H100, H200, KNOWN
+from ge2.backends.shim.build import launcher
+from ge2.backends.shim.device import ShimDevice
+from ge2.base.config import config
+from ge2.base.errors import CompileError, CompilerTrouble, InputError, KernelError
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="blocks have shared memory of their own by a linker script"
+)
+SIZES = (1, 31, 32, 33, 1023, 1025, 7919)
+SEEDS = (0, 1, 2, 3, 4)
+FULL = "0xffffffffu"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiler() -> None:
+    try:
+        launcher()
+    except CompilerTrouble as trouble:
+        pytest.skip(str(trouble))
+
+
+def launched(
+    source: str, args: tuple[Any, ...], grid: int = 1, block: int = 64, shared: int = 0, seed: int = 0
+) -> None:
+    """Runs the first kernel of a source."""
+    name = source.split("void ")[1].split("(")[0]
+    ShimDevice(seed=seed).module(source).get_function(name)((grid,), (block,), args, shared_mem=shared)
+
+
+def kernel(body: str, parameters: str = "int *a, int n", name: str = "wrong") -> str:
+    return f'extern "C" __global__ void {name}({parameters}) {{\n{body}\n}}\n'
+
+
+def blocks(n: int, size: int) -> int:
+    return -(-n // size)
+
+
+# ------------------------------------------------------------------------------------------- right kernels
+
+ADD = kernel(
+    """
+    for (int64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+        c[i] = __ldg(&a[i]) + k * b[i];""",
+    "const float *__restrict__ a, const float *__restrict__ b, float *__restrict__ c, float k, int64_t n",
+    "add",
+)
+
+SUM = """
+template <class T> __device__ __forceinline__ T of_warp(T x) {
+    for (int by = 16; by > 0; by /= 2) x += __shfl_down_sync(0xffffffffu, x, by);
+    return x;
+}
+template <class T> __device__ __forceinline__ T of_block(T x) {
+    __shared__ T part[32];
+    x = of_warp(x);
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = threadIdx.x < blockDim.x / 32 ? part[threadIdx.x] : T(0);
+    return threadIdx.x < 32 ? of_warp(x) : x;
+}
+""" + kernel(
+    """
+    double x = 0;
+    int odd = 0;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+        x += a[i], odd += (int)a[i] % 2;
+    x = of_block(x);
+    odd = of_block(odd);
+    if (threadIdx.x == 0) sums[blockIdx.x] = x, odds[blockIdx.x] = odd;""",
+    "const float *a, double *sums, int *odds, int n",
+    "sum",
+)
+
+TRANSPOSE = kernel(
+    """
+    __shared__ double tile[16][17];
+    int x = blockIdx.x * 16 + threadIdx.x, y = blockIdx.y * 16 + threadIdx.y;
+    if (x < columns && y < rows) tile[threadIdx.y][threadIdx.x] = a[(int64_t)y * columns + x];
+    __syncthreads();
+    x = blockIdx.y * 16 + threadIdx.x, y = blockIdx.x * 16 + threadIdx.y;
+    if (x < rows && y < columns) b[(int64_t)y * rows + x] = tile[threadIdx.x][threadIdx.y];""",
+    "const double *a, double *b, int rows, int columns",
+    "transpose",
+)
+
+HISTOGRAM = kernel(
+    """
+    __shared__ unsigned own[16];
+    if (threadIdx.x < 16) own[threadIdx.x] = 0;
+    __syncthreads();
+    const int step = gridDim.x * blockDim.x;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) atomicAdd(&own[a[i]], 1u);
+    __syncthreads();
+    if (threadIdx.x < 16) atomicAdd(&counts[threadIdx.x], (unsigned long long)own[threadIdx.x]);""",
+    "const int *a, unsigned long long *counts, int n",
+    "histogram",
+)
+
+SCAN = kernel(
+    """
+    __shared__ int s[64], before;
+    const int t = threadIdx.x, i = blockIdx.x * 64 + t;
+    s[t] = i < n ? a[i] : 0;
+    __syncthreads();
+    for (int by = 1; by < 64; by *= 2) {
+        int left = t >= by ? s[t - by] : 0;
+        __syncthreads();
+        s[t] += left;
+        __syncthreads();
+    }
+    if (t == 0) {
+        before = 0;
+        if (blockIdx.x > 0) {
+            while (flags[blockIdx.x - 1] == 0) WAIT;
+            __threadfence();
+            before = totals[blockIdx.x - 1];
+        }
+        totals[blockIdx.x] = before + s[63];
+        __threadfence();
+        flags[blockIdx.x] = 1;
+    }
+    __syncthreads();
+    if (i < n) b[i] = before + s[t];""",
+    "const int *a, int *b, volatile int *flags, volatile int *totals, int n",
+    "scan",
+)
+
+REVERSE = kernel(
+    """
+    extern __shared__ __align__(16) unsigned char raw[];
+    double *s = (double *)raw;
+    s[threadIdx.x] = a[threadIdx.x];
+    __syncthreads();
+    a[threadIdx.x] = s[n - 1 - threadIdx.x];""",
+    "double *a, int n",
+    "reverse",
+)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("n", SIZES)
+def test_elements(n: int, seed: int, rng: np.random.Generator) -> None:
+    a, b = rng.standard_normal((2, n)).astype(np.float32)
+    c = np.full(n, np.nan, np.float32)
+    launched(ADD, (a, b, c, np.float32(3), np.int64(n)), min(blocks(n, 64), 5), 64, seed=seed)
+    np.testing.assert_array_equal(c, a + np.float32(3) * b)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("n", SIZES)
+def test_a_sum_by_shuffles_and_shared_memory(n: int, seed: int, rng: np.random.Generator) -> None:
+    a = rng.integers(0, 100, n).astype(np.float32)
+    sums, odds = np.zeros(3), np.zeros(3, np.int32)
+    launched(SUM, (a, sums, odds, np.int32(n)), 3, 128, seed=seed)
+    assert sums.sum() == a.sum() and odds.sum() == (a % 2).sum()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("shape", [(1, 1), (31, 33), (16, 17), (53, 2)])
+def test_a_transpose_in_tiles(shape: tuple[int, int], seed: int, rng: np.random.Generator) -> None:
+    a = rng.standard_normal(shape)
+    b = np.empty(shape[::-1])
+    run = ShimDevice(seed=seed).module(TRANSPOSE).get_function("transpose")
+    run((blocks(shape[1], 16), blocks(shape[0], 16)), (16, 16), (a, b, *map(np.int32, shape)))
+    np.testing.assert_array_equal(b, a.T)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("n", SIZES)
+def test_a_histogram_by_atomics(n: int, seed: int, rng: np.random.Generator) -> None:
+    a, counts = rng.integers(0, 16, n).astype(np.int32), np.zeros(16, np.uint64)
+    launched(HISTOGRAM, (a, counts, np.int32(n)), 4, 96, seed=seed)
+    np.testing.assert_array_equal(counts, np.bincount(a, minlength=16))
+
+
+@pytest.mark.parametrize("wait", ["__nanosleep(20)", "__threadfence()"])
+@pytest.mark.parametrize("n", SIZES)
+def test_a_block_waits_for_those_before_it(n: int, wait: str, rng: np.random.Generator) -> None:
+    a, k = rng.integers(0, 100, n).astype(np.int32), blocks(n, 64)
+    for seed in SEEDS:
+        b, flags, totals = np.zeros(n, np.int32), np.zeros(k, np.int32), np.zeros(k, np.int32)
+        launched(SCAN.replace("WAIT", wait), (a, b, flags, totals, np.int32(n)), k, 64, seed=seed)
+        np.testing.assert_array_equal(b, np.cumsum(a))
+
+
+def test_a_block_waits_for_another_by_atomics_and_votes() -> None:
+    """Blocks in pairs: the first waits for a word of the second, which is begun later."""
+    source = kernel(
+        """
+    const int other = blockIdx.x ^ 1;
+    if (blockIdx.x % 2) atomicExch(&a[blockIdx.x], 7);
+    bool there;
+    do there = atomicOr(&a[other], 0) != 0 || blockIdx.x % 2;
+    while (!__all_sync(0xffffffffu, there));
+    if (blockIdx.x % 2 == 0) atomicExch(&a[blockIdx.x], atomicAdd(&a[other], 0) + 1);"""
+    )
+    for seed in SEEDS:
+        a = np.zeros(6, np.int32)
+        launched(source, (a, np.int32(6)), 6, 32, seed=seed)
+        assert a.tolist() == [8, 7, 8, 7, 8, 7]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_shared_memory_whose_size_the_launch_gives(seed: int) -> None:
+    a = np.arange(77.0)
+    launched(REVERSE, (a, np.int32(77)), 1, 77, shared=77 * 8, seed=seed)
+    np.testing.assert_array_equal(a, np.arange(77.0)[::-1])
+
+
+def test_shared_memory_is_of_each_block_and_begins_with_junk() -> None:
+    source = kernel(
+        """
+    __shared__ int s[4];
+    extern __shared__ int t[][2];
+    a[blockIdx.x] = s[1] == t[1][1] && s[1] != 0;
+    s[1] = t[1][1] = blockIdx.x;
+    __syncthreads();
+    a[n + blockIdx.x] = s[1] + t[1][1];"""
+    )
+    for seed in SEEDS:
+        a = np.zeros(20, np.int32)
+        launched(source, (a, np.int32(10)), 10, 1, shared=16, seed=seed)
+        assert a[:10].tolist() == [1] * 10 and a[10:].tolist() == [2 * i for i in range(10)]
+
+
+# --------------------------------------------------------------------------------------- words and functions
+
+
+def evaluated(expressions: dict[str, Any], threads: int = 32, kind: str = "long long") -> None:
+    """Each lane's value of an expression of its number `t` equals the given list, or value of all lanes."""
+    lines = "\n".join(f"y[{i} * {threads} + t] = {words};" for i, words in enumerate(expressions))
+    y = np.zeros((len(expressions), threads), {"long long": np.int64, "double": np.float64}[kind])
+    launched(kernel(f"const int t = threadIdx.x;\n{lines}", f"{kind} *y", "words"), (y,), 1, threads)
+    for (words, expected), got in zip(expressions.items(), y, strict=True):
+        np.testing.assert_array_equal(got, np.broadcast_to(expected, threads), words)
+
+
+LANES = np.arange(32)
+
+
+def test_lanes_read_each_other() -> None:
+    evaluated(
+        {
+            f"__shfl_sync({FULL}, t * 10, 5)": 50,
+            f"__shfl_sync({FULL}, t * 10, 37)": 50,
+            f"__shfl_sync({FULL}, (long long)t << 40, 5, 8)": (LANES // 8 * 8 + 5) << 40,
+            f"__shfl_sync({FULL}, (char)t, 5)": 5,
+            f"(long long)__shfl_sync({FULL}, t * 0.5, 5)": 2,
+            f"__shfl_up_sync({FULL}, t, 3)": np.where(LANES < 3, LANES, LANES - 3),
+            f"__shfl_up_sync({FULL}, t, 3, 16)": np.where(LANES % 16 < 3, LANES, LANES - 3),
+            f"__shfl_down_sync({FULL}, t, 3)": np.where(LANES > 28, LANES, LANES + 3),
+            f"__shfl_down_sync({FULL}, t, 1, 4)": np.where(LANES % 4 == 3, LANES, LANES + 1),
+            f"__shfl_xor_sync({FULL}, t, 5)": LANES ^ 5,
+            f"__shfl_xor_sync({FULL}, t, 16, 16)": np.where(LANES < 16, LANES, LANES ^ 16),
+        }
+    )
+
+
+def test_lanes_vote() -> None:
+    evaluated(
+        {
+            f"__ballot_sync({FULL}, t % 3 == 0)": 0b01001001001001001001001001001001,
+            f"__any_sync({FULL}, t == 31)": 1,
+            f"__any_sync({FULL}, t == 32)": 0,
+            f"__all_sync({FULL}, t < 32)": 1,
+            f"__all_sync({FULL}, t < 31)": 0,
+            f"__match_any_sync({FULL}, t / 16)": np.where(LANES < 16, 0xFFFF, 0xFFFF0000),
+            f"__reduce_add_sync({FULL}, t)": 496,
+            f"__reduce_min_sync({FULL}, -t)": -31,
+            f"__reduce_max_sync({FULL}, -t)": 0,
+            f"__reduce_max_sync({FULL}, (unsigned)-t)": 0xFFFFFFFF,
+            f"__reduce_xor_sync({FULL}, 1u << t)": 0xFFFFFFFF,
+            "t < 8 ? __ballot_sync(0xff, 1) : __ballot_sync(0xffffff00, 1)": np.where(
+                LANES < 8, 0xFF, 0xFFFFFF00
+            ),
+            "__syncthreads_count(t % 2)": 16,
+            "__syncthreads_or(t == 5)": 1,
+            "__syncthreads_and(t != 5)": 0,
+            "__activemask()": 1 << LANES,
+        }
+    )
+
+
+def test_a_warp_that_is_not_full() -> None:
+    evaluated({f"__ballot_sync({FULL}, 1)": 0xFFFFF, f"__all_sync({FULL}, t < 20)": 1}, threads=20)
+
+
+def test_bits() -> None:
+    evaluated(
+        {
+            "__popc(0xf0f0)": 8,
+            "__popcll(-1)": 64,
+            "__clz(1)": 31,
+            "__clz(0)": 32,
+            "__clzll(0)": 64,
+            "__ffs(0)": 0,
+            "__ffs(8)": 4,
+            "__brev(1)": 1 << 31,
+            "(long long)(__brevll(6) >> 61)": 3,
+            "__byte_perm(0x33221100, 0x77665544, 0x7240)": 0x77224400,
+            "__funnelshift_l(0x80000001u, 0x2u, 1)": 5,
+            "__funnelshift_r(0x80000001u, 0x3u, 1)": 0xC0000000,
+            "__umulhi(0xffffffffu, 16)": 15,
+            "__mulhi(-1, 16)": -1,
+            "(long long)__umul64hi(~0ull, 16)": 15,
+            "__float_as_int(-0.0f)": -(2**31),
+            "__float_as_uint(1.0f)": 0x3F800000,
+            "__double_as_longlong(1.0)": 0x3FF << 52,
+            "__double2hiint(__hiloint2double(17, 5))": 17,
+            "__float2int_rn(2.5f)": 2,
+            "__float2int_rz(-2.5f)": -2,
+            "__float2int_rd(-2.5f)": -3,
+            "__float2int_ru(2.5f)": 3,
+            "__float2int_rz(1e20f)": 2**31 - 1,
+            "__float2int_rz(__int_as_float(0x7fc00000))": 0,
+            "__double2uint_rz(-4.0)": 0,
+            "__double2ll_rz(-1e30)": -(2**63),
+            "sizeof(float4) + alignof(float4) + sizeof(float3) + alignof(double2)": 16 + 16 + 12 + 16,
+            "make_int4(1, 2, 3, 4).w + make_uint2(5, 6).y": 10,
+        }
+    )
+
+
+def test_functions_of_numbers() -> None:
+    nan = "__longlong_as_double(0x7ff8000000000000ll)"
+    evaluated(
+        {
+            "sqrt(2.0)": np.sqrt(2.0),
+            "sizeof(tanh(0.5f)) + 10 * sizeof(tanh(0.5))": 84.0,
+            "tanh(0.5f) == tanhf(0.5f)": 1.0,
+            "tanh(0.5) != tanhf(0.5f)": 1.0,
+            "fma(3.0, 4.0, 5.0)": 17.0,
+            "__fmaf_rn(1.1f, 1.1f, -1.21f)": float(
+                np.float32(np.float64(np.float32(1.1)) ** 2 - np.float64(np.float32(1.21)))
+            ),
+            "min(2.0f, 1.5)": 1.5,
+            f"max(2.0, {nan})": 2.0,
+            "max(2, 3) + min(2u, 3u) + max(2ll, 5ll)": 10.0,
+            "abs(-2.5) + abs(-2) + fabs(-1.0f)": 5.5,
+            f"isnan({nan}) + isinf(1.0f) + signbit(-0.0) + isfinite(1.0)": 3.0,
+            "sinpi(1.0) + cospi(1.0) + sinpi(0.5) + cospi(0.5)": 0.0,
+            "rsqrt(4.0) + rsqrtf(4.0f)": 1.0,
+            "copysign(1.0, -0.0)": -1.0,
+            "ldexp(1.5, 4)": 24.0,
+        },
+        kind="double",
+    )
+
+
+def test_atomics_give_what_was_there() -> None:
+    source = kernel(
+        """
+    float *f = (float *)(a + 8);
+    unsigned long long *w = (unsigned long long *)(a + 10);
+    const int t = threadIdx.x;
+    atomicAdd(&a[0], 2); atomicSub(&a[1], 1); atomicMin(&a[2], -t); atomicMax(&a[3], t);
+    atomicOr(&a[4], 1 << t); atomicAnd(&a[5], ~(1 << t)); atomicXor(&a[6], 3);
+    atomicInc((unsigned *)&a[7], 4u); atomicAdd(f, 0.5f); atomicMax(w, 1ull << 40);
+    if (threadIdx.x == 0) a[9] = atomicCAS(&a[12], 5, 6) + atomicCAS(&a[12], 5, 7) + atomicExch(&a[12], 1);"""
+    )
+    for seed in SEEDS:
+        a = np.zeros(13, np.int32)
+        a[5], a[12] = -1, 5
+        launched(source, (a, np.int32(0)), 1, 31, seed=seed)
+        assert a[:8].tolist() == [62, -31, -30, 30, 2**31 - 1, -(2**31), 3, 1]
+        assert a[8:9].view(np.float32)[0] == 15.5 and a[9] == 5 + 6 + 6 and a[12] == 1
+        assert a[10:12].view(np.int64)[0] == 1 << 40
+
+
+def test_arguments_of_every_kind() -> None:
+    source = """
+struct alignas(8) pair { float x, y; };
+""" + kernel(
+        "y[0] = a + b + c + d + e + p.x + p.y + (q ? 100 : 0) + (z == nullptr);",
+        "double *y, char a, unsigned short b, int64_t c, float d, double e, const pair p, bool q, int *z",
+        "kinds",
+    )
+    y = np.zeros(1)
+    numbers = (np.int8(-1), np.uint16(2), np.int64(4), np.float32(8), np.float64(16))
+    rest = (np.complex64(32 + 64j), np.bool_(True), None)
+    launched(source, (np.uint64(y.ctypes.data), *numbers, *rest), 1, 1)
+    assert y[0] == -1 + 2 + 4 + 8 + 16 + 96 + 100 + 1
+
+
+# ------------------------------------------------------------------------------------------- planted mistakes
+
+REPORTED = {
+    "if (threadIdx.x < 5) __syncthreads();": "__syncthreads is not reached by all .*has ended",
+    "if (threadIdx.x < 5) __syncthreads(); else __syncthreads();": "__syncthreads is not reached .*waits",
+    "if (threadIdx.x >= n) return;\na[threadIdx.x] = __shfl_down_sync(0xffffffffu, a[threadIdx.x], 1);": (
+        "reads lane 1, which has ended"
+    ),
+    "a[0] = __shfl_sync(0xffffffffu, 1, 40 % 32);": "reads lane 8, which the block does not have",
+    "if (threadIdx.x < 4) a[0] = __shfl_sync(0xfu, 1, 4);": "reads lane 4, which is not in the mask",
+    "a[0] = __shfl_sync(0x0fu, 1, 0);": "is called by lane 4, which is not in the mask",
+    "if (threadIdx.x < 4) __syncwarp();\nelse __syncthreads();": "for lane 4, but .* waits in __syncthreads",
+    "if (threadIdx.x < 4) __syncwarp();\nelse __any_sync(~0u, 1);": "for lane ., .* waits in __any_sync",
+    "while (atomicAdd(&a[0], 0) == 0);": "wait for what never comes",
+    "assert(threadIdx.x != 3);": "assert",
+    "extern __shared__ int s[];\ns[threadIdx.x + 2] = 1;": "writes beyond the 20 bytes of shared memory",
+}
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("body", REPORTED)
+def test_what_has_no_meaning_is_reported(body: str, seed: int) -> None:
+    threads = 5 if "40 % 32" in body or "extern" in body else 64
+    if body.startswith(("if (threadIdx.x < 4)", "a[0] = __shfl_sync(0x0f")):
+        threads = 5
+    with pytest.raises(KernelError, match=REPORTED[body]) as caught:
+        launched(kernel(body), (np.zeros(64, np.int32), np.int32(33)), 2, threads, 20, seed)
+    assert str(caught.value).startswith("wrong: ") and "block (" in str(caught.value)
+
+
+def test_a_report_names_line_block_and_thread() -> None:
+    body = "int i = threadIdx.y;\nif (blockIdx.y == 1 && i == 2 && threadIdx.x == 3)\n    __trap();"
+    run = ShimDevice().module(kernel(body)).get_function("wrong")
+    with pytest.raises(KernelError, match=r"wrong.cu:4, block \(0, 1, 0\), thread \(3, 2, 0\)"):
+        run((1, 2), (4, 4), (np.zeros(1, np.int32), np.int32(0)))
+
+
+def test_after_a_report_all_goes_on() -> None:
+    for _ in range(3):
+        with pytest.raises(KernelError):
+            launched(kernel("if (threadIdx.x < 5) __syncthreads();"), (None, np.int32(0)), 40, 1024)
+        a = np.arange(64.0)
+        launched(REVERSE, (a, np.int32(64)), 1, 64, shared=512)
+        assert a[0] == 63
+
+
+UNSAFE = {
+    "no barrier before neighbours are read": (
+        "__shared__ int s[64];\ns[threadIdx.x] = threadIdx.x;\na[threadIdx.x] = s[63 - threadIdx.x];"
+    ),
+    "no barrier before what was read is written": (
+        """
+        __shared__ int s[64];
+        s[threadIdx.x] = 63 - threadIdx.x;
+        __syncthreads();
+        int left = s[(threadIdx.x + 63) % 64];
+        s[threadIdx.x] = 0;
+        a[threadIdx.x] = 62 - (left + 62) % 64;"""
+    ),
+    "lanes are taken to run together": (
+        "__shared__ int s[64];\ns[threadIdx.x] = threadIdx.x;\na[threadIdx.x] = s[threadIdx.x ^ 31];"
+    ),
+    "what was never written is read": "__shared__ int s[64];\na[threadIdx.x] = s[threadIdx.x] + threadIdx.x;",
+}
+
+
+@pytest.mark.parametrize("what", UNSAFE)
+def test_a_missing_barrier_shows_in_some_order(what: str) -> None:
+    right = {"no barrier before neighbours are read": np.arange(64)[::-1]}
+    right["lanes are taken to run together"] = np.arange(64) ^ 31
+    results = []
+    for seed in SEEDS:
+        a = np.zeros(65, np.int32)
+        launched(kernel(UNSAFE[what]), (a, np.int32(64)), 1, 64, seed=seed)
+        results.append(a[:64].tolist())
+    assert any(each != right.get(what, np.arange(64)).tolist() for each in results)
+    assert len({tuple(each) for each in results}) > 1
+
+
+def test_local_variables_beyond_the_stack_are_refused() -> None:
+    body = (
+        "int x[60000];\nfor (int i = 0; i < n; i++) x[i * 9] = i;\n__syncthreads();\na[0] = x[n] + x[2 * n];"
+    )
+    with pytest.raises(CompileError, match="frame size"):
+        launched(kernel(body), (np.zeros(1, np.int32), np.int32(3)))
+
+
+def test_a_source_that_is_no_cpp_or_has_no_kernel() -> None:
+    with pytest.raises(CompileError, match=r"wrong.cu:3.*error"):
+        ShimDevice().module(kernel("int i;\ni = ;").replace("i;\ni", "i; i").replace("int i;", "int i;\n"))
+    with pytest.raises(CompileError, match="no kernel"):
+        ShimDevice().module("__device__ int f(int n) { return n; }")
+
+
+LAUNCHES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...], int]] = {
+    "grid of .0, 1, 1.": ((0,), (1,), (np.zeros(1, np.int32), np.int32(1)), 0),
+    "grid of .1, 65536, 1.": ((1, 65536), (1,), (np.zeros(1, np.int32), np.int32(1)), 0),
+    "block of .1, 1, 65.": ((1,), (1, 1, 65), (np.zeros(1, np.int32), np.int32(1)), 0),
+    "with 1040 threads a block": ((1,), (26, 40), (np.zeros(1, np.int32), np.int32(1)), 0),
+    "takes 2 arguments; got 1": ((1,), (1,), (np.zeros(1, np.int32),), 0),
+    "argument 1 .* integer of 4 bytes; got int64": ((1,), (1,), (np.zeros(1, np.int32), np.int64(1)), 0),
+    "argument 1 .* integer of 4 bytes; got float32": ((1,), (1,), (np.zeros(1, np.int32), np.float32(1)), 0),
+    "argument 1 .* got an array": ((1,), (1,), (np.zeros(1, np.int32), np.zeros(1, np.int32)), 0),
+    "argument 0 .* an array or its address": ((1,), (1,), (np.int32(1), np.int32(1)), 0),
+    "shared memory, more than there is": ((1,), (1,), (np.zeros(1, np.int32), np.int32(1)), 228 << 10),
+}
+
+
+@pytest.mark.parametrize("words", LAUNCHES)
+def test_launches_that_a_gpu_refuses(words: str) -> None:
+    grid, block, args, shared = LAUNCHES[words]
+    run = ShimDevice(H100).module(kernel("a[0] = n;", name="plain")).get_function("plain")
+    with pytest.raises(InputError, match=words):
+        run(grid, block, args, shared_mem=shared)
+
+
+def test_more_threads_than_the_bounds_that_a_kernel_names() -> None:
+    source = "constexpr int BLOCK = 64;\n" + kernel("a[0] = n;").replace(
+        "void", "void __launch_bounds__(BLOCK, 2)"
+    )
+    run = ShimDevice().module(source).get_function("wrong")
+    run((1,), (64,), (np.zeros(1, np.int32), np.int32(1)))
+    with pytest.raises(InputError, match="65 threads a block; it takes 64"):
+        run((1,), (65,), (np.zeros(1, np.int32), np.int32(1)))
+
+
+def test_a_kernel_that_is_not_there() -> None:
+    with pytest.raises(InputError, match="no kernel other"):
+        ShimDevice().module(ADD).get_function("other")
+
+
+def test_the_order_is_that_of_the_settings_and_the_same_each_time() -> None:
+    source = kernel("a[atomicAdd(&a[64], 1)] = threadIdx.x;")
+    orders = []
+    for seed in (0, 5, 5, 6):
+        a = np.zeros(65, np.int32)
+        with config.using(shim_seed=seed):
+            ShimDevice().module(source).get_function("wrong")((1,), (64,), (a, np.int32(0)))
+        orders.append(a[:64].tolist())
+    assert orders[0] == list(range(64)) and orders[1] == orders[2] != orders[3]
+    assert sorted(orders[1]) == sorted(orders[3]) == orders[0]
+
+
+def test_limits_of_the_known_devices() -> None:
+    assert {each.name: each.architecture for each in KNOWN} == {
+        "A100": "sm_80",
+        "H100": "sm_90a",
+        "H200": "sm_90a",
+        "B200": "sm_100a",
+    }
+    assert (A100.shared_optin, H200.shared_optin) == (163 << 10, 227 << 10)
+    assert B200.multiprocessors == 148 and H200.threads == 132 * 2048
+
+
+# ---------------------------------------------------------------------------------------- address sanitizer
+
+OUTSIDE = {
+    "heap-buffer-overflow": "a[threadIdx.x + 1] = n;",
+    "global-buffer-overflow": "__shared__ int s[64]; s[threadIdx.x + n / 20] = 1; a[0] = s[n];",
+    "use-after-poison": "extern __shared__ int s[]; if (n == 20) a[threadIdx.x] = s[threadIdx.x + n];",
+    "stack-buffer-overflow": "int x[4]; for (int i = 0; i < n; i++) x[i % 5] = i; a[0] = x[n % 4];",
+}
+PROGRAM = """
+import sys
+import numpy as np
+from ge2.backends.shim.device import ShimDevice
+
+for seed in (0, 1):
+    device = ShimDevice(seed=seed)
+    a, sums, odds = np.ones(7919, np.float32), np.zeros(3), np.zeros(3, np.int32)
+    device.module(SUM).get_function("sum")((3,), (128,), (a, sums, odds, np.int32(7919)))
+    assert sums.sum() == odds.sum() == 7919
+    n, k = 1025, 17
+    a, b = np.arange(n, dtype=np.int32), np.zeros(n, np.int32)
+    rest = (np.zeros(k, np.int32), np.zeros(k, np.int32), np.int32(n))
+    device.module(SCAN).get_function("scan")((k,), (64,), (a, b, *rest))
+    assert (b == np.cumsum(a)).all()
+    a = np.arange(77.0)
+    device.module(REVERSE).get_function("reverse")((1,), (77,), (a, np.int32(77)), shared_mem=77 * 8)
+    assert a[0] == 76
+for what, source in OUTSIDE.items():
+    print("now", what, file=sys.stderr, flush=True)
+    run = ShimDevice().module(source).get_function("wrong")
+    run((1,), (64,), (np.zeros(64, np.int32), np.int32(20)), shared_mem=64 * 4)
+"""
+
+
+def test_places_outside_are_found_by_the_address_sanitizer(tmp_path: Path) -> None:
+    """In one process, which goes on after each report; right kernels run first, without any."""
+    asked = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True)
+    if not os.path.isabs(asked.stdout.strip()):
+        pytest.skip("gcc has no address sanitizer here")
+    compiler = tmp_path / "cc"
+    compiler.write_text('#!/bin/sh\nexec gcc "$@" -fsanitize=address -fsanitize-recover=address\n')
+    compiler.chmod(0o755)
+    variables = {
+        "LD_PRELOAD": asked.stdout.strip(),
+        "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=0",
+        "PYTHONMALLOC": "malloc",
+        "GE2_CC": str(compiler),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    sources = {what: kernel(body) for what, body in OUTSIDE.items()}
+    scan = SCAN.replace("WAIT", "__nanosleep(20)")
+    texts = f"SUM = {SUM!r}\nSCAN = {scan!r}\nREVERSE = {REVERSE!r}\nOUTSIDE = {sources!r}\n"
+    done = subprocess.run(
+        [sys.executable, "-c", texts + PROGRAM],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | variables,
+    )
+    right, *wrong = done.stderr.split("now ")
+    assert done.returncode == 0 and right == "", right[-3000:]
+    assert len(wrong) == len(OUTSIDE)
+    for what, told in zip(OUTSIDE, wrong, strict=True):
+        assert f"AddressSanitizer: {what}" in told, told[-3000:]
+        assert "in wrong, block (0, 0, 0), thread (" in told
