@@ -18,7 +18,7 @@ from tests.templates.cuda_harness import claims, ops_of
 ROUNDED = ("square", "reciprocal", "sqrt")  # once; the others of those that claim nothing are exact
 TWICE = ("degrees", "radians")  # by a factor that is itself rounded, as NumPy has it
 SPACING = "ge2_ldexp_f64(ge2_copysign_f64(1.0, {0}), max(ge2_frexp_exponent_f64({0}) - 24, -149)) + 0 * {0}"
-SPACING = f"fabs({{0}}) == 0x1.fffffep127 ? {{0}} * 1e300 : {SPACING}"  # the largest has no neighbour
+SPACING = f"{{0}} == 0 ? 0x1p-149 : fabs({{0}}) == 0x1.fffffep127 ? {{0}} * 1e300 : {SPACING}"
 
 SOURCE = """
 /* The largest error of the numbers whose bits are first, ..., first + count - 1: in 2^-16 of the last place,
