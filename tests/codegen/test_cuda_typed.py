@@ -1,4 +1,4 @@
-"""Numbers that stand in a CUDA text are NumPy's, to the bit; each language spells the shared words its way."""
+"""Numbers that stand in a CUDA text are NumPy's, to the bit; each language has its own words for them."""
 
 from __future__ import annotations
 

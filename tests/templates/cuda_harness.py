@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ import pytest
 from ge2.backends.cuda.device import gpu
 from ge2.backends.cuda.driver import driver
 from ge2.backends.cuda.nvrtc import Binary, compile
+from ge2.backends.shim.device import ShimDevice
 from ge2.base.dtypes import BOOL, COMPLEX, FLOAT32, FLOAT64, HALF, INTEGERS, SHORT
 from ge2.codegen.cuda.typed import HELD, STORED, expression, headers
 from ge2.ir import ArrayType
@@ -169,6 +171,15 @@ def elementwise(functions: Mapping[Key, Function], place: str) -> dict[Key, Any]
         run.argtypes, run.restype = [ctypes.c_int64] + [ctypes.c_void_p] * (len(f.takes) + 1), None
         loops[key] = Loop(run, f.takes, f.gives)
     return loops
+
+
+def launched(place: str, text: str, name: str, threads: int, args: Sequence[Any], seed: int = 0) -> list[Any]:
+    """The arguments after one block of a kernel has run. `seed`: of the order of threads on the CPU."""
+    device: Any = gpu(0) if place == "gpu" else ShimDevice(seed=seed)
+    with device.here() if place == "gpu" else nullcontext():
+        given = [device.xp.array(x) if isinstance(x, np.ndarray) else x for x in args]
+        device.module(text).get_function(name)((1,), (threads,), tuple(given))
+        return [x.get() if hasattr(x, "get") else x for x in given]
 
 
 def compiled(text: str, architecture: str) -> Binary:
