@@ -122,7 +122,7 @@ struct Then {{
 }};
 extern "C" __global__ void __launch_bounds__({n}) scans(
     const int *a, int *a_out, const float *b, int64_t *b_out, const double *by, double *more, int8_t *count,
-    int *left, int *across, int *of_eight) {{
+    int *left, int *across, int *of_eight, int *twice) {{
     const int i = (int)threadIdx.x;
     a_out[i] = ge2_block_scan<{n}>(a[i], ge2_add_i32);
     b_out[i] = ge2_block_scan<{n}>(ge2_at_f32(b[i], i), ge2_argmax_f32).index;
@@ -130,6 +130,8 @@ extern "C" __global__ void __launch_bounds__({n}) scans(
     more[i] = step.more, count[i] = step.count;
     left[i] = ge2_lane_before(a[i], 1), across[i] = ge2_lane_across(a[i], 5);
     of_eight[i] = ge2_warp_scan<8>(a[i], ge2_add_i32);
+    twice[i] = ge2_block_scan<{n}>(a_out[i], ge2_add_i32);
+    twice[i] = ge2_block_scan<{n}>(twice[i] - a_out[i], ge2_add_i32); /* of the sums before */
 }}
 """
 
@@ -149,7 +151,7 @@ def test_scans_follow_the_threads(n: int, seed: int, place: str) -> None:
     a, b = rng.integers(-(2**31), 2**31, n, np.int32), drawn(FLOAT32, n, seed)
     by, more = rng.choice([-1.0, 1.0], n), rng.integers(-9, 9, n).astype(float)
     want = list(merged(by, more))
-    outs = [np.empty(n, t) for t in (np.int32, np.int64, np.int8, np.int32, np.int32, np.int32)]
+    outs = [np.empty(n, t) for t in (np.int32, np.int64, np.int8, *[np.int32] * 4)]
     args = (a, outs[0], b, outs[1], by, more, *outs[2:])
     found = launched(place, SCANS.format(n=n), "scans", n, args, seed)
     outs, more = [found[1], found[3], *found[6:]], found[5]
@@ -161,3 +163,5 @@ def test_scans_follow_the_threads(n: int, seed: int, place: str) -> None:
     np.testing.assert_array_equal(outs[3], np.where(lane == 0, a, np.roll(a, 1)))
     np.testing.assert_array_equal(outs[4], a[np.arange(n) ^ 5])
     np.testing.assert_array_equal(outs[5], np.cumsum(a.reshape(-1, 8), 1, dtype=np.int32).ravel())
+    sums = np.cumsum(outs[0], dtype=np.int32)
+    np.testing.assert_array_equal(outs[6], np.cumsum(sums - outs[0], dtype=np.int32))
