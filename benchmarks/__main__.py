@@ -31,7 +31,13 @@ SUITES = {
         "digits": (),
         "start": (),
         "regions": (),
-    }
+    },
+    "cuda": {
+        "gpu_kernels": (
+            *("gelu", "adam", "squares", "layernorm", "layernorm-grad", "softmax", "softmax-columns"),
+            *("cross-entropy", "cumsum", "columns", "transpose"),
+        ),
+    },
 }
 RESULTS = Path(__file__).parent / "results"
 

@@ -7,11 +7,13 @@ from ge2.base.errors import CacheTrouble as CacheTrouble
 from ge2.base.errors import CompileError as CompileError
 from ge2.base.errors import CompilerTrouble as CompilerTrouble
 from ge2.base.errors import ConcretizationTypeError as ConcretizationTypeError
+from ge2.base.errors import DeviceError as DeviceError
 from ge2.base.errors import Ge2Error as Ge2Error
 from ge2.base.errors import GradientError as GradientError
 from ge2.base.errors import ImpureError as ImpureError
 from ge2.base.errors import InPlaceError as InPlaceError
 from ge2.base.errors import InputError as InputError
+from ge2.base.errors import KernelError as KernelError
 from ge2.base.errors import MemoryLimitError as MemoryLimitError
 from ge2.base.errors import NonFiniteError as NonFiniteError
 from ge2.base.errors import NoRuleError as NoRuleError

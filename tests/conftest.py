@@ -32,11 +32,11 @@ hypothesis.settings.load_profile("ci")  # pytest --hypothesis-profile=explore lo
 @pytest.fixture(autouse=True, scope="session")
 def compiler_is_looked_for() -> None:
     """Where there is none, that is said once, here, and is no failure of the first test that compiles."""
-    from ge2.backends.cpu.toolchain import toolchain
+    from ge2.backends.cpu.extension import native
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        toolchain()
+        native()  # which programs of a machine's first process do without until it is there
 
 
 @pytest.fixture

@@ -197,6 +197,20 @@ class Cache:
 
         return sorted(self._asked(read), key=lambda e: (-e.used, e.key))
 
+    def check(self) -> None:
+        """Puts an entry there, reads it and removes it. CacheTrouble if any of it fails."""
+        key = content_key("check", os.urandom(8))
+
+        def check(folder: int) -> list[Entry]:
+            _place(folder, key, packed(key, b"check", {}))
+            read = self._content(folder, key)
+            _remove(folder, key)
+            if read != b"check":
+                raise CacheTrouble(f"the cache {self.path} gives back something else than was put there")
+            return []
+
+        self._asked(check, make=True)
+
     def remove(self, entries: list[Entry]) -> list[Entry]:
         def remove(folder: int) -> list[Entry]:
             for entry in entries:
@@ -213,12 +227,12 @@ class Cache:
         """Removes every entry; returns what it removed. What other processes are writing now will stay."""
         return self.prune(0)
 
-    def _asked(self, work: Callable[[int], list[Entry]]) -> list[Entry]:
+    def _asked(self, work: Callable[[int], list[Entry]], make: bool = False) -> list[Entry]:
         """What a person asks for: a folder that is not there is empty, any other trouble is an error."""
         if self.path is None:
             raise CacheTrouble("there is no cache: it is switched off", fix="unset GE2_CACHE_DIR")
         try:
-            with self._opened() as folder:
+            with self._opened(make) as folder:
                 return work(folder)
         except FileNotFoundError:
             return []

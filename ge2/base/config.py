@@ -41,7 +41,7 @@ class Settings:
 
     check:        bool = setting(False, "verify every graph at each step, spoil donated arrays", keyed=True)
     disable_jit:  bool = setting(False, "run op by op with NumPy's own functions")
-    executor:     str = setting("c", "what runs a program", ("c", "blocked", "reference"), keyed=True)
+    executor:     str = setting("c", "what runs a program", ("c", "blocked", "shim", "reference"), keyed=True)
     threads:      int = setting(0, "threads to use; 0: as many as the process may", keyed=True)
     log_compiles: bool = setting(False, "log each trace and compilation, and why it was needed")
     passes_off:   tuple[str, ...] = setting((), "passes to leave out, separated by commas", keyed=True)
@@ -49,6 +49,7 @@ class Settings:
     cache_dir:    str = setting("", "folder of the cache; empty: the user's cache folder; none: no cache")
     cache_limit:  int = setting(1024, "megabytes that the cache may hold; 0: no limit")
     cc:           str = setting("", "C compiler: path or command; empty: find one; none: no C", keyed=True)
+    nvrtc:        str = setting("", "NVRTC library: its path; empty: find one; none: no CUDA", keyed=True)
     compile_timeout: int = setting(60, "seconds that a C compiler may take; 0: no limit")
     debug_nans:   bool = setting(False, "a NaN in a result is an error that names the equation", keyed=True)
     debug_infs:   bool = setting(False, "so is an infinity", keyed=True)
@@ -137,6 +138,7 @@ class Config:
     cache_dir: str
     cache_limit: int
     cc: str
+    nvrtc: str
     compile_timeout: int
     debug_nans: bool
     debug_infs: bool
@@ -337,6 +339,12 @@ def environment_with(**changes: str) -> dict[str, str]:
 def program_path() -> str:
     """The folders in which programs are looked for."""
     return os.environ.get("PATH", os.defpath)
+
+
+def cuda_folders() -> tuple[str, ...]:
+    """Where the libraries of an installed CUDA toolkit may be."""
+    roots = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    return tuple(os.path.join(root, "lib64") for root in (*roots, "/usr/local/cuda"))
 
 
 @contextmanager

@@ -24,6 +24,7 @@ Ge2Error
 ├── MemoryLimitError                  a program does not fit in the memory it was given (also a MemoryError)
 ├── CompileError                      a generated kernel was refused by its compiler
 │   └── CompilerTrouble               ... or the compiler is missing, hangs or makes junk
+├── DeviceError                       a GPU was asked for that is not there or cannot be used
 ├── KernelError                       a CUDA kernel did, where it could be seen, what has no meaning
 └── CacheTrouble                      the cache on disk cannot be used
 """
@@ -113,6 +114,9 @@ class CompileError(Ge2Error): ...
 
 
 class CompilerTrouble(CompileError): ...
+
+
+class DeviceError(Ge2Error, RuntimeError): ...
 
 
 class KernelError(Ge2Error, RuntimeError): ...

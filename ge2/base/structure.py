@@ -15,12 +15,12 @@ from __future__ import annotations
 import inspect
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from operator import attrgetter, itemgetter
 from typing import Any, TypeVar, final
 
 from ge2.base.errors import PytreeError
-from ge2.base.record import record
+from ge2.base.record import record, single
 
 T = TypeVar("T")
 KeyPath = tuple[Any, ...]
@@ -90,7 +90,7 @@ def _bare(key: Any) -> str:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@single
 class Kind:
     """How the instances of one type come apart and together; `aux` is whatever is not a child."""
 
@@ -106,7 +106,7 @@ class Kind:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@single
 class Structure:
     """The shape of a tree without its leaves: equal for trees that differ in leaves only; hashable."""
 

@@ -23,7 +23,11 @@ class Command:
 
 COMMANDS = {
     "cache": Command("ge2.cli.cache", "list, verify and empty the cache of compiled kernels"),
+    "compile": Command(
+        "ge2.cli.compile", "write the CUDA kernels of a function and their cubins, with no GPU"
+    ),
     "demo": Command("ge2.cli.demo", "train a network on handwritten digits, beside the same step by hand"),
+    "doctor": Command("ge2.cli.doctor", "say what ge2 finds on this machine, and how to mend what is broken"),
     "show": Command("ge2.cli.show", "print what a function becomes: graph, passes, regions, kernels"),
 }
 

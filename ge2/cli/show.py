@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import inspect
 import json
 from collections.abc import Callable, Iterator
@@ -51,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option("--args", nargs="*", default=[], metavar="SPEC", help=f"its arguments, as in: {EXAMPLE}")
     option("--stage", choices=stages, action="append", help="show this alone; may be repeated")
     parser.add_argument("--grad", action="store_true", help="of its derivative by the first argument")
+    option("--vmap", metavar="AXES", help="of it over an axis more of its arguments: 0, or 0,None of two")
     parser.add_argument("--executor", choices=("c", "blocked"), help="in place of GE2_EXECUTOR")
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
     parser.add_argument("-o", "--output", metavar="FILE", help="write to a file, not to the screen")
@@ -61,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     args, kwargs = arguments(options.args, vars(module))
     check(function, args, kwargs, options.place)
     with config.using(executor=options.executor or config.executor):
-        look = Look(ge2.grad(function) if options.grad else function, args, kwargs)
+        look = Look(transformed(function, options.grad, options.vmap), args, kwargs)
         shown = {name: STAGES[name](look) for name in chosen(options.stage)}
     if options.json:
         text = json.dumps({name: each.data for name, each in shown.items()}, indent=1)
@@ -76,6 +78,19 @@ def chosen(stages: list[str] | None) -> tuple[str, ...]:
     if not stages:
         return USUAL
     return tuple(STAGES) if "all" in stages else tuple(s for s in STAGES if s in stages)
+
+
+def transformed(function: Callable[..., Any], grad: bool, axes: str | None) -> Callable[..., Any]:
+    """The function, its derivative, and either of them for each element along an axis."""
+    function = ge2.grad(function) if grad else function
+    if axes is None:
+        return function
+    try:
+        in_axes = ast.literal_eval(axes)
+    except (ValueError, SyntaxError):
+        what = f"--vmap takes an axis of all arguments, or one for each; got {axes!r}"
+        raise InputError(what, fix='--vmap 0, --vmap "0, None"') from None
+    return ge2.vmap(function, in_axes)
 
 
 def check(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], place: str) -> None:

@@ -21,29 +21,30 @@ from ge2.transforms.inspect import ShapeDtypeStruct
 
 EXAMPLE: Final = "f32[128,64], f64[], 2.5, True, {'w': f32[3,4], 'b': f32[4]}, @name of the file, lr=0.1"
 DTYPES: Final = {**LONG, **{dtype.name: dtype for dtype in LONG.values()}}
-NAMED = re.compile(r"([A-Za-z_]\w*)=(?!=)(.*)", re.DOTALL)
 EMPTY = re.compile(r"\b(\w+)\[\s*\]")
 FROM_FILE = re.compile(r"@([A-Za-z_]\w*)")
 MARK: Final = "_from_the_file_"
+CALL: Final = "_called_"
 NUMBERS: Final = {"inf": float("inf"), "nan": float("nan")}
 
 
 def arguments(specs: Sequence[str], names: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """What the specifications stand for, by position and by name; `names` are those of the file.
 
-    >>> arguments(["f32[2,3]", "[1, -2.5]", "x=bool[]"], {})[1]
-    {'x': ShapeDtypeStruct(shape=(), dtype=dtype('bool'))}
+    A specification may hold several arguments; a tuple stands in parentheses.
+
+    >>> arguments(["f32[2,3]", "(1, 2), [1, -2.5]", "x=bool[]"], {})
+    ([ShapeDtypeStruct(shape=(2, 3), dtype=dtype('float32')), (1, 2), [1, -2.5]],
+     {'x': ShapeDtypeStruct(shape=(), dtype=dtype('bool'))})
     """
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for spec in specs:
-        named = NAMED.fullmatch(spec.strip())
-        if named is None:
-            if kwargs:
-                raise InputError(f"{spec!r} stands behind an argument with a name", fix="first those without")
-            args.append(Spec(spec, names).value())
-        else:
-            kwargs[named[1]] = Spec(named[2], names).value()
+        found, named = Spec(spec, names).values()
+        if found and kwargs:
+            raise InputError(f"{spec!r} stands behind an argument with a name", fix="first those without")
+        args += found
+        kwargs |= named
     return args, kwargs
 
 
@@ -53,13 +54,19 @@ class Spec:
     text: str
     names: Mapping[str, Any]
 
-    def value(self) -> Any:
-        text = EMPTY.sub(r"\1[()]", self.text.strip())
+    def values(self) -> tuple[list[Any], dict[str, Any]]:
+        """Read as the arguments of a call."""
+        text = FROM_FILE.sub(rf"{MARK}\1", EMPTY.sub(r"\1[()]", self.text.strip()))
         try:
-            tree = ast.parse(FROM_FILE.sub(rf"{MARK}\1", text), mode="eval").body
+            tree = ast.parse(f"{CALL}({text})", mode="eval").body
         except SyntaxError as error:
             raise self.wrong(f"it is no Python literal ({error.msg})") from None
-        return self.read(tree)
+        if not (isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id == CALL):
+            raise self.wrong("its parentheses do not match")
+        if any(each.arg is None for each in tree.keywords):
+            raise self.wrong("it has ** in it")
+        named = {str(each.arg): self.read(each.value) for each in tree.keywords}
+        return [self.read(x) for x in tree.args], named
 
     def read(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Constant):

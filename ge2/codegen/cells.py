@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import final
 
 import numpy as np
 
+from ge2.base.record import mutable
 from ge2.codegen.statements import may_overwrite, wants_temp
 from ge2.codegen.values import Held, Step, Values, form
 from ge2.ir import Dims, Var
@@ -17,7 +18,7 @@ FOREVER = 1 << 60
 
 
 @final
-@dataclass(slots=True, eq=False)
+@mutable
 class Cell:
     """An array that holds one value after another.
 
@@ -34,7 +35,7 @@ class Cell:
 
 
 @final
-@dataclass(slots=True)
+@mutable
 class Cells:
     values: Values
     own: dict[Var, Cell]  # of results

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
 import textwrap
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-PACKAGED = Path(__file__).parents[1] / "templates"  # where a wheel puts them
+GE2 = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PACKAGED = os.path.join(GE2, "templates")  # where a wheel puts them
 MARGIN = 66  # the column of comments
 WIDTH = 110  # of a line of C
 CALL = re.compile(
     r"((?:(?:static |GE2_SHARED )?void )?\w+\()(.*)(\)(?:;| \{))"
 )  # a call as a statement, or how a function begins
 GLUE = "\0"
-CHECKOUT = Path(__file__).parents[2] / "templates"  # where a checkout keeps them
+CHECKOUT = os.path.join(os.path.dirname(GE2), "templates")  # where a checkout keeps them
 
 
 @cache
@@ -32,6 +33,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=False,
+        optimized=False,  # there is no constant to fold, and looking for one takes time
     )
     found.globals["margin"] = margin
     found.globals["note"] = note

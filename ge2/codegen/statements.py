@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, final
 
 import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX
+from ge2.base.record import mutable
 from ge2.codegen.values import held
 from ge2.ir import Atom, Eqn, Literal, Op
 from ge2.ops.elementwise import Elementwise
@@ -16,7 +17,7 @@ from ge2.ops.reduce import ArgReduce, Reduce
 
 
 @final
-@dataclass(slots=True)
+@mutable
 class Vocabulary:
     """What a kernel takes from NumPy, and its constants, named as they are first used."""
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import builtins
 import keyword
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Any, final
 
 import numpy as np
 
 from ge2.base.dtypes import FLOAT32, HALF
-from ge2.base.record import record
+from ge2.base.record import mutable, record
 from ge2.codegen.blocks import Tiling
 from ge2.ir import Atom, Dims, Eqn, Literal, Names, Op, Var
 from ge2.ops.reduce import ArgReduce, Reduce, kept
@@ -33,7 +33,7 @@ def held(dtype: np.dtype) -> np.dtype:
 
 
 @final
-@dataclass(slots=True, eq=False)
+@mutable
 class Held:
     """A value in a kernel: `LEAF` arrays and numbers are there already, others are made by a Step."""
 
@@ -61,7 +61,7 @@ class Param:
 
 
 @final
-@dataclass(slots=True, eq=False)
+@mutable
 class Step:
     """An equation of a kernel; without `eqn`, its only input is widened to float32."""
 
@@ -73,7 +73,7 @@ class Step:
 
 
 @final
-@dataclass(slots=True)
+@mutable
 class Values:
     """The steps of a region, the arrays it reads, and its results."""
 

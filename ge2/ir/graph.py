@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from ge2.base.dtypes import PYTHON
 from ge2.base.pytree import register_leaf
+from ge2.base.record import single
 from ge2.base.source import Source
 from ge2.ir.op import Op, current
 from ge2.ir.types import ArrayType
 from ge2.ir.value import Number
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@single
 class Var:
     """A value computed once. Compared by identity; named only when printed."""
 
     type: ArrayType
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@single
 class Literal:
     """A scalar constant, written into the equation that uses it; a Python number is a weak one.
 
@@ -60,7 +61,7 @@ class Literal:
 Atom = Var | Literal
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@single
 class Eqn:
     """`outs = op inputs`, and the user's line it came from."""
 
@@ -71,7 +72,7 @@ class Eqn:
 
 
 @register_leaf  # a function that holds one is no container of values
-@dataclass(frozen=True, slots=True, eq=False)
+@single
 class Graph:
     """Equations from inputs to outputs. The first `consts` inputs stand for captured arrays.
 

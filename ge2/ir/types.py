@@ -19,8 +19,23 @@ from ge2.base.source import here
 Dims = tuple[int, ...]
 
 
+class Shaped:
+    """What follows from a shape."""
+
+    __slots__ = ()
+    shape: Dims
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
 @record
-class ArrayType:
+class ArrayType(Shaped):
     """Shape, dtype, and whether it is weak: a Python number, whose dtype yields to any array's.
 
     >>> print(ArrayType((2, 3), np.dtype("float32")))
@@ -30,14 +45,6 @@ class ArrayType:
     shape: Dims
     dtype: np.dtype
     weak: bool = False
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
@@ -55,7 +62,7 @@ class ArrayType:
 
 @register_leaf
 @record
-class ShapeDtypeStruct:
+class ShapeDtypeStruct(Shaped):
     """The shape and dtype of an array that is not there; with `weak_type`, of a Python number.
 
     InputError for a shape that is no sequence of sizes, or a dtype that is none.
@@ -74,14 +81,6 @@ class ShapeDtypeStruct:
         object.__setattr__(self, "dtype", checked_dtype(self.dtype))
 
     @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
-
-    @property
     def type(self) -> ArrayType:
         return ArrayType(self.shape, self.dtype, self.weak_type)
 
@@ -89,11 +88,14 @@ class ShapeDtypeStruct:
         raise BufferError("a ShapeDtypeStruct has no elements")
 
 
+def no_struct(what: str) -> InputError:
+    return InputError(f"the {what}", where=here(), fix="ge2.ShapeDtypeStruct((2, 3), np.float32)")
+
+
 def checked_shape(shape: Any) -> Dims:
     sizes = tuple(shape) if isinstance(shape, Iterable) and not isinstance(shape, str) else (None,)
     if not all(hasattr(n, "__index__") and n >= 0 for n in sizes):
-        what = f"the shape of a ShapeDtypeStruct is a tuple of sizes; got {shape!r}"
-        raise InputError(what, where=here(), fix="ge2.ShapeDtypeStruct((2, 3), np.float32)")
+        raise no_struct(f"shape of a ShapeDtypeStruct is a tuple of sizes; got {shape!r}")
     return tuple(n.__index__() for n in sizes)
 
 
@@ -102,8 +104,7 @@ def checked_dtype(dtype: Any) -> np.dtype:
     with suppress(TypeError):
         found = None if dtype is None else np.dtype(dtype)
     if found is None:
-        what = f"the dtype of a ShapeDtypeStruct is a dtype or its name; got {dtype!r}"
-        raise InputError(what, where=here(), fix="ge2.ShapeDtypeStruct((2, 3), np.float32)")
+        raise no_struct(f"dtype of a ShapeDtypeStruct is a dtype or its name; got {dtype!r}")
     return found
 
 

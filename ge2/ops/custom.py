@@ -108,7 +108,7 @@ def refuse_captured(op: CustomVjp | CustomJvp, wanted: Flags) -> None:
         return
     rule, inputs = op.name.removesuffix("_call"), op.jaxpr.inputs
     if op.jaxpr.consts == len(inputs):
-        what = f"a function with a {rule} that its own rule calls has no derivative of so high an order"
+        what = "a function that its own rule calls again and again has no derivative of so high an order"
         raise NoRuleError(what, fix="call the plain function in the rule")
     at = inputs[wanted.index(True)].type
     what = f"a derivative flows through a value ({at}) that a function with a {rule} reads from around it"

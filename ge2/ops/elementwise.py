@@ -81,7 +81,7 @@ class Pointlike(Op):
                     listed = ", ".join(map(str, types))
                     raise ShapeError(
                         f"{self.name} takes arrays of one shape, or scalars; got {listed}",
-                        fix=f"ge2.numpy.{self.name}, which broadcasts",
+                        fix="np.broadcast_to(x, shape), or the function of that name, which broadcasts",
                     )
                 shape = t.shape
         return shape

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import wraps
 from itertools import count
 from typing import Any, ClassVar
 
@@ -84,6 +85,21 @@ def in_front(op: Op, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Ba
     return ys, [0] * len(ys)
 
 
+def checked(rule: Callable[..., Any]) -> Callable[..., tuple[ArrayType, ...]]:
+    """A type rule that is sure to return types."""
+
+    @wraps(rule)
+    def infer(self: Op, *types: ArrayType) -> tuple[ArrayType, ...]:
+        found = rule(self, *types)
+        if isinstance(found, tuple) and found and all(isinstance(t, ArrayType) for t in found):
+            return found
+        got = ", ".join(type(t).__name__ for t in found) if isinstance(found, tuple) else type(found).__name__
+        what = f"infer of {self.name} is to return a tuple of types; it returned {got or 'none'}"
+        raise TypeRuleError(what, where=here(), fix="return (x,)")
+
+    return infer
+
+
 def judge(op: Op, types: Sequence[ArrayType], ys: Any) -> None:
     """TypeRuleError if the reference gave another type than the type rule says."""
     found = ys if op.several else (ys,)
@@ -120,6 +136,7 @@ def op(cls: type[Own]) -> type[Own]:
     check_class(cls)
     found = list(inspect.signature(cls.reference).parameters.values())[1:]
     made = record(cls)
+    made.infer = checked(made.infer)  # type: ignore[method-assign]
     made.operands = tuple(f"*{p.name}" if p.kind is p.VAR_POSITIONAL else p.name for p in found)
     if made.c:
         check_operands(made)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ge2.base.config import config
 from ge2.base.log import warn
 from ge2.ir import Graph
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _taken: Counter[tuple[str, str]] = Counter()  # (folder, name): how many programs had it
 
@@ -28,6 +31,8 @@ def dump_file(name: str, write: Callable[[Path], None]) -> None:
     """Has a file of the folder written, if there is one."""
     if not config.dump:
         return
+    from pathlib import Path  # which imports much
+
     try:
         folder = Path(config.dump)
         folder.mkdir(parents=True, exist_ok=True)

@@ -61,6 +61,13 @@ def of_scalar(sweep: Sweep, op: Op, inputs: Sequence[Atom], out: ArrayType) -> A
     return sweep.make(BroadcastInDim(out.shape, ()), (scalar,), out)
 
 
+def filled(sweep: Sweep, op: Op, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    """A literal in another shape is that literal, repeated once."""
+    if type(inputs[0]) is not Literal or not out.shape:
+        return None
+    return sweep.make(BroadcastInDim(out.shape, ()), inputs, out)
+
+
 def unbroadcast(sweep: Sweep, atom: Atom) -> Atom:
     """The scalar that a value repeats, or the value."""
     made = sweep.made_by(atom, "broadcast_in_dim") if atom.type.shape else None
@@ -70,5 +77,6 @@ def unbroadcast(sweep: Sweep, atom: Atom) -> Atom:
 ELEMENTWISE = (*BY_NAME, "convert_element_type", "integer_pow")
 RULES: Rules = {
     **dict.fromkeys(ELEMENTWISE, (known, scalar_operands)),
-    **dict.fromkeys(("reshape", "transpose", "rev", "slice", "broadcast_in_dim"), (known, of_scalar)),
+    **dict.fromkeys(("transpose", "rev", "slice", "broadcast_in_dim"), (known, of_scalar)),
+    "reshape": (known, of_scalar, filled),
 }

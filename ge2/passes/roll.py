@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, final
 
 from ge2.base.log import logger
+from ge2.base.record import mutable
 from ge2.ir import Atom, Eqn, Graph, GraphOp, Literal, Var
 from ge2.ops.elementwise import Pointlike
 from ge2.ops.loops import RepeatLoop
@@ -115,7 +116,7 @@ def key_of(eqn: Eqn) -> Any:
 
 
 @final
-@dataclass(slots=True)
+@mutable
 class Rolled:
     equation: Eqn
     start: int  # the first equation of the first round
@@ -136,7 +137,7 @@ def rolled(graph: Graph, eqns: Sequence[Eqn], start: int, stop: int, period: int
 
 
 @final
-@dataclass(slots=True)
+@mutable
 class Rounds:
     """Equations `start + t * period + o`: round t, equation o."""
 

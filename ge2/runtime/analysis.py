@@ -11,6 +11,7 @@ from ge2.base.record import record
 from ge2.base.words import size_words, table
 from ge2.ir import Var
 from ge2.runtime.cost import Cost, bytes_behind, cost
+from ge2.runtime.hosted import passing
 from ge2.runtime.program import END, Program
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ class Memory:
     `arena` is scratch, allocated once for each call that runs at the same time; `arguments` and `outputs`
     count arrays and Python numbers; `donated` is that part of `outputs` that lies in the memory of donated
     arguments; `kept` is the most that stays in past results that nobody holds, for results of later calls;
-    `repeated` is what is computed again instead of waiting in the arena, for the sake of a memory limit.
+    `passing` the most that lies at any time in results of branches and loops which Python runs; `repeated`
+    is what is computed again instead of waiting in the arena, for the sake of a memory limit.
     """
 
     arena: int
@@ -34,16 +36,17 @@ class Memory:
     donated: int = 0
     kept: int = 0
     repeated: int = 0
+    passing: int = 0
 
     @property
     def peak(self) -> int:
         """What a call allocates at most: scratch and results, but for those in donated memory."""
-        return self.arena + self.outputs - self.donated
+        return self.arena + self.passing + self.outputs - self.donated
 
     @property
     def temp_size_in_bytes(self) -> int:
-        """`arena`; this and the next three are JAX's names."""
-        return self.arena
+        """`arena` and `passing`; this and the next three are JAX's names."""
+        return self.arena + self.passing
 
     @property
     def argument_size_in_bytes(self) -> int:
@@ -64,7 +67,7 @@ class Memory:
             "donated",
             "arena",
             "kept",
-            *(("repeated",) if self.repeated else ()),
+            *(name for name in ("passing", "repeated") if getattr(self, name)),
         )
         return ", ".join(f"{name} {size_words(getattr(self, name))}" for name in parts)
 
@@ -72,17 +75,18 @@ class Memory:
 def memory(
     program: Program, arena: int, branches: Iterable[Memory] = (), remat: Remat | None = None
 ) -> Memory:
-    """The memory of a program whose own arena has so many bytes. One branch of its conds runs at a time."""
+    """The memory of a program whose arena, and that of what it runs, has so many bytes."""
     graph, buffers, inner = program.graph, program.buffers, list(branches)
     made = [buffers[v] for v in dict.fromkeys(graph.outputs) if isinstance(v, Var)]
     fresh = [b.type.nbytes for b in made if b.storage == "output" and not b.donor]
     return Memory(
-        arena=arena + max((m.arena for m in inner), default=0),
+        arena=arena,
         arguments=sum(v.type.nbytes for v in graph.inputs),
         outputs=sum(a.type.nbytes for a in graph.outputs),
         donated=sum(b.type.nbytes for b in made if b.donor),
         kept=COUNT * sum(filter(worth_keeping, fresh)) + sum(m.kept for m in inner),
         repeated=0 if remat is None else sum(r.nbytes for r in remat.repeats),
+        passing=passing(program) + max((m.passing for m in inner), default=0),
     )
 
 

@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
-from ge2.backends.cpu.launcher import prepare
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, final
+
 from ge2.backends.cpu.toolchain import toolchain
+from ge2.backends.device import Device
 from ge2.base.config import config
+from ge2.base.record import record
 from ge2.ir import Graph
 from ge2.passes.dump import label
 from ge2.passes.pipeline import PIPELINE, run_pipeline
 from ge2.passes.roll import roll
 from ge2.runtime.executable import Executable
-from ge2.runtime.loops import CONTROL, held
-from ge2.runtime.program import Program
+from ge2.runtime.hosted import CONTROL
+from ge2.runtime.loops import held
+from ge2.runtime.program import Program, Step
 from ge2.runtime.repro import dump_repro
-from ge2.runtime.schedule import schedule
+from ge2.runtime.schedule import planned_round, schedule
+from ge2.trace.strong import strong
 from ge2.trace.watch import watching
 
 ROLL = PIPELINE.index(roll)  # the passes before are those after which memory is planned
+
+
+@final
+@record
+class How:
+    """What a program is made for. `called` is what its files begin with; `device` runs CUDA."""
+
+    donated: tuple[bool, ...]
+    name: str
+    called: str
+    target: str
+    device: Device | None
 
 
 def compile_graph(
@@ -25,54 +44,103 @@ def compile_graph(
     donated: tuple[bool, ...] = (),
     name: str = "f",
     limit: int | None = None,
-    whole: bool = True,
+    part: bool = False,
+    limited: bool = False,
+    device: Device | None = None,
 ) -> Executable:
     """The graph, through every pass, as a program that runs on this machine.
 
     `donated` says for each input whether its memory may be used for results; `limit` how many bytes scratch
-    and results may take (MemoryLimitError); `whole`, whether it is no part of another program. The executor,
-    the number of threads and the passes are those of `config` now.
+    and results may take (MemoryLimitError); `part`, whether another program runs it, which may be `limited`.
+    The executor, the number of threads and the passes are those of `config` now. `device` runs CUDA; None is
+    this machine's processor, or what stands for a GPU where the executor is "shim".
     """
-    target = "c" if config.executor == "c" and toolchain() is not None else "cpu"
-    if target == "c":
-        prepare()
+    device = device or stand_in()
+    target = (
+        "cuda" if device is not None else "c" if config.executor == "c" and toolchain() is not None else "cpu"
+    )
     called = label(name)
+    how = How(donated, name, called, target, device)
     if limit is None or config.executor == "reference":
-        made = executable(schedule(run_pipeline(graph, called), donated, target), donated, name)
+        made = executable(schedule(run_pipeline(graph, called), donated, target), how, limited)
     else:
-        made = limited(graph, limit, (donated, name, called, target))
-    made.watched, made.label = graph if whole and watching() else None, called
+        made = fitting(graph, limit, how)
+    made.part = part
+    made.watched, made.label = graph if not part and watching() else None, called
     if called:
         dump_repro(graph, made)
     return made
 
 
-def limited(graph: Graph, limit: int, how: tuple[tuple[bool, ...], str, str, str]) -> Executable:
-    """The program that computes again what does not fit; loops stay unrolled, for any round may be."""
+def stand_in() -> Device | None:
+    """What runs CUDA on a machine without a GPU, if that is wanted."""
+    if config.executor != "shim":
+        return None
+    from ge2.backends.shim.device import ShimDevice
+
+    return ShimDevice()
+
+
+def fitting(graph: Graph, limit: int, how: How) -> Executable:
+    """The program that computes again what does not fit.
+
+    Loops stay unrolled while that is looked for, since it may be of any round, and are rolled then if the
+    program still fits.
+    """
     from ge2.runtime.remat import Remat, fitted  # hardly ever needed
 
-    donated, name, called, target = how
+    donated, called, target = how.donated, how.called, how.target
     whole = run_pipeline(graph, called, last=ROLL)
-    plain = executable(schedule(run_pipeline(whole, called, ROLL), donated, target), donated, name)
-    if (peak := plain.memory_analysis().peak) <= limit:
-        plain.remat = Remat(limit, peak, peak)
-        return plain
 
     def planned(graph: Graph) -> Program:
         return schedule(run_pipeline(graph, called, ROLL + 1), donated, target)
 
-    found, remat = fitted(whole, limit, planned, lambda p: executable(p, donated, name), name)
+    def built(program: Program) -> Executable:
+        return executable(program, how, True)
+
+    plain = built(schedule(run_pipeline(whole, called, ROLL), donated, target))
+    if (peak := plain.memory_analysis().peak) <= limit:
+        plain.remat = Remat(limit, peak, peak)
+        return plain
+
+    def begun(step: Step, i: int) -> tuple[Graph, Callable[[Graph], Program]]:
+        return inner_graph(step, i, target)
+
+    found, remat, repeating = fitted(whole, limit, planned, begun, built, how.name)
+    rounds = run_pipeline(repeating, last=ROLL + 1, first=ROLL)
+    if rounds is not repeating:
+        rolled = built(planned(rounds))
+        if (peak := rolled.memory_analysis().peak) <= limit:
+            found, remat = rolled, replace(remat, after=peak)
     found.remat = remat
     return found
 
 
-def executable(program: Program, donated: tuple[bool, ...], name: str) -> Executable:
+def inner_graph(step: Step, i: int, target: str) -> tuple[Graph, Callable[[Graph], Program]]:
+    """Graph `i` of a loop or a branch, before regions are made in it, and how it is planned."""
+    op: Any = step.eqn.op
+    graph = held(op)[i]
+    in_c = step.kind == "loop"
+
+    def planned(graph: Graph) -> Program:
+        fused = run_pipeline(graph, first=ROLL + 1)
+        return planned_round(op, i, fused, target) if in_c else schedule(fused, (), target)
+
+    return run_pipeline(strong(graph) if in_c else graph, last=ROLL), planned
+
+
+def executable(program: Program, how: How, limited: bool = False) -> Executable:
     branches = {
         step.number: tuple(
-            compile_graph(inner, name=f"{name}_{step.name}{i}", whole=False)
+            compile_graph(
+                inner, name=f"{how.name}_{step.name}{i}", part=True, limited=limited, device=how.device
+            )
             for i, inner in enumerate(held(step.eqn.op))
         )
         for step in program.steps
         if step.kind == "library" and isinstance(step.eqn.op, CONTROL)
     }
-    return Executable(name, program, config.executor, config.thread_count(), branches, donated)
+    return Executable(
+        how.name, program, config.executor, config.thread_count(), branches, how.donated, device=how.device,
+        limited=limited,
+    )  # fmt: skip

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import field
+from functools import cache, partial
 from typing import Any, final
 
 import numpy as np
@@ -15,7 +16,7 @@ from ge2.backends.cpu.outputs import Kept, worth_keeping
 from ge2.backends.cpu.pool import launch
 from ge2.base.dtypes import SHORT
 from ge2.base.pause import collector_paused
-from ge2.base.record import record
+from ge2.base.record import mutable, record
 from ge2.codegen.environment import render
 from ge2.codegen.values import Param
 from ge2.codegen.view import KernelView, Line
@@ -24,19 +25,27 @@ from ge2.ir.text import op_text
 from ge2.kernels.catalog import launch as choose
 from ge2.kernels.kernel import Problem
 from ge2.ops.dot import DotGeneral
-from ge2.ops.loops import RepeatLoop, ScanLoop
 from ge2.ops.shape import Barrier, BroadcastInDim, Reshape, Rev, Slice, StopGradient, Transpose
-from ge2.ops.while_loop import WhileLoop
 from ge2.passes.host import compute
+from ge2.runtime.hosted import Inner, bound, hosted
 from ge2.runtime.linked import Linked
 from ge2.runtime.memory import Lifetime, Plan, plan
-from ge2.runtime.native import Need, Segment, lifetimes
+from ge2.runtime.native import IN_C, Need, Segment, lifetimes
 from ge2.runtime.program import Buffer, Program, Step
 from ge2.runtime.records import Made
 
 TEMPLATE = "numpy/program.py.jinja"
+NUMPY = ("empty", "array", "copyto", "matmul", "broadcast_to", "ndarray")
 EVALUATE = Evaluate()
 SHARED = 1 << 17  # the elements of a space from which on several threads are worth their trouble
+
+
+@cache
+def known() -> dict[str, Any]:
+    """The names that every program knows, beside Python's own: one dictionary for all."""
+    numpy = {name: getattr(np, name) for name in NUMPY}
+    dtypes = {dtype.name: dtype for dtype in (*SHORT, np.dtype(np.uint8))}
+    return {**vars(builtins), **numpy, **dtypes, "launch": launch, "owned": owned, "reuse": reuse}
 
 
 @final
@@ -54,14 +63,16 @@ class Text:
 
 
 @final
-@dataclass(slots=True)
+@mutable
 class Driver:
     """Writes the text of a program, and collects what its names stand for."""
 
     program: Program
     threads: int
     title: str
-    branches: Mapping[int, Sequence[Callable[..., list[Any]]]]
+    branches: Mapping[int, Sequence[Inner]]
+    lent: bool = False  # whether all of its scratch is lent by another program, and it keeps no results
+    run: bool = True  # whether the program is to run; else it is written for people, and nothing is compiled
     names: dict[str, Any] = field(default_factory=dict)
     bind: list[Line] = field(default_factory=list)
     bound: dict[str, None] = field(default_factory=dict)  # names that `bind` hands to `run`
@@ -71,6 +82,9 @@ class Driver:
     views: list[Line] = field(default_factory=list)  # lines of `bind` that follow the arrays of the arena
     begun: set[str] = field(default_factory=set)  # results that have an array: a lent one has it early
     early: set[str] = field(default_factory=set)  # names known once the arena is
+    passing: dict[str, Buffer] = field(
+        default_factory=dict
+    )  # results of loops and branches, and views of them
     plan: Plan | None = None
     texts: dict[str, str] = field(default_factory=dict)  # by language: what each call runs
     direct: Callable[..., list[Any]] | None = None  # the whole program as one C function
@@ -83,13 +97,9 @@ class Driver:
 
     @collector_paused
     def build(self) -> Driver:
-        self.names.update({dtype.name: dtype for dtype in SHORT})
-        self.names.update(
-            empty=np.empty, array=np.array, copyto=np.copyto, matmul=np.matmul, broadcast_to=np.broadcast_to,
-            launch=launch, owned=owned, ndarray=np.ndarray, reuse=reuse, uint8=np.dtype(np.uint8),
-        )  # fmt: skip
+        self.names["__builtins__"] = known()
         if self.program.target == "c":
-            self.shared = Linked(self.program, self.threads, self.title)
+            self.shared = Linked(self.program, self.threads, self.title, apart=self.lent)
             if self.shared.whole is not None:
                 return self.build_whole(self.shared)
         for buffer in self.program.buffers.values():
@@ -98,13 +108,13 @@ class Driver:
                     (buffer.name, buffer.type.shape, buffer.type.dtype, buffer.first, buffer.last)
                 )
                 self.early.add(buffer.name)
-        for step in self.program.steps if self.shared is None else ():
-            getattr(self, f"run_{step.kind}")(step)
-        for part in self.shared.parts if self.shared is not None else ():
+        for part in self.program.steps if self.shared is None else self.shared.parts:
             if isinstance(part, Segment):
                 self.run_segment(part)
+                self.forget(max(step.number for step in part.steps if step.kind != "view"))
             else:
                 getattr(self, f"run_{part.kind}")(part)
+                self.forget(part.number)
         results = [self.result(a, i) for i, a in enumerate(self.program.graph.outputs)]
         self.plan = plan(
             [Lifetime(math.prod(s) * d.itemsize, first, last) for _, s, d, first, last in self.needs]
@@ -124,9 +134,10 @@ class Driver:
         if self.shared is not None and self.shared.segments:
             self.texts["c"] = self.shared.source
         self.texts["python"] = render(TEMPLATE, text)
-        execute(self.texts["python"], self.names)
         if self.shared is not None:
-            self.link(self.shared)
+            self.made += self.shared.native.made
+        if self.run:
+            self.load()
         return self
 
     def offsets(self) -> dict[str, int]:
@@ -154,9 +165,9 @@ class Driver:
         needs = linked.native.needs
         self.plan = plan(lifetimes(needs))
         offsets = dict(zip(map(id, needs), self.plan.offsets, strict=True))
-        launcher = linked.launcher(segment, self.plan.nbytes, offsets)
         self.made, self.texts["c"] = linked.native.made, linked.source
-        self.compiling = linked.how
+        launcher = linked.launcher(segment, self.plan.nbytes, offsets) if self.run else None
+        self.compiling = linked.how if self.run else ""
         graph = self.program.graph
         made = [v for v in graph.outputs if isinstance(v, Var) and self.buffer(v).storage == "output"]
         early = [step for step in self.program.steps if step.kind == "host"]
@@ -173,15 +184,17 @@ class Driver:
         results = [self.result(a, i) for i, a in enumerate(graph.outputs)]
         body, bound = tuple(self.body), tuple(self.bound)
         python = render(TEMPLATE, Text("program", ", ".join(inputs), 0, (), bound, body, ", ".join(results)))
-        execute(python, self.names)
-        run = self.names["run"]
-        self.direct, self.texts["python"] = (lambda *arrays: run((), *arrays)), python
+        self.texts["python"] = python
+        if self.run:
+            execute(python, self.names)
+            run = self.names["run"]
+            self.direct = lambda *arrays: run((), *arrays)
         return self
 
     def run_segment(self, segment: Segment) -> None:
         """Steps that are one C function, called with the arrays that they read and write."""
         for step in segment.steps:
-            if step.kind in ("kernel", "copy", "matmul"):
+            if step.kind in IN_C:
                 for var in step.eqn.outs:
                     self.fresh(var)
         names = []
@@ -197,11 +210,14 @@ class Driver:
         names += [self.name(v) for v in segment.hosts]
         self.add(f"{segment.name}({', '.join(names)})")
 
-    def link(self, linked: Linked) -> None:
-        """Compiles the segments, now that all are known."""
+    def load(self) -> None:
+        """Makes the text's functions, and compiles the segments, now that all are known."""
+        execute(self.texts["python"], self.names)
+        linked = self.shared
+        if linked is None:
+            return
         for segment in linked.segments:
             self.names[segment.name] = linked.launcher(segment, 0, {})
-        self.made += linked.native.made
         self.compiling = linked.how
 
     # -- names
@@ -236,6 +252,8 @@ class Driver:
             self.views.append(line)
         else:
             self.body.append(line)
+            if source in self.passing:
+                self.passing[name] = self.passing[source]
         return name
 
     def add(self, code: str, comment: str = "") -> None:
@@ -253,7 +271,7 @@ class Driver:
         made = f"empty({type_.shape}, {type_.dtype.name})"
         if buffer.donor:
             made = f"reuse({buffer.donor}, {type_.dtype.name})"
-        elif worth_keeping(type_.nbytes):
+        elif worth_keeping(type_.nbytes) and not self.lent:
             made = f"{self.given(Kept(type_.shape, type_.dtype), 'again_')}()"
         self.add(f"{buffer.name} = {made}", str(type_))
 
@@ -269,11 +287,35 @@ class Driver:
         if len(eqn.outs) == 1 and eqn.outs[0].type.weak:
             self.run_host(step)
             return
-        chosen = self.branches.get(step.number)
-        f = self.given(reference_of(eqn) if chosen is None else hosted(eqn.op, chosen), f"{eqn.op.name}_")
+        inner = self.branches.get(step.number)
+        f = self.given(reference_of(eqn) if inner is None else hosted(eqn.op, inner), f"{eqn.op.name}_")
         outs = ", ".join(self.name(v) for v in eqn.outs) + ("," if eqn.op.several else "")
-        call = f"{f}({', '.join(map(self.operand, eqn.inputs))})"
+        given = list(map(self.operand, eqn.inputs))
+        if inner is not None:
+            given.insert(0, self.lend(step, f, inner))
+            self.passing.update((self.name(v), self.buffer(v)) for v in eqn.outs if not v.type.weak)
+        call = f"{f}({', '.join(given)})"
         self.add(f"{outs} = {call}" if eqn.outs else call, note(eqn))
+
+    def lend(self, step: Step, f: str, inner: Sequence[Inner]) -> str:
+        """The name of what programs that a step runs are bound to: a part of the arena, for that step."""
+        nbytes = max(each.nbytes for each in inner)
+        if not nbytes:
+            return self.given(bound(inner, np.empty(0, np.uint8)), "bound_")
+        arena = self.need(f"{f}_arena", (nbytes,), np.dtype(np.uint8), step.number, direct=False)
+        bind, name = self.given(partial(bound, inner), "bind_"), f"{f}_bound"
+        self.early.add(name)
+        self.bound[name] = None
+        self.views.append(Line(f"{name} = {bind}({arena})"))
+        return name
+
+    def forget(self, n: int) -> None:
+        """Lets go of results of loops and branches that no step after `n` reads."""
+        past = [name for name, buffer in self.passing.items() if buffer.last <= n]
+        if past:
+            self.add(f"del {', '.join(past)}")
+        for name in past:
+            del self.passing[name]
 
     def run_view(self, step: Step) -> None:
         eqn = step.eqn
@@ -436,19 +478,6 @@ def reference_of(eqn: Eqn) -> Any:
         return reference(*(np.asarray(x, d) if w else x for x, d, w in zip(xs, dtypes, weak, strict=True)))
 
     return with_arrays
-
-
-Runs = Sequence[Callable[..., Sequence[Any]]]
-
-
-def hosted(op: Any, runs: Runs) -> Callable[..., Sequence[Any]]:
-    """A loop or a branch in Python, whose rounds are executables."""
-    if isinstance(op, ScanLoop | RepeatLoop):
-        return partial(op.rounds, runs[0])
-    if isinstance(op, WhileLoop):
-        return partial(op.rounds, *runs)
-    last = len(runs) - 1
-    return lambda index, *xs: runs[min(max(int(index), 0), last)](*xs)
 
 
 def view_text(eqn: Eqn, x: str) -> str:

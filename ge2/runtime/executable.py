@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field, replace
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 import numpy as np
 
+from ge2.backends.cpu.extension import Meanwhile
 from ge2.backends.cpu.quiet import hush, restore
 from ge2.backends.cpu.toolchain import excuse, toolchain
+from ge2.backends.device import Device
 from ge2.base.config import config
 from ge2.base.dtypes import python_type
 from ge2.base.errors import CompileError, CompilerTrouble
+from ge2.base.record import mutable
 from ge2.ir import ArrayType, Evaluate, Graph, Op, Var, read
 from ge2.ops.elementwise import Elementwise
 from ge2.ops.own import Own
@@ -24,6 +27,7 @@ from ge2.passes.host import compute, on_host
 from ge2.runtime import analysis
 from ge2.runtime.analysis import Memory
 from ge2.runtime.driver import Driver
+from ge2.runtime.hosted import Inner
 from ge2.runtime.program import Program
 from ge2.runtime.records import KernelRecord, Kernels, kernels
 from ge2.runtime.schedule import schedule
@@ -108,7 +112,7 @@ def region_text(kernel: KernelRecord) -> str:
 
 
 @final
-@dataclass(slots=True)
+@mutable
 class Watched:
     """A program, each of whose calls is followed by a look at its results."""
 
@@ -124,6 +128,18 @@ class Watched:
 
 def runner(driver: Driver) -> Runner:
     return Blocked(driver) if driver.direct is None else driver.direct
+
+
+def inner_of(driver: Driver) -> Inner:
+    """A program as part of another one."""
+    if driver.direct is not None:
+        return alone(driver.direct)
+    return Inner(driver.nbytes, driver.names["bind"], driver.names["run"])
+
+
+def alone(run: Runner) -> Inner:
+    """What needs nothing of another program's arena."""
+    return Inner(0, lambda arena: (), lambda bound, *arrays: run(*arrays))
 
 
 def own_names(op: Op) -> list[str]:
@@ -142,7 +158,7 @@ def aligned(nbytes: int) -> Any:
 
 
 @final
-@dataclass(slots=True, eq=False)
+@mutable
 class Executable:
     """A compiled graph: a function of arrays in the order of its inputs, which returns a list of arrays.
 
@@ -155,11 +171,16 @@ class Executable:
     threads: int
     branches: dict[int, tuple[Executable, ...]] = field(default_factory=dict)  # of the conds among the steps
     donated: tuple[bool, ...] = ()
+    device: Device | None = None  # that runs CUDA; None: the processor
     remat: Remat | None = None  # what it computes again, if its memory is limited
     watched: Graph | None = None  # as traced, where the results of a call are looked at for NaN
+    limited: bool = False  # whether it has a limit on its memory
+    part: bool = False  # whether another program runs it
     label: str = ""  # what its files begin with, where the setting `dump` asked for them
     _run: Runner | None = None
-    _driver: Driver | None = None
+    _how: str = ""
+    _text: Driver | None = None
+    _inner: Inner | None = None
     _lock: RLock = field(default_factory=RLock, repr=False)
 
     def __call__(self, *arrays: Any) -> list[Any]:
@@ -169,18 +190,24 @@ class Executable:
         """What runs it; the first thread to ask makes it."""
         with self._lock:
             if self._run is None:
-                run = Reference(self.graph) if self.executor == "reference" else runner(self.driver)
+                run = Reference(self.graph) if self.executor == "reference" else self.driven()
                 self._run = run if self.watched is None else Watched(run, self.watched, self.name)
+                if isinstance(self._run, Meanwhile):
+                    self._run.told = self.settle
             return self._run
+
+    def settle(self, run: Runner) -> None:
+        """Calls go straight to what runs it for good."""
+        self._run = run
 
     @property
     def driver(self) -> Driver:
+        """The text of the program, for people: it is written again, for few ask and many signatures live."""
         with self._lock:
-            if self._driver is None:
-                self._driver = self.driven()
-                if self.label and config.dump:
-                    self.dump(self._driver)
-            return self._driver
+            self.build()
+            if self._text is None:
+                self._text = self.written(run=False)
+            return self._text
 
     def dump(self, driver: Driver) -> None:
         """Writes regions, plan and code, each a file."""
@@ -192,17 +219,36 @@ class Executable:
         dump(f"{self.label}-regions.txt", "\n\n".join([str(found), *map(region_text, found)]))
         dump(f"{self.label}-plan.txt", analysis.plan_text(self.program, driver.offsets(), driver.nbytes))
 
-    def driven(self) -> Driver:
-        """The text of the program; without a compiler that works, that of blocked NumPy."""
+    def driven(self) -> Runner:
+        """What runs the program in C; without a compiler that works, as blocked NumPy."""
         try:
-            return Driver(self.program, self.threads, self.name, self.branches).build()
+            driver = self.written()
         except CompilerTrouble as trouble:
             if self.program.target != "c":
                 raise
             self._blame(trouble)
             excuse(trouble)
-        self.program = schedule(self.program.graph, self.donated, "cpu")
-        return Driver(self.program, self.threads, self.name, self.branches).build()
+            self.program = schedule(self.program.graph, self.donated, "cpu")
+            driver = self.written()
+        self._how = driver.compiling or "written as blocked NumPy"
+        if self.label and config.dump:
+            self.dump(driver)
+        if self.part:
+            self._inner = inner_of(driver)
+        return runner(driver)
+
+    def written(self, run: bool = True) -> Driver:
+        if self.device is not None:
+            from ge2.runtime.gpu import GpuDriver
+
+            return GpuDriver(self.program, self.device, self.name, self.branches, run).build()  # type: ignore[return-value]
+        inner = {n: [branch.inner() for branch in found] for n, found in self.branches.items()}
+        return Driver(self.program, self.threads, self.name, inner, self.limited and self.part, run).build()
+
+    def inner(self) -> Inner:
+        """It as part of another program. That of one C function alone has scratch of its own."""
+        run = self.build()
+        return self._inner or alone(run)
 
     def _blame(self, trouble: CompilerTrouble) -> None:
         """CompileError if a compiler that is well otherwise refuses a program with a user's own C in it."""
@@ -249,8 +295,11 @@ class Executable:
             return analysis.memory(self.program, 0)
         plan = self.driver.plan
         assert plan is not None
-        branches = [branch.memory_analysis() for found in self.branches.values() for branch in found]
-        return analysis.memory(self.program, plan.nbytes, branches, self.remat)
+        inner = [branch for found in self.branches.values() for branch in found]
+        memories = [branch.memory_analysis() for branch in inner]
+        apart = sum(m.arena - branch.inner().nbytes for m, branch in zip(memories, inner, strict=True))
+        found = analysis.memory(self.program, plan.nbytes + apart, memories, self.remat)
+        return replace(found, kept=0) if self.limited and self.part else found
 
     def cost_analysis(self) -> dict[str, float]:
         return analysis.cost_analysis(self.program)
@@ -260,7 +309,8 @@ class Executable:
         """How it was made ready to run."""
         if self.executor == "reference":
             return "nothing compiled: it runs op by op"
-        return self.driver.compiling or "written as blocked NumPy"
+        self.build()
+        return self._how
 
     def report(self) -> str:
         """A line for each step: number, kind, name."""

@@ -8,6 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
+from ge2.backends.cpu.blas import services
 from ge2.backends.cpu.compiler import Library, library
 from ge2.backends.cpu.launcher import Array, Input, Number, Output, make_launcher
 from ge2.ir import ArrayType, Var
@@ -22,9 +23,12 @@ _loaded: set[str] = set()  # keys of libraries that serve a program of this proc
 
 @final
 class Linked:
-    """`whole` is the one segment of a program that needs nothing of Python but its own numbers."""
+    """`whole` is the one segment of a program that needs nothing of Python but its own numbers.
 
-    def __init__(self, program: Program, threads: int, title: str) -> None:
+    With `apart` there is none: Python makes its results, and hands it its scratch.
+    """
+
+    def __init__(self, program: Program, threads: int, title: str, apart: bool = False) -> None:
         self.program, self.threads = program, threads
         self.native = Native(program, threads, title)
         self.title = title
@@ -32,7 +36,7 @@ class Linked:
         self.parts: list[Segment | Step] = []
         self.unseen = unseen(program)
         self.whole: Segment | None = None
-        if self.is_whole():
+        if self.is_whole() and not apart:
             self.whole = self.native.segment(self.program.steps, direct=True)
         else:
             self.cut()
@@ -97,8 +101,9 @@ class Linked:
 
     @cached_property
     def library(self) -> Library:
+        symbol = next(run.name for run in self.native.runs if not run.inner)
         found = library(
-            self.source, self.title, symbol=next(run.name for run in self.native.runs if not run.inner)
+            self.source, self.title, () if services().whole else ("-DGE2_NO_BLAS",), symbol=symbol
         )
         self.known = found.key in _loaded
         _loaded.add(found.key)

@@ -9,24 +9,23 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
+from ge2.base.record import mutable
 from ge2.codegen.c.text import Text
 from ge2.codegen.c.typed import STORED
 from ge2.ir import Atom, Eqn, Graph, Literal, Var
-from ge2.ops.control import Cond
 from ge2.ops.loops import RepeatLoop, ScanLoop
 from ge2.ops.shape import BroadcastInDim
 from ge2.ops.while_loop import WhileLoop
+from ge2.runtime.hosted import CONTROL
 from ge2.runtime.memory import Lifetime, plan
 from ge2.runtime.program import Program, Step
 
 if TYPE_CHECKING:
-    from ge2.runtime.native import Native, Segment
+    from ge2.runtime.native import Native, Need, Segment
 
 COUNTED = (ScanLoop, RepeatLoop)
-CONTROL = (*COUNTED, WhileLoop, Cond)
 SMALL = 1 << 12  # elements that a round makes up to which sizes are written out: it is made for them alone
 SHORT = 256  # bytes of a carry that stays in cache lines of its own: what is stored there is read at once
 MANY = 16  # rounds that a while loop is taken to have, where it matters whether a call is long
@@ -87,7 +86,7 @@ def stands(program: Program, kinds: Sequence[str]) -> bool:
 
 
 @final
-@dataclass(slots=True)
+@mutable
 class Round:
     """The function of a round as the loop sees it. Its arrays are numbered: inputs, then results."""
 
@@ -111,8 +110,23 @@ class Round:
         return len(self.program.graph.inputs) + len(self.made)
 
 
-def write_round(native: Native, segment: Segment, step: Step, program: Program, kind: str) -> Round:
-    """Writes the function into the file; what it needs besides arrays is part of what `segment` is given."""
+def spares(op: Any, i: int, program: Program) -> int:
+    """Bytes of second places for the carry that graph `i` makes, but for what is made in a stack."""
+    outputs, total = program.graph.outputs, 0
+    carry = op.carry if isinstance(op, COUNTED) else len(outputs) if isinstance(op, WhileLoop) and i else 0
+    for n, out in enumerate(outputs[:carry]):
+        assert isinstance(out, Var)
+        new = out not in program.graph.inputs and outputs.index(out) == n
+        stacked = isinstance(op, COUNTED) and out in outputs[carry:]
+        total += 0 if new and (program.buffers[out].donor or stacked) else out.type.nbytes
+    return total
+
+
+def write_round(native: Native, segment: Segment, scratch: Need, program: Program, kind: str) -> Round:
+    """Writes the function into the file; what it needs besides arrays is part of what `segment` is given.
+
+    Its scratch is that of all graphs of the step, of which one runs at a time.
+    """
     child = native.child(program)
     native.inner.append(f"{kind}_{len(native.inner)}")
     inner = child.segment(program.steps, True, native.inner[-1])
@@ -124,7 +138,7 @@ def write_round(native: Native, segment: Segment, step: Step, program: Program, 
     at_n, at_k = len(segment.sizes), len(segment.hosts) + len(segment.constants)
     segment.sizes += sizes
     segment.constants += inner.constants
-    arena = native.scratch(segment, native.need(found.nbytes, step.number)) if found.nbytes else "arena"
+    arena = native.shared(segment, scratch, found.nbytes) if found.nbytes else "arena"
     made = [v for v in dict.fromkeys(program.graph.outputs) if program.buffers[v].storage == "output"]  # type: ignore[index]
     call = f"{inner.name}({{}}, n + {at_n}, k + {at_k}, {arena}, threads, lib)"
     return Round(program, call, [v for v in made if isinstance(v, Var)], inner.work, child.fails)
@@ -137,8 +151,9 @@ class Loop:
     def __init__(self, native: Native, segment: Segment, step: Step) -> None:
         self.native, self.segment, self.step = native, segment, step
         self.op: Any = step.eqn.op
+        scratch = native.none(step.number)
         self.rounds = [
-            write_round(native, segment, step, program, self.op.name)
+            write_round(native, segment, scratch, program, self.op.name)
             for program in native.program.inner[step.number]
         ]
         given, results = step.eqn.inputs, step.eqn.outs

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, final
 
 import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX
+from ge2.base.record import mutable
 from ge2.base.source import Source
 from ge2.codegen.c.file import CFile, Named, Run, same_code
 from ge2.codegen.c.layout import Layout, plain
@@ -31,7 +32,7 @@ FEW = 24  # steps of a round up to which its kernels become part of it
 
 
 @final
-@dataclass(slots=True)
+@mutable
 class Need:
     """Bytes of scratch from step `first` to step `last`."""
 
@@ -41,7 +42,7 @@ class Need:
 
 
 @final
-@dataclass(slots=True)
+@mutable
 class Segment:
     """Steps in a row that are one C function. `arrays` are its `p`: buffers, or scratch that it needs."""
 
@@ -181,6 +182,17 @@ class Native:
         need = Need(nbytes, step, step)
         self.needs.append(need)
         return need
+
+    def none(self, step: int) -> Need:
+        """A need that nothing is known of yet."""
+        return Need(0, step, step)
+
+    def shared(self, segment: Segment, need: Need, nbytes: int) -> str:
+        """Scratch that several take in turn: enough for each."""
+        if not need.nbytes:
+            self.needs.append(need)
+        need.nbytes = max(need.nbytes, nbytes)
+        return self.scratch(segment, need)
 
     # -- arguments
 

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import final
 
-from ge2.base.record import record
+from ge2.base.record import mutable, record
 from ge2.codegen.c.layout import Layout
 from ge2.ir import ArrayType, Eqn, Graph, Var
 
@@ -19,7 +19,7 @@ KINDS = ("host", "view", "copy", "kernel", "loop", "matmul", "library")
 
 
 @final
-@dataclass(slots=True)
+@mutable
 class Buffer:
     """An array of the program; needed from step `first` to step `last`, views of it included."""
 

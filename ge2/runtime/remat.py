@@ -1,52 +1,41 @@
 """A program that fits in so much memory: values that wait long are computed again, the dearest first.
 
 The plan of a program tells at which step most memory is in use, and which arrays only wait there for a later
-reader. Of these some are given up: those that free the most bytes for each operation that is done again. Then
-the program is planned anew, and so on, in an order that does not depend on the limit; what is used is the
-shortest beginning of that order that fits.
+reader. Of these some are given up: those that free the most bytes for each operation that is done again. If
+the step runs a loop or a branch, whose own program needs memory, values may be given up within that instead.
+Then the program is planned anew, and so on, in an order that does not depend on the limit; what is used is
+the shortest beginning of that order that fits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, final
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Any, Final, final
 
 from ge2.base.errors import MemoryLimitError
-from ge2.base.record import record
-from ge2.base.source import Source
+from ge2.base.record import mutable, record
 from ge2.base.words import count_words, size_words, table
 from ge2.ir import Eqn, Graph, Var, without_dead_code
-from ge2.ops.region import Region
-from ge2.ops.shape import Barrier
-from ge2.passes.repeat import VIEWS, repeated
-from ge2.runtime.cost import computing
+from ge2.ops.control import Cond
+from ge2.ops.while_loop import WhileLoop
+from ge2.passes.repeat import repeated
+from ge2.runtime.hosted import CONTROL, passing
+from ge2.runtime.loops import MANY, held, spares
 from ge2.runtime.memory import Lifetime, plan
-from ge2.runtime.program import Buffer, Program
-from ge2.transforms.partition import BYTE, cheapest, effort, twins
+from ge2.runtime.program import Program, Step
+from ge2.runtime.waiting import Candidate, Repeat, Waiting, operations
+from ge2.transforms.unstack import Unstacked, unstacked
 
 if TYPE_CHECKING:
     from ge2.runtime.executable import Executable
 
-SMALL: Final = 16  # a value of so small a part of what is freed may wait instead of being computed again
-LONGEST: Final = 256  # equations that are computed again for one value
 PART: Final = 4  # one in so many of the values that wait is given up at a time
 ROUNDS: Final = 200
-TRANSCENDENTAL: Final = 8  # what exp or tanh counts beside an addition
 
 Planned = Callable[[Graph], Program]
+Begun = Callable[[Step, int], tuple[Graph, Planned]]
 Built = Callable[[Program], "Executable"]
-
-
-@final
-@record
-class Repeat:
-    """A value that is computed again instead of being kept: its line, its operation, bytes and operations."""
-
-    source: Source | None
-    name: str
-    nbytes: int
-    operations: int
 
 
 @final
@@ -78,47 +67,33 @@ class Remat:
         return f"{head}, {before} without computing again\n{table(rows, frozenset((2, 3)))}"
 
 
-@final
-@record
-class Candidate:
-    """A way to give up a value: what is computed again, before which equation, tied to what."""
+def fitted(
+    graph: Graph, limit: int, planned: Planned, begun: Begun, built: Built, name: str
+) -> tuple[Executable, Remat, Graph]:
+    """The executable of a graph whose arena and results need at most `limit` bytes, and what it is of.
 
-    value: Var
-    again: tuple[Eqn, ...]
-    at: int
-    after: Var | None
-    kept: frozenset[Var]  # what it is computed from
-    repeat: Repeat
-
-    @property
-    def worth(self) -> float:
-        return self.repeat.nbytes / (self.repeat.operations + 1)
-
-
-def fitted(graph: Graph, limit: int, planned: Planned, built: Built, name: str) -> tuple[Executable, Remat]:
-    """The executable of a graph whose arena and results need at most `limit` bytes.
-
-    MemoryLimitError if there is none, which names the least limit that there is one for.
+    `begun` gives a graph that a step of a program runs, and how that is planned. MemoryLimitError if there is
+    no such executable, which names the least limit that there is one for.
     """
-    start = Trial(graph, planned(graph))
+    start = Trial(graph, Planner(planned, begun))
     plain = built(start.program)
     before = plain.memory_analysis().peak
     if before <= limit:
-        return plain, Remat(limit, before, before)
+        return plain, Remat(limit, before, before), graph
     best, target = start, limit
-    for trial in rounds(start, planned):
+    for trial in rounds(start):
         while trial.peak <= target:
-            found = shortest(trial, target, planned)
+            found = shortest(trial, target)
             made = built(found.program)
             exact = made.memory_analysis().peak
             if exact <= limit:
-                return made, Remat(limit, before, exact, found.repeats)
+                return made, Remat(limit, before, exact, found.repeats), found.graph
             target = min(found.peak - 1, limit - (exact - found.peak))  # kernels need scratch, too
         best = trial if trial.peak < best.peak else best
     made = built(best.program)
     least = made.memory_analysis().peak
     if least <= limit:
-        return made, Remat(limit, before, least, best.repeats)
+        return made, Remat(limit, before, least, best.repeats), best.graph
     sizes = f"{size_words(min(least, before))} for scratch and results, but the limit is {size_words(limit)}"
     place = graph.eqns[-1].source if graph.eqns else None
     raise MemoryLimitError(
@@ -127,42 +102,175 @@ def fitted(graph: Graph, limit: int, planned: Planned, built: Built, name: str) 
 
 
 @final
-@dataclass(slots=True)
+class Planner:
+    """How graphs of one kind become programs, and what is known of the graphs that their steps run."""
+
+    def __init__(self, planned: Planned, begun: Begun) -> None:
+        self.planned, self.begun = planned, begun
+        self.known: dict[tuple[int, int, str], tuple[Graph, Link]] = {}
+
+    def links(self, step: Step) -> list[Link]:
+        """The programs that a step runs, as they are now."""
+        if step.kind not in ("loop", "library") or not isinstance(step.eqn.op, CONTROL):
+            return []
+        return [self.link(step, i, graph) for i, graph in enumerate(held(step.eqn.op))]
+
+    def link(self, step: Step, i: int, graph: Graph) -> Link:
+        key = id(graph), i, step.kind
+        if key not in self.known:
+            inner, planned = self.begun(step, i)
+            trial = Trial(inner, Planner(planned, self.begun))
+            self.known[key] = graph, Link(trial, rounds(trial))
+        return self.known[key][1]
+
+    def learn(self, step: Step, i: int, link: Link) -> None:
+        graph = link.trial.graph
+        self.known[id(graph), i, step.kind] = graph, link
+
+
+@final
+class Link:
+    """One of ever smaller programs, and how to get the next."""
+
+    def __init__(self, trial: Trial, rest: Iterator[Trial]) -> None:
+        self.trial, self.rest = trial, rest
+        self.found: list[Link | None] = []
+
+    def after(self) -> Link | None:
+        if not self.found:
+            trial = next(self.rest, None)
+            self.found.append(None if trial is None else Link(trial, self.rest))
+        return self.found[0]
+
+
+@final
+@record
+class Within:
+    """A change of graph `i` that a step runs, `times` in each call."""
+
+    step: Step
+    i: int
+    link: Link
+
+    @property
+    def times(self) -> int:
+        op: Any = self.step.eqn.op
+        return 1 if isinstance(op, Cond) else MANY if isinstance(op, WhileLoop) else op.length
+
+    @property
+    def repeats(self) -> tuple[Repeat, ...]:
+        """What it computes again since the program before."""
+        return tuple(replace(r, operations=r.operations * self.times) for r in self.link.trial.latest)
+
+
+@final
+@mutable
 class Trial:
     """A graph, its program, and how it came to be."""
 
     graph: Graph
-    program: Program
+    planner: Planner
     before: Trial | None = None
     batch: tuple[Candidate, ...] = ()  # what was given up since
-    _size: list[int] = field(default_factory=list)
+    within: Within | None = None  # what was changed instead
+    stack: Unstacked | None = None  # likewise
+    program: Program = field(init=False)
+    needs: list[Lifetime] = field(init=False)
+    scratch: int = field(init=False)
+    size: list[Any] = field(init=False)  # the peak, how much waits how long, the sizes of inner programs
 
-    @property
-    def repeats(self) -> tuple[Repeat, ...]:
-        return (*(self.before.repeats if self.before else ()), *(c.repeat for c in self.batch))
+    def __post_init__(self) -> None:
+        program = self.program = self.planner.planned(self.graph)
+        inner = [(step, self.planner.links(step)) for step in program.steps]
+        self.needs = [need(program, step, links) for step, links in inner if links]
+        arena = [b for b in program.buffers.values() if b.storage == "arena"]
+        lifetimes = [Lifetime(b.type.nbytes, b.first, b.last) for b in arena]
+        found = plan([*lifetimes, *(n for n in self.needs if n.nbytes)])
+        waits = sum(b.type.nbytes * (b.last - b.first) for b in arena)
+        self.scratch = found.nbytes + passing(program)
+        sizes = [link.trial.size for _, links in inner for link in links]
+        self.size = [self.scratch + result_bytes(program), waits, sizes]
 
     @property
     def peak(self) -> int:
         """Bytes of the arena and the results; scratch of kernels is not known yet."""
-        return self.size[0]
+        return self.size[0]  # type: ignore[no-any-return]
 
     @property
-    def size(self) -> list[int]:
-        """The peak, and how much waits how long."""
-        if not self._size:
-            arena = [b for b in self.program.buffers.values() if b.storage == "arena"]
-            found = plan([Lifetime(b.type.nbytes, b.first, b.last) for b in arena])
-            waits = sum(b.type.nbytes * (b.last - b.first) for b in arena)
-            self._size += [found.nbytes + result_bytes(self.program), waits]
-        return self._size
+    def latest(self) -> tuple[Repeat, ...]:
+        """What is computed again since the trial before."""
+        if self.stack is not None:
+            return (remade(self.stack),)
+        return tuple(c.repeat for c in self.batch) if self.within is None else self.within.repeats
 
-    def without(self, batch: Sequence[Candidate], planned: Planned) -> Trial:
+    @property
+    def repeats(self) -> tuple[Repeat, ...]:
+        return (*(self.before.repeats if self.before else ()), *self.latest)
+
+    def without(self, batch: Sequence[Candidate]) -> Trial:
         """The values of a batch computed again."""
         graph = self.graph
         for c in sorted(batch, key=lambda c: -c.at):  # an insertion moves what is below
             graph = repeated(graph, c.again, c.at, c.after)
-        graph = without_dead_code(graph)
-        return Trial(graph, planned(graph), self, tuple(batch))
+        return Trial(without_dead_code(graph), self.planner, self, tuple(batch))
+
+    def inside(self, n: int) -> Within | None:
+        """The next smaller program in place of the largest that step `n` runs and that can be smaller."""
+        step = self.program.steps[n] if 0 <= n < len(self.program.steps) else None
+        links = [] if step is None or not step.eqn.outs else self.planner.links(step)
+        for i in sorted(range(len(links)), key=lambda i: -links[i].trial.scratch):
+            link = links[i].after()
+            if link is not None:
+                return Within(step, i, link)  # type: ignore[arg-type]
+        return None
+
+    def changed(self, within: Within) -> Trial:
+        """With another program in a step."""
+        step, i, link = within.step, within.i, within.link
+        self.planner.learn(step, i, link)
+        eqns = []
+        for eqn in self.graph.eqns:
+            if eqn.outs and eqn.outs[0] is step.eqn.outs[0]:
+                eqn = Eqn(holding(eqn.op, i, link.trial.graph), eqn.inputs, eqn.outs, eqn.source)
+            eqns.append(eqn)
+        graph = Graph(self.graph.inputs, tuple(eqns), self.graph.outputs, self.graph.consts)
+        return Trial(graph, self.planner, self, within=within)
+
+    def unstacked(self, change: Unstacked) -> Trial:
+        """With a loop that makes again what it read."""
+        return Trial(change.graph, self.planner, self, stack=change)
+
+    @property
+    def parts(self) -> int:
+        """In how many steps one gets here from the trial before."""
+        if self.stack is not None:
+            return 1
+        return len(self.batch) if self.within is None else self.within.link.trial.parts
+
+    def beginning(self, count: int) -> Trial:
+        """The trial before, with so many of these steps."""
+        assert self.before is not None and self.stack is None
+        if self.within is None:
+            return self.before.without(self.batch[:count])
+        trial = self.within.link.trial.beginning(count)
+        return self.before.changed(replace(self.within, link=Link(trial, iter(()))))
+
+
+def need(program: Program, step: Step, links: Sequence[Link]) -> Lifetime:
+    """What a step needs to run one of these programs at a time."""
+    nbytes = max(link.trial.scratch for link in links)
+    if step.kind == "loop":
+        nbytes += sum(spares(step.eqn.op, i, p) for i, p in enumerate(program.inner[step.number]))
+    return Lifetime(nbytes, step.number, step.number)
+
+
+def holding(op: Any, i: int, graph: Graph) -> Any:
+    """A loop or a branch with another graph."""
+    if isinstance(op, Cond):
+        return Cond((*op.branches[:i], graph, *op.branches[i + 1 :]))
+    if isinstance(op, WhileLoop):
+        return replace(op, cond=graph) if i == 0 else replace(op, body=graph)
+    return replace(op, body=graph)
 
 
 def result_bytes(program: Program) -> int:
@@ -171,23 +279,58 @@ def result_bytes(program: Program) -> int:
     return sum(a.type.nbytes for a in program.graph.outputs) - donated
 
 
-def rounds(trial: Trial, planned: Planned) -> Iterator[Trial]:
+def rounds(trial: Trial) -> Iterator[Trial]:
     """Ever smaller programs."""
     useless: set[Var] = set()
     for number in range(ROUNDS):
-        waiting = Waiting(trial.graph, trial.program)
+        waiting = Waiting(trial.graph, trial.program, trial.needs)
         batch = (number == 0 and waiting.cut()) or chosen(list(waiting.found()), useless)
+        other = better(trial, waiting, worth([c.repeat for c in batch]), useless)
+        if other is not None:
+            trial = other
+            yield trial
+            continue
         if not batch:
             return
-        found = trial.without(batch, planned)
+        found = trial.without(batch)
         while found.size >= trial.size and len(batch) > 1:
             batch = batch[: len(batch) // 2]
-            found = trial.without(batch, planned)
+            found = trial.without(batch)
         if found.size >= trial.size:
             useless.add(batch[0].value)
             continue
         trial = found
         yield trial
+
+
+def better(trial: Trial, waiting: Waiting, least: float, useless: set[Var]) -> Trial | None:
+    """A smaller program by a change of loops and branches, if that is worth so much: the most worthy."""
+    within = trial.inside(waiting.fullest)
+    stacks = list(unstacked(trial.graph, lambda v: v not in useless and waiting.lies(v)))
+    options: list[tuple[float, Within | Unstacked]] = [(worth((remade(u),)), u) for u in stacks]
+    if within is not None:
+        options.append((worth(within.repeats), within))
+    for value, change in sorted(options, key=lambda pair: -pair[0]):
+        if value < least:
+            return None
+        found = trial.changed(change) if isinstance(change, Within) else trial.unstacked(change)
+        if found.size < trial.size:
+            return found
+        if isinstance(change, Unstacked):
+            useless.add(change.value)
+    return None
+
+
+def remade(change: Unstacked) -> Repeat:
+    """A stack that is made again round by round."""
+    last = change.again[-1]
+    work = change.length * sum(map(operations, change.again))
+    return Repeat(last.source, last.op.name, change.value.type.nbytes, work)
+
+
+def worth(repeats: Sequence[Repeat]) -> float:
+    """Bytes freed for each operation."""
+    return sum(r.nbytes for r in repeats) / (sum(r.operations for r in repeats) + 1)
 
 
 def chosen(found: Sequence[Candidate], useless: set[Var]) -> list[Candidate]:
@@ -204,198 +347,14 @@ def chosen(found: Sequence[Candidate], useless: set[Var]) -> list[Candidate]:
     return batch[: max(1, len(found) // PART)]
 
 
-def shortest(trial: Trial, target: int, planned: Planned) -> Trial:
-    """The shortest beginning of the last batch that fits, given that all of it does."""
-    low, high, best, before = 1, len(trial.batch), trial, trial.before
-    while low < high and before is not None:
+def shortest(trial: Trial, target: int) -> Trial:
+    """The shortest beginning of what was done last that fits, given that all of it does."""
+    low, high, best = 1, trial.parts, trial
+    while low < high and trial.before is not None:
         middle = (low + high) // 2
-        found = before.without(trial.batch[:middle], planned)
+        found = trial.beginning(middle)
         if found.peak <= target:
             high, best = middle, found
         else:
             low = middle + 1
     return best
-
-
-# ------------------------------------------------------------------------------------- what may be given up
-
-
-@final
-class Waiting:
-    """What is known of a program at its fullest step."""
-
-    def __init__(self, graph: Graph, program: Program) -> None:
-        self.graph, self.program = graph, program
-        self.makers = {v: alone(e, i) for e in graph.eqns for i, v in enumerate(e.outs)}
-        self.place = {v: i for i, e in enumerate(graph.eqns) for v in e.outs}
-        self.inputs = set(graph.inputs)
-        self.twins = twins(graph.eqns)
-        self.steps: dict[Var, int] = {}  # in which each value is made, regions looked into
-        self.touched: dict[int, set[int]] = {}  # by the identity of a buffer
-        for step in program.steps:
-            inner = step.eqn.op.graph.eqns if isinstance(step.eqn.op, Region) else ()
-            self.steps.update((v, step.number) for e in (*inner, step.eqn) for v in e.outs)
-            for a in step.eqn.inputs:
-                if isinstance(a, Var):
-                    self.touched.setdefault(id(self.home(a)), set()).add(step.number)
-        self.readers: dict[Var, list[int]] = {}
-        for i, e in enumerate(graph.eqns):
-            for a in dict.fromkeys(a for a in e.inputs if isinstance(a, Var)):
-                self.readers.setdefault(a, []).append(i)
-        self.arena = {v: b for v, b in program.buffers.items() if b.storage == "arena"}
-        self.fullest = fullest(self.arena.values())
-
-    def home(self, var: Var) -> Buffer:
-        buffer = self.program.buffers[var]
-        return buffer.base or buffer
-
-    def waits(self, var: Var) -> bool:
-        buffer = self.arena[var]
-        lives = buffer.first < self.fullest < buffer.last
-        return lives and self.fullest not in self.touched.get(id(buffer), ())
-
-    def found(self) -> Iterator[Candidate]:
-        """A candidate for each array that waits, untouched, at the fullest step."""
-        for var in filter(self.waits, self.arena):
-            candidate = self.candidate(var, self.there)
-            if candidate is not None:
-                yield candidate
-
-    def cut(self) -> list[Candidate]:
-        """The arrays that wait and are not in the cheapest cut that makes them all again by cheap work."""
-
-        def price(var: Var) -> int:
-            if self.there(var, self.fullest + 1) and not (var in self.arena and self.waits(var)):
-                return 0
-            return var.type.nbytes * BYTE + 1
-
-        wanted = [v for v in self.arena if self.waits(v)]
-        choice = cheapest(wanted, self.makers, price, lambda e: effort(e, 0), self.twins)
-        there = lambda var, step: var in choice.saved or var in self.inputs  # noqa: E731
-        found = [self.candidate(v, there) for v in wanted if self.makers[v] in choice.again]
-        return sorted((c for c in found if c is not None), key=lambda c: -c.worth)
-
-    def candidate(self, var: Var, there: Callable[[Var, int], bool]) -> Candidate | None:
-        """How a value would be computed again for its readers behind the fullest step."""
-        seen = [var, *self.views([var])]
-        readers = sorted({i for v in seen for i in self.readers.get(v, ())})
-        late = [i for i in readers if self.is_late(self.graph.eqns[i])]
-        if not late or var not in self.makers:
-            return None
-        at = late[0]
-        step = self.steps[self.graph.eqns[at].outs[0]]
-        closure = self.closure(var, at, step, there)
-        if closure is None:
-            return None
-        again, kept, longer = closure
-        views = [self.makers[v] for v in self.views([v for e in again for v in e.outs]) if self.place[v] < at]
-        again = in_order(self.place, [*again, *views])
-        freed = var.type.nbytes - sum(v.type.nbytes for v in longer)
-        work = sum(map(operations, again))
-        made = self.makers[var]
-        repeat = Repeat(made.source, made.op.name, freed, work)
-        return Candidate(var, tuple(again), at, self.tie(var, at, step), frozenset(kept), repeat)
-
-    def views(self, values: Sequence[Var]) -> list[Var]:
-        """The views of values, in the order of the graph."""
-        found: dict[Var, None] = {}
-        waiting = list(values)
-        while waiting:
-            for i in self.readers.get(waiting.pop(), ()):
-                eqn = self.graph.eqns[i]
-                if isinstance(eqn.op, VIEWS) and eqn.outs[0] not in found:
-                    found[eqn.outs[0]] = None
-                    waiting.append(eqn.outs[0])
-        return sorted(found, key=self.place.__getitem__)
-
-    def is_late(self, eqn: Eqn) -> bool:
-        if isinstance(eqn.op, VIEWS) or not eqn.outs:
-            return False
-        return self.steps.get(eqn.outs[0], -1) > self.fullest
-
-    def closure(
-        self, var: Var, at: int, step: int, there: Callable[[Var, int], bool]
-    ) -> tuple[list[Eqn], set[Var], list[Var]] | None:
-        """The equations that make a value from what is there at a step; that; and what has to wait for it."""
-        found: dict[Var, Eqn] = {}
-        kept: set[Var] = set()
-        longer: list[Var] = []
-        waiting = [var]
-        while waiting:
-            v = waiting.pop()
-            if v in found:
-                continue
-            eqn = self.makers.get(v)
-            if eqn is None or eqn.op.effect or len(found) >= LONGEST:
-                return None
-            found.update(dict.fromkeys(eqn.outs, eqn))
-            chosen = [twin.outs[0] for twin in self.twins.get(eqn, ())]
-            waiting += [v for v in chosen if self.place[v] < at]
-            for a in eqn.inputs:
-                if not isinstance(a, Var) or a.type.weak or a in kept:
-                    continue
-                if there(a, step):
-                    kept.add(a)
-                elif a in self.arena and a.type.nbytes * SMALL <= var.type.nbytes:
-                    kept.add(a)
-                    longer.append(a)
-                else:
-                    waiting.append(a)
-        return in_order(self.place, found.values()), kept, longer
-
-    def there(self, var: Var, step: int) -> bool:
-        """Whether a value lies in memory at a step anyway."""
-        if var in self.inputs:
-            return True
-        if var not in self.program.buffers:
-            return False
-        home = self.home(var)
-        return home.last >= step if home.storage == "arena" else home.storage != "view"
-
-    def tie(self, var: Var, at: int, step: int) -> Var | None:
-        """The latest value before a step that its equation reads, or else any: nothing begins before that."""
-        reads = [a for a in self.program.steps[step].eqn.inputs if isinstance(a, Var)]
-        for options in (reads, self.arena):
-            late = [
-                v
-                for v in options
-                if not v.type.weak
-                and self.fullest <= self.steps.get(v, -1) < step
-                and self.place[v] < at
-                and self.home(v) is not self.home(var)
-            ]
-            if late:
-                return max(late, key=self.steps.__getitem__)
-        return None
-
-
-def in_order(place: dict[Var, int], eqns: Iterable[Eqn]) -> list[Eqn]:
-    return sorted(dict.fromkeys(eqns), key=lambda e: place[e.outs[0]])
-
-
-def alone(eqn: Eqn, i: int) -> Eqn:
-    """The equation that makes its result `i`: of a barrier, the one that passes this value alone."""
-    if isinstance(eqn.op, Barrier) and len(eqn.outs) > 1:
-        return Eqn(eqn.op, eqn.inputs[i : i + 1], eqn.outs[i : i + 1], eqn.source)
-    return eqn
-
-
-def fullest(buffers: Iterable[Buffer]) -> int:
-    """The first step at which most bytes are in use."""
-    changes: dict[int, int] = {}
-    for b in buffers:
-        changes[b.first] = changes.get(b.first, 0) + b.type.nbytes
-        changes[b.last + 1] = changes.get(b.last + 1, 0) - b.type.nbytes
-    most, at, now = -1, -1, 0
-    for step in sorted(changes):
-        now += changes[step]
-        if now > most:
-            most, at = now, step
-    return at
-
-
-def operations(eqn: Eqn) -> int:
-    """What it costs to compute an equation again; to move elements costs something too."""
-    found = computing(eqn)
-    moved = 0 if isinstance(eqn.op, (*VIEWS, Barrier)) else sum(v.type.size for v in eqn.outs)
-    return found.flops + TRANSCENDENTAL * found.transcendentals or moved

@@ -14,7 +14,7 @@ from ge2.runtime.signature import Same, Static, is_static, key_text
 
 if TYPE_CHECKING:
     from ge2.runtime.entry import Entry
-    from ge2.runtime.jit import Key
+    from ge2.runtime.key import Key
 
 READ = "what the function reads besides its arguments"
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -17,6 +16,9 @@ from ge2.ir import Eqn, Graph, GraphOp, Op
 from ge2.ops.effects import DebugCallback, HostOp, PureCallback
 from ge2.passes.dump import dump, dump_file
 from ge2.runtime.executable import Executable
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TEMPLATE = "numpy/repro.py.jinja"
 LARGEST = 1 << 28  # bytes of arguments that are written

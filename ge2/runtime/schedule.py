@@ -32,13 +32,15 @@ from ge2.ops.shape import (
 )
 from ge2.passes.host import on_host
 from ge2.passes.pipeline import run_pipeline
-from ge2.runtime.loops import CONTROL, carried, grounded, held, stands
+from ge2.runtime.hosted import CONTROL
+from ge2.runtime.loops import carried, grounded, held, stands
 from ge2.runtime.program import END, Buffer, Program, Step
 from ge2.trace.strong import strong
 
 VIEWS = (BroadcastInDim, Transpose, Reshape, Slice, Rev, StopGradient, Barrier)
 WRITES = (UpdateSlice, Scatter, ScatterAdd)
 IN_C = ("kernel", "copy", "loop")
+NATIVE = ("c", "cuda")  # targets whose kernels take arrays by their layouts
 # Library operations whose results share no memory with their inputs; of others that is assumed.
 # fmt: off
 FRESH = frozenset((
@@ -51,13 +53,18 @@ FRESH = frozenset((
 
 @collector_paused
 def schedule(graph: Graph, donated: tuple[bool, ...] = (), target: str = "cpu") -> Program:
-    """The program of a graph for a target: "cpu" is blocked NumPy, "c" compiled C."""
+    """The program of a graph for a target: "cpu" is blocked NumPy, "c" compiled C, "cuda" launches."""
     return Scheduler(grounded(graph, False) if target == "c" else graph, donated, target).run()
 
 
 def scheduled_round(op: Any, i: int, target: str) -> Program:
     """The program of graph `i` of a loop, which may write a carry over the one that it reads."""
-    graph = grounded(run_pipeline(strong(held(op)[i])), True)
+    return planned_round(op, i, run_pipeline(strong(held(op)[i])), target)
+
+
+def planned_round(op: Any, i: int, graph: Graph, target: str) -> Program:
+    """That program of the graph after all passes."""
+    graph = grounded(graph, True)
     scheduler = Scheduler(graph, (), target)
     scheduler.homes = carried(op, i, graph)
     scheduler.donated = [*scheduler.homes.values()]
@@ -135,7 +142,7 @@ class Scheduler:
             self.add(var, "host", n)
         elif kind == "view" and not any(isinstance(a, Var) for a in eqn.inputs):
             self.add(var, "view", n)
-        elif kind == "view" and self.target == "c":
+        elif kind == "view" and self.target in NATIVE:
             self.place_view(n, eqn, i, var)
         elif kind == "view":
             source = self.buffers[eqn.inputs[i]]  # type: ignore[index]
@@ -337,7 +344,7 @@ def kind_of(eqn: Eqn, target: str) -> str:
         isinstance(eqn.op, BroadcastInDim) and isinstance(eqn.inputs[0], Literal)
     )
     if constant:
-        return "kernel" if target == "c" else "view"
+        return "kernel" if target in NATIVE else "view"
     if isinstance(eqn.op, VIEWS):
         return "view" if all(isinstance(a, Var) and not a.type.weak for a in eqn.inputs) else "library"
     family = served(eqn, target)
@@ -362,7 +369,7 @@ def in_place(eqn: Eqn, i: int, x: Var, target: str) -> bool:
         return target == "c" and x is eqn.inputs[0] and eqn.inputs.count(x) == 1
     if not isinstance(op, Region):
         return False
-    if target == "c" and op.kind == "rowwise":
+    if target in NATIVE and op.kind == "rowwise":
         return False  # a row is read again after its first elements are written
     inner, out = op.graph.inputs[eqn.inputs.index(x)], op.graph.outputs[i]
     if eqn.inputs.count(x) != 1:
@@ -376,7 +383,7 @@ def in_place(eqn: Eqn, i: int, x: Var, target: str) -> bool:
     for e, at in zip(op.graph.eqns, op.axes, strict=True):
         if inner in e.inputs and (isinstance(e.op, VIEWS) or at != orientation):
             return False
-    if target == "c":  # the loops of any other axis may read it again
+    if target in NATIVE:  # the loops of any other axis may read it again
         return {a for a, n in enumerate(op.space) if n > 1} <= set(orientation or ())
     blocks = tile(op)
     return blocks.blocks == 1 or bool(set(orientation or ()) & set(blocks.cut))

@@ -44,6 +44,12 @@ def check_grads(
         raise ArgumentError(f"check_grads has no modes {modes!r}", where=here(), fix='("fwd", "rev")')
     if order < 1:
         raise ArgumentError(f"check_grads was given order={order}", where=here(), fix="order=1, or more")
+    if not isinstance(args, tuple | list):
+        what = f"check_grads takes a tuple of arguments; got a {type(args).__name__}"
+        raise ArgumentError(what, where=here(), fix="(x,)")
+    if not any(is_array(x) and type_of(x).dtype in INEXACT for x in flatten(args)[0]):
+        what = "check_grads was given no argument that a derivative is by"
+        raise ArgumentError(what, where=here(), fix="x.astype(np.float64)")
     rng = np.random.default_rng(0)
     check(f, tuple(args), order, wanted, (atol, rtol, eps), rng, ())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -44,10 +45,24 @@ def check_op(op: Any, samples: Iterable[Any], *, seed: int = 0) -> None:
         )
     rng, count = np.random.default_rng(seed), 0
     for sample in samples:
-        check_sample(made, sample if isinstance(sample, tuple) else (sample,), rng)
+        arrays = sample if isinstance(sample, tuple) else (sample,)
+        with telling(made, arrays):
+            check_sample(made, arrays, rng)
         count += 1
     if not count:
         raise ArgumentError("check_op was given no samples", where=here(), fix="[(x,), ...]")
+
+
+@contextmanager
+def telling(op: Op, arrays: Arrays) -> Iterator[None]:
+    """An error of a rule also says of which sample it is."""
+    try:
+        yield
+    except AssertionError:
+        raise
+    except Exception as error:
+        error.add_note(f"while check_op was given {', '.join(map(str, laws.types_of(arrays)))} for {op.name}")
+        raise
 
 
 def check_sample(op: Op, arrays: Arrays, rng: np.random.Generator) -> None:

@@ -32,6 +32,7 @@ FIXES = {
     "float":  "keep it an array: np.sin(x) for math.sin(x), x.astype(np.float32) for np.float32(x); "
     "np.zeros_like(x) for an array to write it into",
     "array":  "the function of that name in ge2.numpy, such as ge2.numpy.asarray(x); "
+    "ge2.numpy.take(a, i, axis=0) for a[i] of an array a from outside; "
     "np.stack([x, y]) for a list of traced values; "
     "x.astype(np.float32) for np.float32(x)",
     "format": "print(x) shows its type; return it to see its value",
@@ -138,7 +139,9 @@ def refuse(trace: Trace, var: Var, x: Tracer, use: str) -> NoReturn:
     unknown = f"not known while {trace.title} is traced"
     why = f"that is {unknown}" if x.atom is var else f"it depends on {name}, which is {unknown}"
     what = f"{DOING[use].format(x.label())}, but {trace.reasons.get(var) or why}"
-    raise ERRORS.get(use, ConcretizationTypeError)(what, where=here(), fix=FIXES[use])
+    place = here()
+    trace.refused = lambda: ERRORS.get(use, ConcretizationTypeError)(what, where=place, fix=FIXES[use])
+    raise trace.refused()
 
 
 def flows(trace: Trace, atom: Atom) -> bool:

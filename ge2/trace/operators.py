@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import index
 from typing import Any
 
 import numpy
@@ -16,6 +17,14 @@ from ge2.ops.methods import ArrayMethods
 
 np: Any = numpy  # its functions come back through `__array_function__`, of which its stubs know nothing
 OP: dict[str, Any] = {**gnp.operators, "matmul": gnp.matmul}
+
+
+def times(x: Any, y: Any, self: Any) -> Any:
+    """The product; but `[0] * n`, of a Python number n, is a longer list."""
+    other = y if self is x else x
+    if self.type.weak and isinstance(other, list | tuple | str):
+        return other * index(self)
+    return OP["mul"](x, y)
 
 
 class Operators(ArrayMethods):
@@ -34,8 +43,8 @@ class Operators(ArrayMethods):
     def __radd__(self, other: Any) -> Any: return OP["add"](other, self)
     def __sub__(self, other: Any) -> Any: return OP["sub"](self, other)
     def __rsub__(self, other: Any) -> Any: return OP["sub"](other, self)
-    def __mul__(self, other: Any) -> Any: return OP["mul"](self, other)
-    def __rmul__(self, other: Any) -> Any: return OP["mul"](other, self)
+    def __mul__(self, other: Any) -> Any: return times(self, other, self)
+    def __rmul__(self, other: Any) -> Any: return times(other, self, self)
     def __truediv__(self, other: Any) -> Any: return OP["truediv"](self, other)
     def __rtruediv__(self, other: Any) -> Any: return OP["truediv"](other, self)
     def __floordiv__(self, other: Any) -> Any: return OP["floordiv"](self, other)

@@ -12,8 +12,8 @@ from ge2.base.config import config
 from ge2.base.errors import InputError, TraceError, TypeRuleError, VerifyError
 from ge2.base.pause import collector_paused
 from ge2.base.record import record
-from ge2.base.source import of_function
-from ge2.ir import ArrayType, Graph, parse, verify, write
+from ge2.base.source import Source, of_function
+from ge2.ir import ArrayType, Graph, current, parse, verify, write
 from ge2.ops import KNOWN, REPLACED
 from ge2.trace.retrace import tidy
 from ge2.trace.tracer import Closed, Trace, Tracer, check_type
@@ -35,13 +35,18 @@ class Input:
 
 @collector_paused
 def stage(
-    f: Callable[..., Iterable[Any]], inputs: Sequence[Input], title: str = "", kind: str = ""
+    f: Callable[..., Iterable[Any]],
+    inputs: Sequence[Input],
+    title: str = "",
+    kind: str = "",
+    source: Source | None = None,
 ) -> Closed:
-    """Traces `f`, a function of flat arrays to a sequence of arrays."""
+    """Traces `f`, a function of flat arrays to a sequence of arrays, all made by the line `source`."""
     trace = Trace(title or title_of(f), kind)
+    trace.source = source
     tracers = [bind(trace, given) for given in inputs]
     with trace:
-        outputs = [trace.atom(y) for y in checked_outputs(called(f, tracers), trace)]
+        outputs = [trace.atom(y) for y in checked_outputs(called(f, tracers, trace), trace)]
     closed = finish(trace, trace.inputs, outputs)
     if config.check_leaks:
         tracers.clear()
@@ -58,12 +63,17 @@ def check_leaks(trace: Trace) -> None:
             raise x.escaped()
 
 
-def called(f: Callable[..., Iterable[Any]], tracers: Sequence[Tracer]) -> Iterable[Any]:
+def called(f: Callable[..., Iterable[Any]], tracers: Sequence[Tracer], trace: Trace) -> Iterable[Any]:
+    """The function's results; NumPy has two ways to hide an error of ours behind one of its own."""
     try:
         return f(*tracers)
+    except TypeError as error:
+        if type(error) is TypeError and trace.refused is not None and ", traced " in str(error):
+            raise trace.refused() from None  # `np.zeros(n)`
+        raise
     except ValueError as error:
-        if isinstance(error.__cause__, TraceError):  # NumPy hid it: `a[0] = x` on a real array
-            raise error.__cause__ from None
+        if isinstance(error.__cause__, TraceError):
+            raise error.__cause__ from None  # `a[0] = x` on a real array
         raise
 
 
@@ -112,8 +122,13 @@ def check_result(y: Any, trace: Trace) -> None:
 
 
 def retrace(f: Callable[..., Iterable[Any]], types: Iterable[ArrayType]) -> Graph:
-    """The graph of a rule's work, on arrays of these types alone; equal equations once."""
-    closed = stage(f, [Input(t) for t in types], "a rule")
+    """The graph of a rule's work, on arrays of these types alone; equal equations once.
+
+    Its equations come from the line whose equation the rule belongs to.
+    """
+    outer = current()
+    source = outer.source if isinstance(outer, Trace) else None
+    closed = stage(f, [Input(t) for t in types], "a rule", source=source)
     if closed.captured:
         raise VerifyError("a rule used a value that it was not given")
     return tidy(closed.graph)

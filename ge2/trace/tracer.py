@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -124,6 +124,7 @@ class Trace:
         )
         self.open = True
         self.source: Source | None = None  # of equations that a rule makes; None asks the stack
+        self.refused: Callable[[], Exception] | None = None  # the error of the last value that was not known
         self.parent: Any = None
 
     # ---------------------------------------------------------------------------------------- recording

@@ -15,7 +15,7 @@ from ge2.base.pytree import broadcast_prefix, flatten, unflatten
 from ge2.base.source import here
 from ge2.ir import ArrayType, Flags, Graph, type_of, without_dead_code
 from ge2.trace import Closed, Input, run
-from ge2.transforms.arguments import Arguments, Results, checked_type, is_array, leaves_like, owned
+from ge2.transforms.arguments import Arguments, Results, checked_type, is_array, leaves_like, numbered, owned
 from ge2.transforms.derive import DERIVE
 from ge2.transforms.partition import DISPATCH, partition
 from ge2.transforms.vjp import vjp_graph
@@ -96,10 +96,6 @@ def differentiable(call: Arguments, leaves: Sequence[int], holomorphic: bool, al
     return wanted
 
 
-def numbered(argnums: Argnums) -> tuple[int, ...]:
-    return tuple(map(index, argnums)) if isinstance(argnums, Sequence) else (index(argnums),)
-
-
 def check_scalar(call: Arguments, closed: Closed, returned: Results, holomorphic: bool) -> None:
     """That there is one result, a scalar that has a derivative."""
     if returned.count != 1 or closed.graph.outputs[0].type.shape:
@@ -175,7 +171,7 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     (2.0,)
     """
     call = Arguments.of(fun, primals, {})
-    wanted = [i for i in call.arrays if type_of(call.leaves[i]).dtype in INEXACT]
+    wanted = call.inexact()
     returned = Results(has_aux)
     closed = call.stage(call.inputs(wanted), returned, "vjp")
     outputs = closed.graph.outputs
@@ -267,7 +263,7 @@ def forward_arguments(
     call = Arguments.of(fun, primals, {})
     structure = flatten(primals)[1]
     given = leaves_like(structure, tangents, ("the primals", "the tangents"))
-    wanted = [i for i in call.arrays if type_of(call.leaves[i]).dtype in INEXACT]
+    wanted = call.inexact()
     ts = {
         i: like(given[i], t, f"the tangent of {call.name(i)}")
         for i, t in zip(call.arrays, call.types(), strict=True)
@@ -297,7 +293,7 @@ def linearize(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     (6.0, 12.0)
     """
     call = Arguments.of(fun, primals, {})
-    wanted = [i for i in call.arrays if type_of(call.leaves[i]).dtype in INEXACT]
+    wanted = call.inexact()
     returned = Results(has_aux)
     closed = call.stage(call.inputs(wanted), returned, "linearize")
     outputs = len(closed.graph.outputs)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import wraps
 from operator import index
 from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import PYTHON
+from ge2.base.dtypes import INEXACT, PYTHON
 from ge2.base.errors import InputError, PytreeError
 from ge2.base.pytree import (
     KeyPath,
@@ -23,7 +23,7 @@ from ge2.base.pytree import (
     unflatten,
     why_leaf,
 )
-from ge2.base.record import record
+from ge2.base.record import mutable, record
 from ge2.base.source import here
 from ge2.ir import ArrayType, Evaluate, ShapeDtypeStruct, current, type_of
 from ge2.trace import Closed, Input, check_type, is_traced, stage, title_of
@@ -46,7 +46,7 @@ def is_array(leaf: Any) -> bool:
 
 
 @register_leaf
-@dataclass(slots=True)
+@mutable
 class Arguments:
     """One call's arguments, taken apart."""
 
@@ -93,8 +93,7 @@ class Arguments:
         if path[0].idx == 1:  # among the keyword arguments
             return f"{path[1].key}{keystr(path[2:])}"
         at = path[1].idx
-        known = parameters(self.function)
-        return f"{known[at] if at < len(known) else f'argument {at}'}{keystr(path[2:])}"
+        return f"{parameters_at(self.function, [at])[0]}{keystr(path[2:])}"
 
     def values(self) -> list[Any]:
         found = [self.leaves[i] for i in self.arrays]
@@ -107,13 +106,14 @@ class Arguments:
     def types(self) -> list[ArrayType]:
         return [checked_type(self, i) for i in self.arrays]
 
+    def inexact(self) -> list[int]:
+        """Which leaves have a derivative."""
+        return [i for i in self.arrays if type_of(self.leaves[i]).dtype in INEXACT]
+
     def of_argument(self, argnum: int) -> list[int]:
         """Which leaves belong to a positional argument."""
         args = self.structure.children[0].children
-        if not -len(args) <= argnum < len(args):
-            what = f"argnums names argument {argnum}, but {self.title} was given {len(args)}"
-            raise InputError(what, where=here(), fix="pass it by position; argnums count from 0")
-        argnum %= len(args)
+        argnum = placed(argnum, len(args), self.title)
         start = sum(s.num_leaves for s in args[:argnum])
         return list(range(start, start + args[argnum].num_leaves))
 
@@ -141,6 +141,18 @@ class Arguments:
         ]
 
 
+def numbered(argnums: int | Sequence[int]) -> tuple[int, ...]:
+    return tuple(map(index, argnums)) if isinstance(argnums, Sequence) else (index(argnums),)
+
+
+def placed(argnum: int, given: int, title: str) -> int:
+    """The place of an argument that may be counted from the end."""
+    if not -given <= argnum < given:
+        what = f"argnums names argument {argnum}, but {title} was given {given}"
+        raise InputError(what, where=here(), fix="pass it by position; argnums count from 0")
+    return argnum % given
+
+
 @record
 class Static:
     """Which positional arguments are no arrays for a transform, but handed on as they are."""
@@ -149,15 +161,10 @@ class Static:
 
     @staticmethod
     def of(argnums: int | Sequence[int] | None) -> Static:
-        numbers = () if argnums is None else argnums if isinstance(argnums, Sequence) else (argnums,)
-        return Static(tuple(map(index, numbers)))
+        return Static(() if argnums is None else numbered(argnums))
 
     def places(self, function: Any, args: Sequence[Any]) -> set[int]:
-        for n in self.argnums:
-            if not -len(args) <= n < len(args):
-                what = f"argument {n} of {title_of(function)} is to be no array, but it was given {len(args)}"
-                raise InputError(what, where=here())
-        return {n % len(args) for n in self.argnums}
+        return {placed(n, len(args), title_of(function)) for n in self.argnums}
 
     def split(
         self, function: Callable[..., Any], args: tuple[Any, ...]
@@ -166,12 +173,8 @@ class Static:
         if not self.argnums:
             return (), args, function
         places = self.places(function, args)
-        names = parameters(function)
 
-        @named_after(
-            function,
-            [names[i] if i < len(names) else f"argument {i}" for i in range(len(args)) if i not in places],
-        )
+        @named_after(function, parameters_at(function, [i for i in range(len(args)) if i not in places]))
         def merged(*others: Any, **kwargs: Any) -> Any:
             rest = iter(others)
             return function(*(args[i] if i in places else next(rest) for i in range(len(args))), **kwargs)
@@ -184,7 +187,7 @@ class Static:
 
 
 @register_leaf
-@dataclass(slots=True)
+@mutable
 class Results:
     """What a traced function returned, remembered while only its arrays travel.
 
@@ -245,6 +248,12 @@ def parameters(function: Any) -> Sequence[str]:
         return ()
     names: Sequence[str] = code.co_varnames[: code.co_argcount]
     return names[1:] if hasattr(function, "__self__") else names
+
+
+def parameters_at(function: Any, places: Iterable[int]) -> list[str]:
+    """What errors call the arguments at these places."""
+    known = parameters(function)
+    return [known[i] if i < len(known) else f"argument {i}" for i in places]
 
 
 def leaves_like(structure: Structure, tree: Any, names: tuple[str, str]) -> list[Any]:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from types import TracebackType
+from typing import Any
 
-from ge2.base.errors import Ge2Error, VerifyError
+from ge2.base.errors import Ge2Error, TypeRuleError, VerifyError
 from ge2.base.source import here
-from ge2.ir import Eqn
+from ge2.ir import Eqn, Op
+
+ENTRIES = {
+    "vjp": "a list with a cotangent, or None for zero, for each operand",
+    "jvp": "a list with a tangent, or None for zero, for each result",
+    "batch": "the results, and where each has the new axis: [y], [0]",
+}
 
 
 class blamed:
@@ -28,3 +35,12 @@ class blamed:
             head, *rest = str(error).split("\n")
             if not any(line.startswith("  at   ") for line in rest):
                 error.args = ("\n".join([head, f"  at   {place}", *rest]),)
+
+
+def entries(found: Any, count: int, op: Op, rule: str) -> Any:
+    """What a rule returned, if it has an entry for each of so many."""
+    if isinstance(found, list | tuple) and len(found) == count:
+        return found
+    got = str(len(found)) if isinstance(found, list | tuple) else f"a {type(found).__name__}"
+    what = f"{rule} of {op.name} is to return a list of {count}; it returned {got}"
+    raise TypeRuleError(what, fix=ENTRIES[rule])

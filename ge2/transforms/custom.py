@@ -7,13 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from functools import partial, update_wrapper
+from dataclasses import field
+from functools import partial, update_wrapper, wraps
 from typing import Any, final
 
 from ge2.base.dtypes import INEXACT
 from ge2.base.errors import GradientError, InputError, NoRuleError
 from ge2.base.pytree import unflatten
+from ge2.base.record import mutable
 from ge2.base.source import here
 from ge2.ir import ArrayType, Graph, Op, Var, type_of
 from ge2.ops.custom import CustomJvp, CustomVjp, with_consts
@@ -27,7 +28,7 @@ Function = Callable[..., Any]
 ORDERS = 4  # how often a rule that calls its own function is unrolled: derivatives up to that order follow it
 
 
-@dataclass(slots=True)
+@mutable
 class Unrolling:
     """The rules that are being traced, outermost first, and what was made of their own calls so far."""
 
@@ -40,7 +41,7 @@ class Unrolling:
 _unrolling: ContextVar[Unrolling] = ContextVar("unrolling")
 
 
-@dataclass(slots=True)
+@mutable
 class Made:
     """An operation that holds a function and its rule, the values it captured, how to build its result."""
 
@@ -87,7 +88,8 @@ class CustomRule(ABC):
         outer = _unrolling.get(None)
         if outer is None:
             return self.make(args, static, call)
-        depth, other = outer.stack.count(self), [x for i, x in enumerate(call.leaves) if i not in call.arrays]
+        depth = max(map(outer.stack.count, outer.stack))  # of those that call each other, too
+        other = [x for i, x in enumerate(call.leaves) if i not in call.arrays]
         key = (self, depth, call.structure, (*call.types(),), (*map(id, (*static, *other)),))
         known = outer.made.get(key)
         if known is not None:
@@ -179,6 +181,21 @@ def checked_structure(call: Arguments, found: Any, what: str) -> list[Any]:
     return leaves
 
 
+def paired(f: Function, what: str, second: str) -> Function:
+    """The function, if it returns its result and something else."""
+
+    @wraps(f)
+    def inner(*args: Any) -> Any:
+        found = f(*args)
+        if isinstance(found, tuple) and len(found) == 2:
+            return found
+        got = f"{len(found)} values" if isinstance(found, tuple) else f"a {found.__class__.__name__}"
+        fix = f"return y, {second}"
+        raise GradientError(f"{what} returns (result, {second}); got {got}", where=here(), fix=fix)
+
+    return inner
+
+
 @final
 class custom_vjp(CustomRule):
     """A function whose reverse derivative is given by `defvjp(fwd, bwd)`.
@@ -205,7 +222,7 @@ class custom_vjp(CustomRule):
 
     def make(self, args: tuple[Any, ...], static: tuple[Any, ...], call: Arguments) -> Made:
         _, others, fwd = self.static.split(self.fwd, args)
-        forward_call = Arguments.of(fwd, others, {})
+        forward_call = Arguments.of(paired(fwd, f"fwd {title_of(self.fwd)}", "residuals"), others, {})
         returned, forward_returned = Results(), Results(has_aux=True)
         primal = call.stage(call.inputs(), returned, "custom_vjp")
         with self.unrolled():
@@ -338,7 +355,8 @@ class custom_jvp(CustomRule):
             seeds = dict(zip(inexact, arrays[len(types) :], strict=True))
             ts = [seeds[k] if k in seeds else empty(t.shape) for k, t in enumerate(types)]
             primals, tangents = (filled(call, xs) for xs in (arrays[: len(types)], ts))
-            return self.checked(self.rule(*static, primals, tangents), primal, returned, outputs)
+            both = paired(self.rule, f"its rule {title_of(self.rule)}", "tangent")
+            return self.checked(both(*static, primals, tangents), primal, returned, outputs)
 
         inputs = [*call.inputs(), *(Input(types[k]) for k in inexact)]
         return stage(rule, inputs, f"rule {title_of(self.rule)}")
@@ -348,10 +366,6 @@ class custom_jvp(CustomRule):
     ) -> list[Any]:
         """What the rule returned, in the types of the function's results."""
         names = (f"the function {title_of(self.fun)}", f"its rule {title_of(self.rule)}")
-        if type(found) is not tuple or len(found) != 2:
-            raise GradientError(
-                f"{names[1]} returns (result, tangent); got a {found.__class__.__name__}", where=here()
-            )
         ys = returned.flat(found)[: returned.count]
         common_types(
             GradientError, "custom_jvp", names, (primal, returned), (outputs, [type_of(y) for y in ys])

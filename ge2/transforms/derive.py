@@ -28,7 +28,7 @@ class Deriving:
         return partition(vjp_graph(graph, wanted, self), len(graph.inputs), len(graph.outputs), held)
 
     def again(self, graph: Graph, wanted: Flags, rule: Rule) -> tuple[Graph, Graph, int]:
-        joint = vjp_graph(inlined(graph, (Call,)), wanted, self)
+        joint = inlined(vjp_graph(inlined(graph, (Call,)), wanted, self), (Call,))
         return obeying(joint, len(graph.inputs), len(graph.outputs), rule)
 
     def jvp(self, graph: Graph, active: Flags) -> Graph:

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from ge2.base.dtypes import COMPLEX, INEXACT
-from ge2.base.errors import GradientError, InputError
+from ge2.base.errors import GradientError
 from ge2.base.pytree import flatten, unflatten
 from ge2.base.source import here
 from ge2.ir import Dims, type_of
 from ge2.trace import title_of
-from ge2.transforms.api import Argnums, Function, linearize, numbered, vjp, vmap
-from ge2.transforms.arguments import is_array, named_after, owned, parameters
+from ge2.transforms.api import Argnums, Function, linearize, vjp, vmap
+from ge2.transforms.arguments import is_array, named_after, numbered, owned, parameters_at, placed
 from ge2.transforms.zeros import is_float0
 
 
@@ -87,14 +87,9 @@ def fixed_arguments(
     fun: Function, argnums: Argnums, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], Function]:
     """The chosen arguments, and the function of them alone."""
-    for n in numbered(argnums):
-        if not -len(args) <= n < len(args):
-            raise InputError(
-                f"argnums names argument {n}, but {title_of(fun)} was given {len(args)}", where=here()
-            )
-    numbers = tuple(n % len(args) for n in numbered(argnums))
+    numbers = [placed(n, len(args), title_of(fun)) for n in numbered(argnums)]
 
-    @named_after(fun, [parameters(fun)[n] if n < len(parameters(fun)) else f"argument {n}" for n in numbers])
+    @named_after(fun, parameters_at(fun, numbers))
     def partial(*chosen: Any) -> Any:
         full = list(args)
         for n, x in zip(numbers, chosen, strict=True):

@@ -12,7 +12,7 @@ from ge2.ir import Atom, Eqn, Flags, Graph, Literal, Var, rename
 from ge2.ir.op import Derive, GraphOp, Op
 from ge2.trace import Trace, Tracer, finish, run, stage, tidy
 from ge2.trace.stage import Input
-from ge2.transforms.blame import blamed
+from ge2.transforms.blame import blamed, entries
 from ge2.transforms.constants import embedded
 from ge2.transforms.vjp import vjp_graph
 from ge2.transforms.zeros import zero
@@ -66,6 +66,7 @@ def push_forward(trace: Trace, eqn: Eqn, env: dict[Var, Atom], ts: dict[Any, Any
             found = pushed(eqn.op, incoming, [Tracer(trace, v) for v in eqn.outs], xs, derive)
     for var, t, real in zip(eqn.outs, found, inexact, strict=True):
         if t is not None and real:
+            t = trace.lift(t)
             ts[var] = t if t.type == var.type else conformed(t, var, eqn)
 
 
@@ -81,7 +82,8 @@ def conformed(t: Any, var: Var, eqn: Eqn) -> Any:
 def pushed(op: Op, ts: Sequence[Any], ys: Sequence[Any], xs: Sequence[Any], derive: Derive) -> Sequence[Any]:
     """The tangents of the results: by the rule, by linearity, or by transposing the reverse rule."""
     if type(op).jvp is not Op.jvp:
-        return op.jvp(ts, ys, xs)
+        found: Sequence[Any] = entries(op.jvp(ts, ys, xs), len(ys), op, "jvp")
+        return found
     if op.linear:
         out = op(*(tangent_or_zero(t, x) for t, x in zip(ts, xs, strict=True)))
         return out if op.several else (out,)
@@ -106,7 +108,7 @@ def transposed(
         n, m = len(xs), len(ys)
         given = iter(args[n + m :])
         cts = [next(given) if real else None for real in inexact]
-        found = op.vjp(cts, args[n : n + m], args[:n], wanted)
+        found = entries(op.vjp(cts, args[n : n + m], args[:n], wanted), n, op, "vjp")
         return [
             zero(args[i].type) if ct is None else ct
             for i, (ct, w) in enumerate(zip(found, wanted, strict=True))

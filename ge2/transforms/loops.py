@@ -188,13 +188,12 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
     leaves, structure = flatten(elems)
     if not leaves:
         return elems
-    axes = [axis % max(x.ndim, 1) for x in leaves]
-    sizes = {x.shape[a] for x, a in zip(leaves, axes, strict=True) if x.ndim}
-    if len(sizes) != 1 or not all(x.ndim for x in leaves):
+    if any(not -x.ndim <= axis < x.ndim for x in leaves) or len({x.shape[axis] for x in leaves}) > 1:
         shapes = ", ".join(str(type_of(x)) for x in leaves)
         raise InputError(
             f"associative_scan takes arrays of one size along axis {axis}; got {shapes}", where=here()
         )
+    axes = [axis % x.ndim for x in leaves]
 
     def cut(xs: Sequence[Any], start: int | None, stop: int | None, step: int | None = None) -> list[Any]:
         return [x[(slice(None),) * a + (slice(start, stop, step),)] for x, a in zip(xs, axes, strict=True)]
@@ -205,6 +204,12 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
         if found_structure != structure:
             what = mismatch(structure, found_structure, "elems", f"the result of {title_of(fn)}")
             raise TypeRuleError(f"associative_scan: {what}", where=here())
+        for x, y, path in zip(a, found_leaves, key_paths(structure), strict=True):
+            if type_of(x) != type_of(y):
+                at = f" at {keystr(path)}" if path else ""
+                what = f"{title_of(fn)} combines {type_of(x)}{at} to {type_of(y)}"
+                fix = "combine element by element, and keep shapes and dtypes"
+                raise TypeRuleError(f"associative_scan: {what}", where=here(), fix=fix)
         return found_leaves
 
     def upward(xs: list[Any], n: int) -> list[Any]:
@@ -220,7 +225,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
         return [interleaved(e, o, n, a) for e, o, a in zip(even, odd, axes, strict=True)]
 
     flipped = cut(leaves, None, None, -1) if reverse else leaves
-    found = upward(flipped, sizes.pop())
+    found = upward(flipped, leaves[0].shape[axis])
     return unflatten(structure, cut(found, None, None, -1) if reverse else found)
 
 
@@ -306,7 +311,11 @@ class Carry:
         if t is None or (t != before and not before.weak):
             path = keystr(key_paths(self.structure)[i])
             at = f" at {path}" if path else ""
-            fix = "x.astype(dtype)" if before.shape == after.shape else "keep the shape from round to round"
+            fix = (
+                f'return x.astype("{before.dtype}"), or begin with {after.dtype}'
+                if before.shape == after.shape
+                else "keep the shape from round to round"
+            )
             raise TypeRuleError(
                 f"{kind}: the carry{at} is {before} before a round of {title_of(f)} and {after} after it",
                 where=here(), fix=fix,
@@ -338,6 +347,8 @@ def checked_length(elements: Sequence[Any], structure: Structure, length: int | 
         sizes[f"xs{keystr(path)}"] = type_of(x).shape[0]
     if length is not None:
         sizes["length"] = index(length)
+        if sizes["length"] < 0:
+            raise InputError(f"the length of a loop is 0 or more; got {length}", where=here())
     if not sizes:
         raise InputError("a loop over nothing needs a length", where=here(), fix="length=n")
     if len({*sizes.values()}) > 1:

@@ -10,32 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, final
 
-from ge2.base.dtypes import INEXACT
 from ge2.base.errors import VerifyError
 from ge2.base.pause import collector_paused
 from ge2.base.record import record
 from ge2.ir import Atom, Eqn, Flags, Graph, Literal, Var, rename, without_dead_code
 from ge2.ops.elementwise import TRANSCENDENTAL, Pointlike
 from ge2.ops.index import Gather
-from ge2.ops.policy import Rule, saves
+from ge2.ops.policy import Rule
 from ge2.ops.reduce import ArgReduce, Reduce
-from ge2.ops.shape import (
-    Barrier,
-    BroadcastInDim,
-    Concatenate,
-    Iota,
-    Name,
-    Pad,
-    Reshape,
-    Rev,
-    Slice,
-    StopGradient,
-    Transpose,
-)
+from ge2.ops.shape import Concatenate, Pad
 from ge2.trace import tidy
 from ge2.transforms.mincut import NEVER, Network
+from ge2.transforms.policies import by_label, is_looked_into, labels, looked_into, may_save, renamed, unnamed
+from ge2.transforms.twins import VIEWS, twins
 
-VIEWS = (BroadcastInDim, Iota, Transpose, Reshape, Slice, Rev, StopGradient, Name, Barrier)
 BYTE: Final = (
     1 << 20
 )  # the price of a byte saved, so that a number of arrays or equations decides between equals
@@ -73,24 +61,32 @@ def partition(joint: Graph, known: int, outputs: int, held: Flags | None = None,
 def obeying(joint: Graph, known: int, outputs: int, rule: Rule) -> Halves:
     """As `split`, where a policy says what is saved if it is needed; all else is computed again.
 
-    An equation with an effect never is.
+    An equation with an effect never is: a loop or a branch is run again without those within. What the policy
+    saves within loops and branches is handed on, too.
     """
     marked = labels(joint.eqns)
     makers = {v: e for e in joint.eqns for v in e.outs}
+    known_of: dict[Eqn, bool] = {}
 
     def may(eqn: Eqn) -> bool:
-        found = {label for v in eqn.outs for label in marked.get(v, ())}
-        return eqn.op.effect is not None or saves(rule, eqn.op, found)
+        if eqn not in known_of:
+            known_of[eqn] = may_save(rule, eqn, marked)
+        return known_of[eqn]
 
     def price(v: Var) -> int:
-        return 1 if v not in makers else v.type.nbytes * BYTE if may(makers[v]) else NEVER
+        if v not in makers:
+            return 1
+        kept = may(makers[v]) or (is_looked_into(makers[v]) and by_label(rule, v, marked))
+        return v.type.nbytes * BYTE if kept else NEVER
 
     chosen = {m for each in twins(joint.eqns).values() for m in each}
 
     def again(eqn: Eqn) -> int:
-        return NEVER if eqn.op.effect else constants(eqn) if may(eqn) and eqn not in chosen else 1
+        if eqn.op.effect and not is_looked_into(eqn):
+            return NEVER
+        return constants(eqn) if may(eqn) and eqn not in chosen else 1
 
-    return cut(joint, known, outputs, price, again)
+    return cut(joint, known, outputs, price, again, rule)
 
 
 # ------------------------------------------------------------------------------------------ what it costs
@@ -186,7 +182,9 @@ def cheapest(
 
 
 @collector_paused
-def cut(joint: Graph, known: int, outputs: int, price: Price, again: Again) -> Halves:
+def cut(
+    joint: Graph, known: int, outputs: int, price: Price, again: Again, rule: Rule | None = None
+) -> Halves:
     early, late = apart(joint, known, outputs)
     rest = joint.outputs[outputs:]
     same = unnamed(early)
@@ -195,6 +193,9 @@ def cut(joint: Graph, known: int, outputs: int, price: Price, again: Again) -> H
     makers = {v: e for e in early for v in e.outs}
     chosen = cheapest(reads(back, made), makers, price, again, twins(joint.eqns))
     repeated = renamed([e for e in early if e in chosen.again], same)
+    if rule is not None:
+        ends = set(reads(back, made)), set(joint.outputs[:outputs])
+        early, repeated = looked_into(rule, early, repeated, *ends)
     back = without_dead_code(Graph((), (*repeated, *back.eqns), back.outputs))
     residuals = reads(back, made | {v for e in repeated for v in e.outs})
     forward = tidy(Graph(joint.inputs[:known], tuple(early), (*joint.outputs[:outputs], *residuals)))
@@ -222,58 +223,3 @@ def reads(graph: Graph, made: set[Any]) -> tuple[Var, ...]:
     """What a graph reads from elsewhere, each value once."""
     atoms = [a for e in graph.eqns for a in e.inputs] + list(graph.outputs)
     return tuple(dict.fromkeys(a for a in atoms if isinstance(a, Var) and a not in made))
-
-
-def unnamed(eqns: Iterable[Eqn]) -> dict[Var, Atom]:
-    """Each labelled value as it was before it had a label."""
-    same: dict[Var, Atom] = {}
-    for e in eqns:
-        if isinstance(e.op, Name):
-            same[e.outs[0]] = rename(same, e.inputs)[0]
-    return same
-
-
-def twins(eqns: Sequence[Eqn]) -> dict[Eqn, list[Eqn]]:
-    """For the equations that make x, where some other asks whether x == max(x): those that make max(x).
-
-    A value that is computed again may differ in its last bit, if it is fused with other work than before. So
-    of two values that are equal at some place, either both are computed again or the first is kept.
-    """
-    makers = {v: e for e in eqns for v in e.outs}
-    found: dict[Eqn, list[Eqn]] = {}
-    for e in eqns:
-        if e.op.name in ("eq", "ne") and e.inputs[0].type.dtype in INEXACT:
-            a, b = (seen_through(makers, x) for x in e.inputs)
-            for x, y in ((a, b), (b, a)):
-                source, choice = makers.get(x), makers.get(y)  # type: ignore[arg-type]
-                if source is None or choice is None or source is choice:
-                    continue
-                if x in {seen_through(makers, i) for i in choice.inputs} and choice not in found.get(
-                    source, ()
-                ):
-                    found.setdefault(source, []).append(choice)
-    return found
-
-
-def seen_through(makers: Mapping[Var, Eqn], atom: Atom) -> Atom:
-    """The value that another is a view of."""
-    while isinstance(atom, Var) and (eqn := makers.get(atom)) is not None:
-        if not isinstance(eqn.op, VIEWS) or not eqn.inputs:
-            return atom
-        atom = eqn.inputs[eqn.outs.index(atom)]
-    return atom
-
-
-def labels(eqns: Iterable[Eqn]) -> dict[Atom, set[str]]:
-    """The labels of each value."""
-    found: dict[Atom, set[str]] = {}
-    same: dict[Var, Atom] = {}
-    for e in eqns:
-        if isinstance(e.op, Name):
-            value = same[e.outs[0]] = rename(same, e.inputs)[0]
-            found.setdefault(value, set()).add(e.op.label)
-    return found
-
-
-def renamed(eqns: Sequence[Eqn], same: Mapping[Var, Atom]) -> list[Eqn]:
-    return [Eqn(e.op, rename(same, e.inputs), e.outs, e.source) for e in eqns] if same else list(eqns)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
 from ge2.base.errors import InputError
 from ge2.base.source import here
 from ge2.ir import Atom, Eqn, Graph, Var, rename
-from ge2.ops.control import Call, Checkpoint
+from ge2.ops.control import Call, Checkpoint, Cond
 from ge2.ops.inline import inlined
+from ge2.ops.loops import ScanLoop
 from ge2.ops.policy import NOTHING, Policy, Rule
 from ge2.ops.shape import Name
 from ge2.trace import tidy
@@ -69,17 +71,26 @@ def marked(graph: Graph, policy: Callable[..., bool] | None) -> tuple[Graph, Rul
         return graph, NOTHING
     if isinstance(policy, Policy):
         return graph, policy.rule
-    graph = inlined(graph, (Call,))
+    return chosen(inlined(graph, (Call,)), policy), ("save_only_these_names", CHOSEN)
+
+
+def chosen(graph: Graph, policy: Callable[..., bool]) -> Graph:
+    """The graph with a label for what a function of the user's saves, inside of loops and branches, too."""
     env: dict[Var, Atom] = {}
     eqns: list[Eqn] = []
     for eqn in graph.eqns:
-        eqns.append(Eqn(eqn.op, rename(env, eqn.inputs), eqn.outs, eqn.source))
+        op, inputs = eqn.op, rename(env, eqn.inputs)
+        if isinstance(op, ScanLoop):
+            op = replace(op, body=chosen(inlined(op.body, (Call,)), policy))
+        elif isinstance(op, Cond):
+            op = Cond(tuple(chosen(inlined(b, (Call,)), policy) for b in op.branches))
+        eqns.append(Eqn(op, inputs, eqn.outs, eqn.source))
         if policy(eqn.op, *(a.type for a in eqn.inputs), **eqn.op.params()):
             for v in eqn.outs:
                 named = Var(v.type)
                 env[v] = named
                 eqns.append(Eqn(Name(CHOSEN), (v,), (named,), eqn.source))
-    return Graph(graph.inputs, tuple(eqns), rename(env, graph.outputs)), ("save_only_these_names", CHOSEN)
+    return Graph(graph.inputs, tuple(eqns), rename(env, graph.outputs))
 
 
 def checkpoint_name(x: Any, name: Any) -> Any:

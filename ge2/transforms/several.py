@@ -55,7 +55,7 @@ def common_types(
         t = common(a, b)
         if t is None:
             says = f"{what}: at {path}, " if path else f"{what}: "
-            fix = "x.astype(dtype)" if a.shape == b.shape else "np.broadcast_to(x, shape)"
+            fix = f'x.astype("{b.dtype}")' if a.shape == b.shape else "np.broadcast_to(x, shape)"
             raise kind(f"{says}{names[0]} returns {a}, {names[1]} returns {b}", where=here(), fix=fix)
         found.append(t)
     return found

@@ -10,7 +10,7 @@ from ge2.base.pause import collector_paused
 from ge2.ir import Atom, Eqn, Flags, Graph, Literal, Var
 from ge2.ir.op import Derive, GraphOp, Op
 from ge2.trace import Trace, Tracer, finish, tidy
-from ge2.transforms.blame import blamed
+from ge2.transforms.blame import blamed, entries
 from ge2.transforms.constants import embedded
 from ge2.transforms.zeros import zero
 
@@ -28,7 +28,7 @@ def vjp_graph(
     trace = Trace("a derivative")
     with trace:
         active = active_values(graph, wanted)
-        saved = [with_residuals(e, active, derive) for e in graph.eqns]
+        saved = [with_residuals(trace, e, active, derive) for e in graph.eqns]
         trace.eqns = list(saved)
         cts = Cotangents(trace)
         seeds = [cts.seed(out, unit) for out, is_given in zip(graph.outputs, given, strict=True) if is_given]
@@ -54,10 +54,11 @@ def active_values(graph: Graph, wanted: Flags) -> set[Atom]:
     return active
 
 
-def with_residuals(eqn: Eqn, active: set[Atom], derive: Derive) -> Eqn:
+def with_residuals(trace: Trace, eqn: Eqn, active: set[Atom], derive: Derive) -> Eqn:
     """The equation, also yielding what its derivative reads."""
     if not isinstance(eqn.op, GraphOp) or active.isdisjoint(eqn.outs):
         return eqn
+    trace.source = eqn.source
     with blamed(eqn):
         op: Op = eqn.op.saving(tuple(a in active for a in eqn.inputs), derive)
     if op is eqn.op:
@@ -76,10 +77,10 @@ def pull_back(trace: Trace, eqn: Eqn, cts: Cotangents, active: set[Atom]) -> Non
     xs = [Tracer(trace, a) for a in eqn.inputs]
     given = [cts.found.pop(v, None) for v in eqn.outs]
     with blamed(eqn):
-        found = eqn.op.vjp(given, ys, xs, wanted)
+        found = entries(eqn.op.vjp(given, ys, xs, wanted), len(xs), eqn.op, "vjp")
     for atom, ct, want in zip(eqn.inputs, found, wanted, strict=True):
         if want and ct is not None:
-            cts.add(atom, ct, eqn)
+            cts.add(atom, trace.lift(ct), eqn)
 
 
 class Cotangents:

@@ -9,7 +9,7 @@ from ge2.base.pause import collector_paused
 from ge2.ir import Atom, Axis, Eqn, Flags, Graph, Var, rename
 from ge2.ir.op import Derive, GraphOp
 from ge2.trace import Trace, Tracer, finish, tidy
-from ge2.transforms.blame import blamed
+from ge2.transforms.blame import blamed, entries
 from ge2.transforms.constants import embedded
 
 
@@ -62,14 +62,17 @@ def batch_equation(
         axes.append(axis)
     op = eqn.op
     with blamed(eqn):
-        ys, found = (
-            op.batch_with(derive, xs, axes, size) if isinstance(op, GraphOp) else op.batch(xs, axes, size)
-        )
+        ys, found = entries(
+            op.batch_with(derive, xs, axes, size) if isinstance(op, GraphOp) else op.batch(xs, axes, size),
+            2, op, "batch",
+        )  # fmt: skip
+        for each in (ys, found):
+            entries(each, len(eqn.outs), op, "batch")
     for var, y, axis in zip(eqn.outs, ys, found, strict=True):
         if axis is None:
-            names[var] = y.atom  # type: ignore[attr-defined]
+            names[var] = trace.atom(y)
         else:
-            env[var] = (y, axis)
+            env[var] = (trace.lift(y), axis)
 
 
 def to_front(

@@ -100,6 +100,15 @@ def test_it_shows_the_derivative(model, capsys):
     assert grad.count("dot_general") == 2
 
 
+def test_it_shows_a_batch_of_derivatives(model, capsys):
+    words = ["--args", LOSS[1], "f32[5,8,6]", "f32[5,8,4]", "--stage", "graph", "--grad", "--vmap"]
+    _, out, _ = shown(capsys, f"{model}:loss", *words, "None, 0, 0")
+    assert "f32[5,6,4]" in out.splitlines()[-2]
+    code, _, wrong = shown(capsys, f"{model}:loss", *words, "x")
+    assert code
+    assert "one for each; got 'x'" in wrong
+
+
 def test_the_plan(model, capsys):
     words = ["--stage", "plan", "--executor", "blocked", "--json"]
     _, out, _ = shown(capsys, f"{model}:loss", "--args", "@start", *LOSS[2:], *words)
@@ -212,6 +221,31 @@ def test_arguments_that_cannot_be_read(word, why, fix):
     assert repr(word) in str(error.value)
     assert why in str(error.value)
     assert fix in str(error.value)
+
+
+def test_several_arguments_in_one_word():
+    found, named = arguments(["f32[2,3], (f32[3], 1), {'a': bool[]}", "2, rate=0.1"], {"n": 1})
+    assert found == [array((2, 3), np.float32), (array((3,), np.float32), 1), {"a": array((), bool)}, 2]
+    assert named == {"rate": 0.1}
+    assert arguments(["@n, @n", ""], {"n": 1}) == ([1, 1], {})
+    assert arguments(["f32[3],"], {})[0] == [array((3,), np.float32)]
+
+
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        ("1) + (2", "parentheses do not match"),
+        ("1)(2", "parentheses do not match"),
+        ("**@n", "it has ** in it"),
+        ("*@n", "neither a literal"),
+        ("x=1, 2", "positional argument follows keyword argument"),
+        ("x for x in [1]", "neither a literal"),
+    ],
+)
+def test_words_that_are_no_arguments(word, why):
+    with pytest.raises(InputError) as error:
+        arguments([word], {"n": 1})
+    assert why in str(error.value)
 
 
 def test_names_come_last():

@@ -16,7 +16,8 @@ from ge2.base.dtypes import SHORT, known
 from ge2.base.errors import ParseError
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Var, op_text, parse, type_of, verify, write
 from ge2.ops import TABLE
-from tests.laws.samples import SAMPLES, Sample
+from tests.laws.sample import Sample
+from tests.laws.samples import SAMPLES
 
 EVERY = [(sample, dtype) for samples in SAMPLES.values() for sample in samples for dtype in sample.dtypes]
 

@@ -1,147 +1,37 @@
-"""For every operation: parameters to try, and operands that it takes.
-
-A sample draws its operands for a dtype. Values keep away from where a derivative jumps (integers, zero,
-ties), so that differences can be taken; special values have tests of their own.
-"""
+"""For every operation: parameters to try, and operands that it takes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-import ge2
 from ge2 import ops
-from ge2.base.dtypes import BFLOAT16, BOOL, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, INT64, short
-from ge2.ir import ArrayType, Graph, Op, parse
-from ge2.ir.op import Derive, GraphOp
+from ge2.base.dtypes import BFLOAT16, BOOL, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, INT64
+from ge2.ir import Op
 from ge2.ops import elementwise as el
-from ge2.ops.effects import HOLE, METHODS, host
-from ge2.transforms.derive import DERIVE
-
-Rng = np.random.Generator
-Dims = tuple[int, ...]
-Draw = Callable[[Rng, np.dtype], tuple[Any, ...]]
-
-I8, I32, U8, U16, U32, U64 = (np.dtype(d) for d in ("i1", "i4", "u1", "u2", "u4", "u8"))
-INTEGERS = (I8, np.dtype("i2"), I32, INT64, U8, U16, U32, U64)
-FLOATS = (FLOAT16, BFLOAT16, FLOAT32, FLOAT64)
-COMPLEXES = (COMPLEX64, COMPLEX128)
-KINDS = {"b": (BOOL,), "i": INTEGERS, "f": FLOATS, "c": COMPLEXES}
-NUMERIC = (*INTEGERS, *FLOATS, *COMPLEXES)
-EVERY = (BOOL, *NUMERIC)
-SHAPES: tuple[Dims, ...] = ((2, 3), (), (1,), (0,), (3, 0, 2))
-
-
-@dataclass(frozen=True)
-class Sample:
-    """An operation, how its operands are drawn for a dtype, and for which dtypes."""
-
-    op: Op
-    draw: Draw
-    dtypes: tuple[np.dtype, ...]
-    batched: bool = True  # whether it has operands that can be batched
-    fixed: tuple[int, ...] = ()  # operands that cannot be differentiated by, whatever their dtype
-    forward: bool = True  # whether it has a forward derivative
-    reverse: bool = True  # whether it has a reverse one
-    constant: bool = False  # whether its derivative is zero by definition
-
-    def __str__(self) -> str:
-        return str(self.op)
-
-
-# ------------------------------------------------------------------------------------------------- values
-
-
-def numbers(rng: Rng, shape: Dims, dtype: np.dtype, low: int = 0, high: int = 2, signed: bool = True) -> Any:
-    """Numbers of magnitude `k + u`, k an integer in [low, high), u in [0.15, 0.85], of both signs."""
-    if dtype == BOOL:
-        return np.asarray(rng.integers(0, 2, shape)).astype(BOOL)
-    if dtype.kind in "iu":
-        least = -3 if dtype.kind == "i" and signed else 0
-        return np.asarray(rng.integers(least, 5, shape)).astype(dtype)
-    if dtype.kind == "c":
-        return np.asarray(parts(rng, shape, low, high, signed) + 1j * parts(rng, shape, 0, 2, True)).astype(
-            dtype
-        )
-    return np.asarray(parts(rng, shape, low, high, signed)).astype(dtype)
-
-
-def parts(rng: Rng, shape: Dims, low: int, high: int, signed: bool) -> Any:
-    size = rng.integers(low, high, shape) + rng.uniform(0.15, 0.85, shape)
-    return size * rng.choice([-1.0, 1.0], shape) if signed else size
-
-
-def positive(rng: Rng, shape: Dims, dtype: np.dtype) -> Any:
-    return numbers(rng, shape, dtype, signed=False)
-
-
-def unit(rng: Rng, shape: Dims, dtype: np.dtype) -> Any:
-    return numbers(rng, shape, dtype, 0, 1)
-
-
-def above_one(rng: Rng, shape: Dims, dtype: np.dtype) -> Any:
-    return numbers(rng, shape, dtype, 1, 3, signed=False)
-
-
-def not_zero(rng: Rng, shape: Dims, dtype: np.dtype) -> Any:
-    x = numbers(rng, shape, dtype)
-    return np.where(x == 0, dtype.type(2), x).astype(dtype) if dtype.kind in "iu" else x
-
-
-def between_powers(rng: Rng, shape: Dims, dtype: np.dtype) -> Any:
-    """Away from the powers of two, where the mantissa jumps."""
-    return np.asarray(rng.uniform(1.1, 1.9, shape) * 2.0 ** rng.integers(-3, 4, shape)).astype(dtype)
-
-
-DOMAINS: dict[str, Callable[[Rng, Dims, np.dtype], Any]] = {
-    **dict.fromkeys(("log", "log2", "log10", "sqrt", "rsqrt"), positive),
-    **dict.fromkeys(("asin", "acos", "atanh", "log1p", "tan"), unit),
-    "acosh": above_one,
-    "frexp_mantissa": between_powers,
-    "frexp_exponent": between_powers,
-    "spacing": between_powers,
-    "reciprocal": not_zero,
-}
-
-
-def quotient(rng: Rng, shape: Dims, dtype: np.dtype) -> tuple[Any, Any]:
-    """a and b with a / b away from integers, where remainders jump."""
-    b = not_zero(rng, shape, dtype)
-    return (b * numbers(rng, shape, dtype)).astype(dtype), b
-
-
-def power(rng: Rng, shape: Dims, dtype: np.dtype) -> tuple[Any, Any]:
-    a, b = positive(rng, shape, dtype), numbers(rng, shape, dtype)
-    return a, abs(b).astype(dtype) if dtype.kind == "i" else b
-
-
-def shift(rng: Rng, shape: Dims, dtype: np.dtype) -> tuple[Any, Any]:
-    return numbers(rng, shape, dtype), np.asarray(rng.integers(0, 5, shape)).astype(dtype)
-
-
-def apart(rng: Rng, shape: Dims, dtype: np.dtype) -> tuple[Any, Any]:
-    """Which of the two is larger does not change when each is moved a little."""
-    a = numbers(rng, shape, dtype)
-    return a, a if dtype == BOOL else (a + numbers(rng, shape, dtype, 0, 1)).astype(dtype)
-
-
-PAIRS: dict[str, Callable[[Rng, Dims, np.dtype], tuple[Any, Any]]] = {
-    **dict.fromkeys(("rem", "fmod", "floor_div", "div"), quotient),
-    **dict.fromkeys(("max", "min", "fmax", "fmin"), apart),
-    "pow": power,
-    "shift_left": shift,
-    "shift_right": shift,
-}
-
-
-def pair(name: str, rng: Rng, shape: Dims, dtype: np.dtype) -> tuple[Any, Any]:
-    if name in PAIRS:
-        return PAIRS[name](rng, shape, dtype)
-    return numbers(rng, shape, dtype), numbers(rng, shape, dtype)
-
+from tests.laws.control_samples import control, effects, solves
+from tests.laws.sample import (
+    COMPLEXES,
+    DOMAINS,
+    EVERY,
+    FLOATS,
+    I8,
+    I32,
+    KINDS,
+    NUMERIC,
+    SHAPES,
+    U8,
+    U16,
+    U32,
+    U64,
+    Dims,
+    Rng,
+    Sample,
+    numbers,
+    pair,
+)
 
 # -------------------------------------------------------------------------------------------- elementwise
 
@@ -448,192 +338,10 @@ def random() -> dict[str, list[Sample]]:
     }
 
 
-# ------------------------------------------------------------------------------------------------ control
-
-
-def graph(text: str) -> Graph:
-    return parse(text, ops.TABLE)
-
-
-SINES = """{ lambda ; a:f64[3] b:f64[3] n:i64[]. let
-    c:f64[3] = sin a
-    d:f64[3] = mul c b
-    e:f64[3] = mul d d
-    m:i64[] = add n 1:i64[]
-  in (e, c, m) }"""
-COSINES = """{ lambda ; a:f64[3] b:f64[3] n:i64[]. let
-    c:f64[3] = cos a
-    d:f64[3] = mul b 2.0:f64[]
-  in (c, d, n) }"""
-SQUARE = "{ lambda ; x:f64[3] y:f64[]. let z:f64[3] = mul x x  w:f64[3] = mul z y in (w,) }"
-FORWARD = "{ lambda ; x:f64[3] y:f64[]. let z:f64[3] = mul x x  w:f64[3] = mul z y in (w, x, y) }"
-BACKWARD = """{ lambda ; x:f64[3] y:f64[] ct:f64[3]. let
-    a:f64[3] = mul x 2.0:f64[]
-    b:f64[3] = mul a y
-    c:f64[3] = mul b ct
-    d:f64[3] = mul x x
-    e:f64[3] = mul d ct
-    f:f64[] = reduce_sum[axes=(0,)] e
-  in (c, f) }"""
-BOTH = (("dots_saveable",), ("save_only_these_names", "a b"))
-RULE = """{ lambda ; x:f64[3] y:f64[] tx:f64[3] ty:f64[]. let
-    z:f64[3] = mul x x
-    w:f64[3] = mul z y
-    a:f64[3] = mul x 2.0:f64[]
-    b:f64[3] = mul a y
-    c:f64[3] = mul b tx
-    d:f64[3] = mul z ty
-    e:f64[3] = add c d
-  in (w, e) }"""
-
-
-ROUND = """{ lambda ; w:f64[3] h:f64[3] n:i64[] x:f64[3]. let
-    a:f64[3] = mul h w
-    b:f64[3] = add a x
-    c:f64[3] = sin b
-    m:i64[] = add n 1:i64[]
-    d:f64[3] = mul c h
-  in (c, m, d, x) }"""
-STILL = "{ lambda ; k:i64[] h:f64[3] n:i64[]. let on:bool[] = lt n k in (on,) }"
-TURN = """{ lambda ; w:f64[3] h:f64[3] n:i64[]. let
-    a:f64[3] = mul h w
-    b:f64[3] = sin a
-    m:i64[] = add n 1:i64[]
-  in (b, m) }"""
-SOLVE = "{ lambda ; d:f64[3] b:f64[3]. let x:f64[3] = div b d  y:f64[3] = rev[axes=(0,)] x in (y,) }"
-PRODUCT = "{ lambda ; d:f64[3] x:f64[3]. let y:f64[3] = rev[axes=(0,)] x  b:f64[3] = mul d y in (b,) }"
-TRANSPOSED = "{ lambda ; d:f64[3] c:f64[3]. let y:f64[3] = rev[axes=(0,)] c  x:f64[3] = div y d in (x,) }"
-DIAGONAL = "{ lambda ; d:f64[3] x:f64[3]. let b:f64[3] = mul d x in (b,) }"
-QUOTIENT = "{ lambda ; d:f64[3] b:f64[3]. let x:f64[3] = div b d in (x,) }"
-CUBE_ROOT = "{ lambda ; a:f64[3] guess:f64[3]. let x:f64[3] = cbrt a in (x,) }"
-CUBE = """{ lambda ; a:f64[3] x:f64[3]. let
-    b:f64[3] = mul x x
-    c:f64[3] = mul b x
-    d:f64[3] = sub c a
-  in (d,) }"""
-OF_CUBE = """{ lambda ; a:f64[3] x:f64[3] y:f64[3]. let
-    b:f64[3] = mul x x
-    c:f64[3] = mul b 3.0:f64[]
-    d:f64[3] = div y c
-  in (d,) }"""
-
-
-def looped(derive: Derive, flags: tuple[bool, ...], size: int) -> Any:
-    """A batching rule that is that of the equations."""
-    batched, has = derive.batch(graph(SINES), flags, size)
-    return batched, flags, has
-
-
-def with_operands(op: Op, *before: Any) -> Sample:
-    def draw(rng: Rng, d: np.dtype) -> tuple[Any, ...]:
-        return (*before, numbers(rng, (3,), d), numbers(rng, (3,), d), np.int64(4))
-
-    return Sample(op, draw, (FLOAT64,))
-
-
-def saving(sample: Sample) -> Sample:
-    """The same for the operation that also yields what its derivative reads."""
-    arrays = sample.draw(np.random.default_rng(0), FLOAT64)
-    assert isinstance(sample.op, GraphOp)
-    return replace(sample, op=sample.op.saving(tuple(np.asarray(x).dtype == FLOAT64 for x in arrays), DERIVE))
-
-
-def control() -> dict[str, list[Sample]]:
-    square = lambda rng, d: (numbers(rng, (3,), d), numbers(rng, (), d))  # noqa: E731
-    call = with_operands(ops.Call(graph(SINES), "f"))
-    checkpoints = [
-        with_operands(ops.Checkpoint(graph(SINES))),
-        with_operands(ops.Checkpoint(graph(SINES), ("everything_saveable",), prevent_cse=False)),
-        with_operands(ops.Checkpoint(graph(SINES), ("save_from_both_policies", *BOTH))),
-    ]
-    branches = ops.Cond((graph(SINES), graph(COSINES)))
-    three = ops.Cond((graph(SINES), graph(COSINES), graph(SINES)))
-    conds = [
-        with_operands(branches, np.bool_(False)),
-        with_operands(branches, np.bool_(True)),
-        with_operands(three, np.int32(5)),
-    ]
-    pulled = Sample(
-        ops.CustomVjp(graph(SQUARE), graph(FORWARD), graph(BACKWARD), 2), square, (FLOAT64,), forward=False
-    )
-    batched = with_operands(ops.CustomBatch(graph(SINES), looped))
-    pushed = Sample(ops.CustomJvp(graph(SQUARE), graph(RULE)), square, (FLOAT64,))
-    scans = [
-        Sample(
-            ops.ScanLoop(graph(ROUND), length, 1, 2, reverse),
-            lambda rng, d, n=length: (
-                *(numbers(rng, (3,), d) for _ in "wh"),
-                np.int64(1),
-                numbers(rng, (n, 3), d),
-            ),
-            (FLOAT64,),
-        )
-        for length, reverse in ((4, False), (3, True), (0, False))
-    ]
-    until = Sample(
-        ops.WhileLoop(graph(STILL), graph(TURN), 1, 1),
-        lambda rng, d: (np.int64(3), numbers(rng, (3,), d), numbers(rng, (3,), d), np.int64(0)),
-        (FLOAT64,),
-        reverse=False,
-    )
-    return {
-        "scan": scans,
-        "scan_saving": [saving(s) for s in scans],
-        "while": [until],
-        "jit": [call],
-        "jit_saving": [saving(call)],
-        "checkpoint": checkpoints,
-        "checkpoint_saving": [saving(s) for s in checkpoints],
-        "cond": conds,
-        "cond_saving": [saving(s) for s in conds],
-        "custom_vjp_call": [pulled],
-        "custom_vjp_saving": [replace(saving(pulled), forward=True)],
-        "custom_jvp_call": [pushed],
-        "custom_jvp_saving": [saving(pushed)],
-        "custom_batch_call": [batched],
-        "custom_batch_saving": [saving(batched)],
-    }
-
-
 def constants() -> dict[str, list[Sample]]:
     rng = np.random.default_rng(0)
     arrays = [numbers(rng, (2, 3), d) for d in EVERY] + [np.zeros((0, 2)), np.float64(2.5)]
     return {"constant": [Sample(ops.Constant.of(x), lambda rng, d: (), (FLOAT64,)) for x in arrays]}
-
-
-def solves() -> dict[str, list[Sample]]:
-    two = lambda rng, d: (numbers(rng, (3,), d), numbers(rng, (3,), d))  # noqa: E731
-    solve, product, transposed = graph(SOLVE), graph(PRODUCT), graph(TRANSPOSED)
-    diagonal, quotient = graph(DIAGONAL), graph(QUOTIENT)
-    linear = [
-        Sample(ops.LinearSolve(solve, product, (transposed,), 1), two, (FLOAT64,)),
-        Sample(ops.LinearSolve(quotient, diagonal, (quotient,), 1, symmetric=True), two, (FLOAT64,)),
-    ]
-    root = Sample(ops.Root(graph(CUBE_ROOT), graph(CUBE), graph(OF_CUBE), 1), two, (FLOAT64,))
-    return {
-        "linear_solve": linear,
-        "linear_solve_saving": [saving(s) for s in linear],
-        "root": [root],
-        "root_saving": [saving(root)],
-    }
-
-
-def effects() -> dict[str, list[Sample]]:
-    two = lambda rng, d: (numbers(rng, (2, 3), d), numbers(rng, (1, 3), d))  # noqa: E731
-    structure = ge2.tree.structure
-    both, one = structure(((0, 0), {})), structure(0)
-    called = host(lambda x, y: None, (HOLE, HOLE), both)
-    pure = host(lambda x, y: x * y, (HOLE, HOLE), both, one)
-    whole = (ArrayType((2, 3), INT64),)
-    looped = ops.PureCallback(pure, whole, "sequential", ((2, (True, False)),))
-    return {
-        "debug_print": [Sample(ops.DebugPrint("{} {y}", ("y",)), two, (BOOL, FLOAT64))],
-        "debug_callback": [Sample(ops.DebugCallback(called), two, (FLOAT64,))],
-        "pure_callback": [
-            *(Sample(ops.PureCallback(pure, whole, method), two, (INT64,)) for method in METHODS),
-            Sample(looped, lambda rng, d: (numbers(rng, (2, 2, 3), d), numbers(rng, (1, 3), d)), (INT64,)),
-        ],
-    }
 
 
 SAMPLES: dict[str, list[Sample]] = {
@@ -651,7 +359,3 @@ SAMPLES: dict[str, list[Sample]] = {
     **constants(),
     **effects(),
 }
-
-
-def dtype_id(dtype: np.dtype) -> str:
-    return short(dtype)

@@ -17,7 +17,8 @@ from ge2.ir import Op, parse, type_of, verify, write
 from ge2.test_util.laws import batch, evaluate, graph_of, inexact, like, paired, pulled, types_of
 from ge2.transforms.derive import DERIVE
 from ge2.transforms.jvp import jvp_graph
-from tests.laws.samples import EVERY, distinct, numbers
+from tests.laws.sample import EVERY, numbers
+from tests.laws.samples import distinct
 
 Dims = tuple[int, ...]
 Case = tuple[Op, list[Any], Callable[..., Any]]  # the operation, operands, and NumPy's function of them

@@ -16,7 +16,8 @@ from ge2.test_util import laws
 from ge2.test_util.laws import DIFFERENTIABLE, graph_of, types_of
 from ge2.transforms.derive import DERIVE
 from ge2.transforms.jvp import jvp_graph
-from tests.laws.samples import SAMPLES, Sample
+from tests.laws.sample import Sample
+from tests.laws.samples import SAMPLES
 
 NAMES = [op.name for op in ops.ALL]
 every_op = pytest.mark.parametrize("name", NAMES)

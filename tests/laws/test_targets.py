@@ -38,7 +38,8 @@ from ge2.test_util.laws import (
     types_of,
     widened,
 )
-from tests.laws.samples import SAMPLES, Sample
+from tests.laws.sample import Sample
+from tests.laws.samples import SAMPLES
 from tests.laws.test_laws import NAMES, drawn, every_op, smooth
 from tests.small import shared_out
 from tests.together import needs_compiler, together

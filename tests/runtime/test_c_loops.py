@@ -204,6 +204,18 @@ def test_what_has_no_kernel_runs_as_a_loop_in_python():
     np.testing.assert_allclose(ge2.jit(f)(XS)[0], want, rtol=1e-12)
 
 
+def test_a_loop_beside_a_step_of_python_makes_results_itself():
+    def f(x):
+        first = ge2.pure_callback(lambda x: x + 1, x, x)
+        return lax.scan(lambda c, e: (c * e, None), first, XS)[0]
+
+    np.testing.assert_allclose(ge2.jit(f)(XS[0]), (XS[0] + 1) * XS.prod(0), rtol=1e-12)
+
+
+def test_a_derivative_of_a_product_needs_nothing_of_python():
+    assert "library" not in kinds(ge2.grad(np.prod), np.ones(3))
+
+
 def test_the_program_is_named_after_what_it_does():
     f = ge2.jit(lambda xs: lax.scan(lambda c, x: (c + x, None), XS[0], xs)[0])
     text = f.lower(XS).as_text("c")

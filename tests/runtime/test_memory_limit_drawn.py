@@ -47,6 +47,21 @@ def gated(x, w):
     return x + z / (1.0 + np.exp(-z)) * np.cos(z)
 
 
+def looped(x, w):
+    """Gates in each round, and a branch."""
+
+    def body(h, t):
+        z = np.tanh(h @ w + t)
+        more = ge2.lax.cond(np.sum(z) > 0, lambda z: np.sin(z @ w) * z, np.cos, z)
+        return z / (1.0 + np.exp(-(h @ w))) + more, np.max(z, axis=1)
+
+    h, ys = ge2.lax.scan(body, x, x[:5])
+    return h + np.sum(ys, axis=0)[:, None]
+
+
+SAVING = ge2.checkpoint(looped, policy=ge2.checkpoint_policies.dots_saveable)
+
+
 # fmt: off
 LAYERS: list[Callable[..., Any]] = [
     lambda x, w, i: np.tanh(x @ w), lambda x, w, i: gated(x, w), lambda x, w, i: norm(x),
@@ -59,7 +74,7 @@ LAYERS: list[Callable[..., Any]] = [
     lambda x, w, i: ge2.checkpoint(gated)(x, w), lambda x, w, i: ge2.jit(gated)(x, w),
     lambda x, w, i: ge2.lax.cond(np.sum(x) > 0, lambda x: np.sin(x) * x, lambda x: np.cos(x @ w), x),
     lambda x, w, i: x + np.take_along_axis(x, np.argsort(x, axis=1), 1),
-    lambda x, w, i: x * np.mean(np.abs(x)),
+    lambda x, w, i: x * np.mean(np.abs(x)), lambda x, w, i: looped(x, w), lambda x, w, i: SAVING(x, w),
 ]
 # fmt: on
 

@@ -259,6 +259,33 @@ def test_its_rules_may_be_numpy():
     assert np.array_equal(ge2.vmap(ge2.grad(f))(X), np.tile(np.arange(4.0), (3, 1)))
 
 
+def test_its_rules_may_return_arrays():
+    @extend.op
+    class Three(extend.Op):
+        name = "test_three"
+
+        def infer(self, x):
+            return (x,)
+
+        def reference(self, x):
+            return x * 0 + 3
+
+        def vjp(self, cts, ys, xs, wanted):
+            return [np.zeros(4)]
+
+        def jvp(self, ts, ys, xs):
+            return [np.zeros(4)]
+
+        def batch(self, xs, axes, size):
+            return [np.full((size, 4), 3.0)], [0]
+
+    f = Three()
+    check_op(f, [np.ones(4)])
+    assert ge2.jit(ge2.vmap(f))(X).tolist() == [[3.0] * 4] * 3
+    assert ge2.jit(ge2.grad(lambda x: f(x).sum()))(X[0]).tolist() == [0.0] * 4
+    assert ge2.jvp(f, (X[0],), (X[0],))[1].tolist() == [0.0] * 4
+
+
 def test_without_a_derivative_it_says_so():
     with pytest.raises(NoRuleError, match="test_extremes has no derivative") as error:
         ge2.grad(lambda x: extremes(x, W)[0].sum())(X)

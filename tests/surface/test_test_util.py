@@ -7,7 +7,7 @@ import pytest
 
 import ge2
 from ge2 import extend
-from ge2.base.errors import ArgumentError
+from ge2.base.errors import ArgumentError, TypeRuleError
 from ge2.test_util import check_grads, check_op
 from tests.together import needs_compiler
 
@@ -69,6 +69,26 @@ def test_what_is_wrong_with_an_operation(says):
         check_op(made(**WRONG[says]), [X])
 
 
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (
+            {"infer": lambda self, x: x},
+            "infer of test_double is to return a tuple of types; it returned Array",
+        ),
+        ({"vjp": lambda self, cts, ys, xs, wanted: None}, "vjp of test_double .* list of 1; .* a NoneType"),
+        ({"vjp": lambda self, cts, ys, xs, wanted: [cts[0], None]}, "vjp of test_double .* of 1; .* 2"),
+        ({"jvp": lambda self, ts, ys, xs: ts[0] * 2.0}, "jvp of test_double .* list of 1; .* a Tracer"),
+        ({"batch": lambda self, xs, axes, size: self(xs[0])}, "batch of test_double .* of 2; .* a Tracer"),
+        ({"batch": lambda self, xs, axes, size: (self(xs[0]), [0])}, "batch of .* list of 1; .* a Tracer"),
+    ],
+)
+def test_what_a_rule_returns_is_looked_at(body, says):
+    with pytest.raises(TypeRuleError, match=says) as error:
+        check_op(made(**body), [X])
+    assert error.value.__notes__ == ["while check_op was given f64[2,3] for test_double"]
+
+
 @needs_compiler
 def test_c_that_computes_another_thing():
     right = "for (int64_t i = 0; i < x_size; i++) y[i] = x[i] + x[i];"
@@ -115,3 +135,7 @@ def test_wrong_arguments():
         check_grads(np.sin, (1.0,), 1, modes="back")
     with pytest.raises(ArgumentError, match="order=0"):
         check_grads(np.sin, (1.0,), 0)
+    with pytest.raises(ArgumentError, match="takes a tuple of arguments; got a ndarray"):
+        check_grads(np.sin, X, 1)
+    with pytest.raises(ArgumentError, match="no argument that a derivative is by"):
+        check_grads(lambda n: n * 2.0, (3,), 1)

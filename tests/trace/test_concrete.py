@@ -288,3 +288,15 @@ def test_printing_shows_the_type_and_the_name() -> None:
 def test_types_are_all_that_an_abstract_input_tells() -> None:
     closed = stage(lambda x: [x.reshape(len(x), x.size // 3)], [Input(ArrayType((3,), np.dtype(np.float64)))])
     assert closed.graph.outputs[0].type.shape == (3, 1)
+
+
+def test_a_list_repeated_by_a_traced_python_number_is_not_an_array() -> None:
+    assert known(lambda n: np.sum(np.array([1.0] * n)), 3).looked
+    with pytest.raises(TracerIntegerConversionError, match="static"):
+        ge2.jit(lambda n: [1] * n)(3)
+    np.testing.assert_array_equal(ge2.jit(lambda x: [1, 2] * x)(np.ones(2)), [1, 2])
+
+
+def test_numpy_does_not_hide_why_a_size_is_not_known() -> None:
+    with pytest.raises(TracerIntegerConversionError, match=r"test_concrete.py(?s:.*)static_argnums"):
+        ge2.jit(lambda n: np.zeros(n))(3)

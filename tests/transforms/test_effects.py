@@ -13,6 +13,7 @@ import pytest
 import ge2
 from ge2.base.errors import ArgumentError, InputError, NoRuleError, TypeRuleError
 from ge2.ir import Graph, has_effect
+from ge2.transforms.derive import DERIVE
 
 X = np.array([1.0, 2.0, 3.0])
 EXECUTORS = ("c", "blocked", "reference")
@@ -504,3 +505,42 @@ def test_the_text_of_a_callback_reads_back_while_there_is_its_function() -> None
     assert ge2.parse(text) == traced.jaxpr
     with pytest.raises(ge2.errors.ParseError, match="nobody is a Python function, which a text cannot hold"):
         ge2.parse(text.replace("announce", "nobody"))
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, ge2.jit])
+def test_what_a_checkpoint_runs_again_prints_nothing(wrap: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(x: Any) -> Any:
+        y = np.sin(x)
+        ge2.debug.print("{}", y)
+        return np.exp(np.sin(y))
+
+    def loop(x: Any) -> Any:
+        return ge2.lax.scan(lambda c, _: (said(c), None), x, None, length=2)[0]
+
+    def branch(x: Any) -> Any:
+        return ge2.lax.cond(x > 0, said, np.cos, x)
+
+    for f, count in ((said, 1), (loop, 2), (branch, 1), (ge2.checkpoint(said), 1)):
+        plain = ge2.grad(f)(1.0)
+        once = lines(capsys)
+        assert len(once) == count
+        np.testing.assert_allclose(wrap(ge2.grad(ge2.checkpoint(f)))(1.0), plain, rtol=1e-12)
+        assert lines(capsys) == once
+
+
+def test_a_print_does_not_change_what_a_checkpoint_keeps() -> None:
+    def f(x: Any, loud: bool) -> Any:
+        def body(c: Any, _: Any) -> Any:
+            c = np.sin(c)
+            if loud:
+                ge2.debug.print("{}", c)
+            return np.exp(np.sin(c)), None
+
+        return ge2.lax.scan(body, x, None, length=4)[0]
+
+    def residuals(loud: bool) -> int:
+        (eqn,) = ge2.make_jaxpr(ge2.checkpoint(lambda x: f(x, loud)))(1.0).graph.eqns
+        op: Any = eqn.op
+        return op.saving((True,), DERIVE).residuals  # type: ignore[no-any-return]
+
+    assert residuals(True) == residuals(False) == 1

@@ -371,3 +371,42 @@ def test_other_mistakes():
     with pytest.raises(TypeRuleError) as error:
         lax.switch(1.0, [np.sin], H)
     check(error, "integer scalar")
+
+
+def test_what_a_derivative_adds_to_a_loop_comes_from_the_line_of_the_loop():
+    def f(w, xs):
+        def step(h, x):
+            h = np.tanh(h @ w + x)
+            return h, h.sum()
+
+        return lax.scan(step, xs[0], xs)[1].sum()
+
+    def every(graph):
+        for eqn in graph.eqns:
+            yield eqn
+            for inner in getattr(eqn.op, "graphs", tuple)():
+                yield from every(inner)
+
+    graph = ge2.make_jaxpr(ge2.grad(f))(np.eye(3), np.ones((4, 3))).graph
+    assert {str(eqn.source).split(" in ")[1] for eqn in every(graph)} == {"f", "step"}
+
+
+def test_an_associative_scan_combines_element_by_element_along_an_axis_there_is():
+    with pytest.raises(TypeRuleError, match=r"combines f64\[3,3\] to f64\[3\](?s:.*)element by element"):
+        lax.associative_scan(lambda a, b: (a * b).sum(0), XS)
+    with pytest.raises(TypeRuleError, match=r"at \['n'\] to f64\[1\]"):
+        lax.associative_scan(lambda a, b: {"n": a["n"] * 0.5}, {"n": np.arange(3)})
+    with pytest.raises(InputError, match="along axis 2; got f64"):
+        lax.associative_scan(np.add, XS, axis=2)
+
+
+def test_a_loop_has_no_negative_length():
+    with pytest.raises(InputError, match="0 or more; got -1"):
+        lax.scan(lambda c, x: (c, x), 0.0, None, length=-1)
+
+
+def test_an_array_from_outside_is_indexed_by_a_counter_as_the_error_says():
+    with pytest.raises(Ge2Error, match=r"ge2.numpy.take\(a, i, axis=0\) for a\[i\]"):
+        lax.fori_loop(0, 3, lambda i, c: c + XS[i], H)
+    found = lax.fori_loop(0, 3, lambda i, c: c + ge2.numpy.take(XS, i, axis=0), H)
+    np.testing.assert_allclose(found, H + XS[:3].sum(0))

@@ -52,6 +52,11 @@ class Blas:
     zgemm: int = 0
     ilp64: bool = False
 
+    @property
+    def whole(self) -> bool:
+        """Whether each of the products is there."""
+        return all((self.sgemm, self.dgemm, self.cgemm, self.zgemm))
+
     def pack(self) -> bytes:
         """The head of a `ge2_services`: all but the place for an error."""
         return np.array([self.sgemm, self.dgemm, self.cgemm, self.zgemm, self.ilp64], np.uint64).tobytes()

@@ -106,6 +106,15 @@ def extension(
     return module
 
 
+def is_known(source: str, extra_flags: tuple[str, ...] = (), include_key: str = "") -> bool:
+    """Whether a library or an extension need not be compiled: it is loaded, in the cache, or was refused."""
+    tools = toolchain()
+    if tools is None:
+        return False
+    key = library_key(tools, source, tuple(extra_flags), include_key)
+    return key in _libraries or key in _refused or cache().get(key) is not None
+
+
 # ---------------------------------------------------------------------------------------------------- finding
 
 _libraries: dict[str, Library] = {}
@@ -184,7 +193,7 @@ STRINGS_AND_COMMENTS: Final = re.compile(
 )
 
 
-@lru_cache(256)
+@lru_cache(16)  # it holds the sources
 def library_key(tools: Toolchain, source: str, flags: tuple[str, ...] = (), include_key: str = "") -> str:
     """The name of what a toolchain makes of a source: everything that could change it is part of it."""
     return content_key(

@@ -1,38 +1,29 @@
 """How Python calls a compiled program: a function of arrays that returns a list of new arrays.
 
 There are two of one behaviour: an extension in C (`templates/c/launcher.c`), compiled once a machine, and the
-same by ctypes where that is not possible. Arguments that are arrays just as the program wants them are read
-where they stand; any other goes through `Checks`, which both share.
+same by ctypes where that is not possible, or not yet. Arguments that are arrays just as the program wants
+them are read where they stand; any other goes through `Checks`, which both share.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import sys
-from collections.abc import Callable, Sequence
-from contextvars import copy_context
-from functools import cache
-from threading import Thread
+from collections.abc import Sequence
 from typing import Any, Final, NoReturn, final
 
 import numpy as np
 
 from ge2.backends.cpu.blas import services
-from ge2.backends.cpu.compiler import extension, include_folder
+from ge2.backends.cpu.extension import Launcher, Native, launcher
 from ge2.backends.cpu.outputs import worth_keeping
 from ge2.backends.cpu.quiet import hush, restore
-from ge2.base.config import config
 from ge2.base.dtypes import NUMBERS, short
-from ge2.base.errors import CompilerTrouble, Ge2Error, InputError
-from ge2.base.log import logger
+from ge2.base.errors import Ge2Error, InputError
 from ge2.base.record import record
 from ge2.ir import Dims
 
-Launcher = Callable[..., list[Any]]
-
 INDEX: Final = 1  # GE2_INDEX
-ABI: Final = f"{sys.version} {getattr(sys, 'abiflags', '')} NumPy {np.__version__}"  # of the extension
 KINDS: Final[dict[str, tuple[type, tuple[type, ...]]]] = {  # what a number becomes, and of what
     "b": (bool, (bool,)),
     "i": (int, (bool, int)),
@@ -110,15 +101,19 @@ def make_launcher(
     checks = Checks(tuple(inputs), tuple(lines))
     n = np.array(tuple(sizes), np.int64).tobytes()
     head = services().pack()
-    extension = None if plain else native()
-    if extension is None:
+
+    def by_ctypes() -> Launcher:
         from ge2.backends.cpu.plain_launcher import PlainLauncher
 
         return PlainLauncher(address, inputs, outputs, n, numbers, arena, threads, heavy, head, checks, owner)
-    return extension(
-        address, tuple(map(outline, inputs)), tuple((y.dtype, y.shape, y.donor, y.kept) for y in outputs),
-        n, numbers, arena, 1 if forked else threads, heavy, head, checks.prepare, checks.fail, owner,
-    )  # fmt: skip
+
+    def natively(extension: Native) -> Launcher:
+        return extension(
+            address, tuple(map(outline, inputs)), tuple((y.dtype, y.shape, y.donor, y.kept) for y in outputs),
+            n, numbers, arena, 1 if forked else threads, heavy, head, checks.prepare, checks.fail, owner,
+        )  # fmt: skip
+
+    return by_ctypes() if plain else launcher(natively, by_ctypes)
 
 
 def outline(x: Input) -> tuple[Any, ...]:
@@ -207,49 +202,3 @@ def number(i: int, x: Any, kind: str) -> Any:
     if not isinstance(value, accepted):
         raise InputError(f"input {i} of a compiled graph is a Python {target.__name__}; got {x!r:.60}")
     return target(value)
-
-
-# --------------------------------------------------------------------------------------------- the extension
-
-
-def native() -> Callable[..., Launcher] | None:
-    """The extension's type; None where it cannot be made or C is not wanted, which ctypes makes up for."""
-    return _native(config.cc)
-
-
-def prepare() -> None:
-    """Has the extension made meanwhile, by another thread, where that has not begun yet."""
-    if config.cc not in _begun:
-        _begun.add(config.cc)
-        Thread(target=copy_context().run, args=(native,), name="ge2-launcher").start()
-
-
-_begun: set[str] = set()
-
-
-@cache
-def _native(setting: str) -> Callable[..., Launcher] | None:
-    try:
-        source, flags = parts()
-        made: Any = extension(source, "ge2_launcher", flags, ABI, {"name": "launcher"})
-    except (CompilerTrouble, OSError) as trouble:
-        logger().debug("programs are called by ctypes: %s", trouble)
-        return None
-    found: Callable[..., Launcher] = made.Launcher
-    return found
-
-
-def parts() -> tuple[str, tuple[str, ...]]:
-    """The extension's source, and the options that it needs. OSError if a header is missing."""
-    from sysconfig import get_path
-
-    folders = {"Python.h": get_path("include"), "numpy/arrayobject.h": np.get_include()}
-    for header, folder in folders.items():
-        os.stat(os.path.join(folder, header))
-    path = os.path.join(os.path.dirname(include_folder()), "launcher.c")
-    with open(path, encoding="utf-8") as file:
-        source = file.read()
-    found = ["-O2", "-fno-openmp", "-pthread"]
-    if sys.platform == "darwin":  # Python's own symbols are found when it is loaded
-        found += ["-undefined", "dynamic_lookup"]
-    return source, (*found, *(word for folder in folders.values() for word in ("-isystem", folder)))

@@ -87,14 +87,18 @@ def replaced(old: Toolchain, new: Toolchain | None) -> None:
 
 def _tried(setting: str) -> Toolchain | None:
     try:
-        if setting == "none":
-            raise CompilerTrouble(
-                "GE2_CC=none asks for no compiler", fix="GE2_EXECUTOR=blocked, which says nothing"
-            )
-        return _identified(_command(setting))
+        return identified(setting)
     except CompilerTrouble as trouble:
         excuse(trouble)
         return None
+
+
+def identified(setting: str) -> Toolchain:
+    """The compiler that a setting names; "": that of this machine. CompilerTrouble says why there is none."""
+    if setting == "none":
+        what = "GE2_CC=none asks for no compiler"
+        raise CompilerTrouble(what, fix="GE2_EXECUTOR=blocked, which says nothing")
+    return _identified(_command(setting))
 
 
 def excuse(trouble: CompilerTrouble) -> None:

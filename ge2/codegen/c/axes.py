@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import final
 
+from ge2.base.record import mutable
 from ge2.codegen.c.nest import AGAIN, COSTLY, Spec, Work, is_state
 from ge2.codegen.values import Held, Param, Step
 
@@ -22,7 +23,7 @@ SHORT = 16  # the size up to which an inner axis is a constant of the text
 
 
 @final
-@dataclass(slots=True)
+@mutable
 class Axes:
     """The space of a kernel. `strides` of each array, by the axes that are left."""
 

@@ -80,8 +80,10 @@ class CFile:
     @property
     def headers(self) -> tuple[str, ...]:
         called = [c for run in self.runs for c in codes(run.calls)]
-        found = headers("".join([*self.helpers, *self.kernels, *called]))
-        return ("core", *found, *(("product",) if self.products else ()))
+        found = {*headers("".join([*self.helpers, *self.kernels, *called]))}
+        if self.helpers:
+            found.add("complex")  # a user's own C may calculate with them
+        return ("core", *sorted(found), *(("product",) if self.products else ()))
 
     @property
     def definitions(self) -> tuple[str, ...]:

@@ -8,10 +8,10 @@ loop and read in another is kept in an array, unless it is cheaper to make it ag
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import final
 
-from ge2.base.record import record
+from ge2.base.record import mutable, record
 from ge2.codegen.values import Held, Param, Step
 from ge2.ops.reduce import ArgReduce
 
@@ -36,7 +36,7 @@ class Spec:
 
 
 @final
-@dataclass(slots=True, eq=False)
+@mutable
 class Work:
     """One equation (or the storing of a result) as something to be done for each element of `axes`."""
 
@@ -63,7 +63,7 @@ class Work:
 
 
 @final
-@dataclass(slots=True, eq=False)
+@mutable
 class Loop:
     """One instance of a loop; the outermost, without a spec, is the kernel itself."""
 
@@ -93,7 +93,7 @@ class Loop:
 
 
 @final
-@dataclass(slots=True, eq=False)
+@mutable
 class Home:
     """Where a value lies: a local variable of loop `scope`, or an array over the loops `dims`."""
 

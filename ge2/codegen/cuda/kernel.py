@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import final
 
 from ge2.base.record import record
-from ge2.codegen.c.text import Argument, Text
+from ge2.codegen.c.text import Argument, Operand, Text
 from ge2.ops.region import KINDS
 
 ORDER = ("array", "result", "size", "value", "constant")
@@ -26,7 +27,7 @@ class Fixed:
 @final
 @record
 class CudaKernel:
-    """A `__global__` function. Its threads are in one dimension; `grid` are blocks, `shared` bytes asked for at launch.
+    """A `__global__` function. `grid` counts blocks, `block` their threads, `shared` is asked for at launch.
 
     `arguments` are those of the C target: arrays, sizes, numbers, and partial results that it has for itself.
     """
@@ -57,10 +58,24 @@ class CudaKernel:
     def parameters(self) -> str:
         return ", ".join(a.declaration for a in self.given)
 
+    def shifted(self, temps: int) -> CudaKernel:
+        """The kernel among others: its own arrays come after so many."""
+        return replace(self, arguments=tuple(later(a, temps) for a in self.arguments))
+
     @property
     def bounds(self) -> str:
         """How many threads a block has at most, and how many blocks are to fit."""
         return f"{self.block}, {self.resident}" if self.resident > 1 else str(self.block)
+
+
+def later(argument: Argument, temps: int) -> Argument:
+    if argument.kind not in ("array", "result"):
+        return argument
+    operand, dtype = argument.value
+    own = isinstance(operand, Operand) and operand.role == "part"
+    return (
+        replace(argument, value=(replace(operand, index=operand.index + temps), dtype)) if own else argument
+    )
 
 
 def bare(source: str) -> str:

@@ -1,7 +1,7 @@
-"""Kernels whose threads lie along what is kept: elementwise work, and reductions over the axes that lie outside.
+"""Kernels whose threads lie along what is kept: elementwise work, and reductions over outer axes.
 
-A thread has PACK neighbours along the lane. Where rows are folded, a block is COLUMNS packs wide, the threads below
-each other share the rows, and several blocks may: then each leaves partial results.
+A thread has PACK neighbours along the lane. Where rows are folded, a block is COLUMNS packs wide, the threads
+below each other share the rows, and several blocks may: then each leaves partial results.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from ge2.codegen.c.nest import Loop, Spec, Work, nest
 from ge2.codegen.c.text import Text
 from ge2.codegen.cuda import folds
 from ge2.codegen.cuda.kernel import CudaKernel, Fixed
-from ge2.codegen.cuda.partial import Kernels, Part, Partials, part
+from ge2.codegen.cuda.partial import Kernels, Partials, part
 from ge2.codegen.cuda.places import Places
 from ge2.codegen.cuda.typed import HELD, STORED
-from ge2.codegen.cuda.writer import UNROLL, Problem, Statements, power, unrolled
+from ge2.codegen.cuda.writer import Problem, Statements, power, unrolled
 from ge2.codegen.values import Param
 
 ALWAYS = 1 << 30  # nothing is kept from one loop over the rows to the next
@@ -66,7 +66,7 @@ class Lanes:
 
     def shape(self, split: bool) -> tuple[int, int, int]:
         """Columns of a block, its threads, and how many blocks share the rows."""
-        if not self.over:
+        if not self.over or not self.packs:
             return BLOCK, BLOCK, 1
         rows, busy = math.prod(self.problem.axes.sizes[a] for a in self.over), self.units * BUSY
         columns, block = BLOCK if self.packs >= busy else min(32, power(self.packs)), BLOCK
@@ -101,7 +101,7 @@ class Lanes:
         """Which pack is this thread's. Where threads meet later, those that have none do as the first."""
         if not self.kept:
             return [] if self.over else [Text("if (threadIdx.x) return;")]
-        number, int_ = self.number(), self.places.int
+        number, int_ = self.number(), self.places.whole
         width, own = ("COLUMNS", "threadIdx.x % COLUMNS") if self.over else (str(BLOCK), "threadIdx.x")
         if not self.over:
             found = [f"const {int_} p = ({int_})blockIdx.x * {width} + {own};", f"if (p >= {number}) return;"]
@@ -123,7 +123,7 @@ class Lanes:
 
     def letters(self) -> list[Text]:
         *outer, lane = self.kept
-        letter, extent, int_ = self.places.letters[lane], self.places.extent(lane), self.places.int
+        letter, extent, int_ = self.places.letters[lane], self.places.extent(lane), self.places.whole
         whole = "" if self.pack == 1 else " * PACK"
         if not outer:
             return [Text(f"const {int_} {letter} = p{whole};")]
@@ -235,7 +235,7 @@ class Lanes:
         if self.partials.count > 1:
             start, step = f"blockIdx.y * {height} + {start}", f"gridDim.y * {height}"
         r = places.linear(self.over, "r")
-        head = f"for ({places.int} {r} = {start}; {r} < {total}; {r} += {step})"
+        head = f"for ({places.whole} {r} = {start}; {r} < {total}; {r} += {step})"
         inner = [*map(Text, places.split(r, self.over)), *self.inside(loop)]
         return [
             *(line for w in gathered for line in self.begin(w)),

@@ -1,4 +1,4 @@
-"""Results that several blocks gather: each leaves its part in scratch, and a second kernel merges them in order."""
+"""Results that several blocks gather: each leaves its part, and a second kernel merges them in order."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Partials:
     def array(self, p: Part, const: bool) -> tuple[str, Argument]:
         name = f"{folds.state(p.fold)}_parts"
         head = f"{'const ' if const else ''}{folds.state_type(p.fold)} *__restrict__ {name}"
-        operand = Operand("temp", list(self.parts).index(p), (1,))
+        operand = Operand("part", list(self.parts).index(p), (1,))
         return name, Argument(head, "array" if const else "result", (operand, np.dtype(np.uint8)))
 
     def leave(self, w: Work, number: str, place: str, value: str) -> Text:
@@ -93,7 +93,7 @@ class Partials:
         extent = " * ".join(map(places.extent, p.axes)) or "1"
         count = places.size("parts", self.count)
         body = [
-            Text(f"const {places.int} p = ({places.int})blockIdx.x * COLUMNS + threadIdx.x % COLUMNS;"),
+            Text(f"const {places.whole} p = ({places.whole})blockIdx.x * COLUMNS + threadIdx.x % COLUMNS;"),
             Text(f"{folds.state_type(w)} {state} = {folds.start(w)};"),
             Text(f"if (p < {extent})", body=(self.gather(w, name, extent, count, state),)),
             Text(f"{state} = ge2_column_fold<COLUMNS, {BLOCK}>({state}, {folds.merge(w)});"),

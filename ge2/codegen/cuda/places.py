@@ -1,4 +1,4 @@
-"""What things are called in a CUDA kernel: indices, sizes, elements of arrays, numbers; and so its parameters."""
+"""What things are called in a CUDA kernel: indices, sizes, elements, numbers; and so its parameters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.dtypes import HALF
+from ge2.base.dtypes import COMPLEX, HALF
 from ge2.base.errors import VerifyError
 from ge2.codegen.c.axes import Axes
 from ge2.codegen.c.text import Argument, Operand
@@ -22,16 +22,17 @@ WIDEST = 16  # bytes of one access
 FAR = 1 << 31  # elements from which on a place needs 64 bits
 # fmt: off
 RESERVED = frozenset((
-    "alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "compl", "const",
-    "constexpr", "continue", "decltype", "default", "delete", "do", "double", "else", "enum", "explicit",
-    "export", "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int", "long", "mutable",
-    "namespace", "new", "noexcept", "not", "nullptr", "operator", "or", "private", "protected", "public", "register",
-    "return", "short", "signed", "sizeof", "static", "struct", "switch", "template", "this", "throw", "true",
-    "try", "typedef", "typeid", "typename", "union", "unsigned", "using", "virtual", "void", "volatile",
-    "wchar_t", "while", "xor", "abs", "acos", "asin", "atan", "cbrt", "ceil", "cos", "cosh", "erf", "erfc", "exp",
-    "exp2", "expm1", "floor", "fma", "fmax", "fmin", "fmod", "hypot", "ldexp", "log", "log10", "log1p",
-    "log2", "max", "min", "pow", "rint", "round", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
-    "here", "k", "v", "t", "n", "p", "s", "r", "part", "parts", "row", "rest", "first", "team", "step",
+    "alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class",
+    "compl", "const", "constexpr", "continue", "decltype", "default", "delete", "do", "double", "else",
+    "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if", "inline",
+    "int", "long", "mutable", "namespace", "new", "noexcept", "not", "nullptr", "operator", "or",
+    "private", "protected", "public", "register", "return", "short", "signed", "sizeof", "static",
+    "struct", "switch", "template", "this", "throw", "true", "try", "typedef", "typeid", "typename",
+    "union", "unsigned", "using", "virtual", "void", "volatile", "wchar_t", "while", "xor", "abs",
+    "acos", "asin", "atan", "cbrt", "ceil", "cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1",
+    "floor", "fma", "fmax", "fmin", "fmod", "hypot", "ldexp", "log", "log10", "log1p", "log2", "max",
+    "min", "pow", "rint", "round", "sin", "sinh", "sqrt", "tan", "tanh", "trunc", "here", "k", "v", "t",
+    "n", "p", "s", "r", "part", "parts", "row", "rest", "first", "team", "step",
 ))
 # fmt: on
 
@@ -56,7 +57,7 @@ class Places:
         self.far = any(self.spans(p) >= FAR for p in axes.strides) or math.prod(axes.sizes.values()) >= FAR
 
     @property
-    def int(self) -> str:
+    def whole(self) -> str:
         """The type of places in arrays."""
         return "int64_t" if self.far else "int"
 
@@ -74,7 +75,7 @@ class Places:
         return name
 
     def size(self, name: str, value: int) -> str:
-        return self.argue(name, f"{self.int} {name}", "size", value)
+        return self.argue(name, f"{self.whole} {name}", "size", value)
 
     def number(self, literal: Literal, dtype: np.dtype) -> str:
         value: Any = literal.value
@@ -105,10 +106,10 @@ class Places:
         for n, a in enumerate(reversed(axes)):
             letter = self.letters[a]
             if n == len(axes) - 1:
-                found.append(f"const {self.int} {letter} = {rest};")
+                found.append(f"const {self.whole} {letter} = {rest};")
             else:
                 extent = self.extent(a)
-                found.append(f"const {self.int} {letter} = {rest} % {extent};")
+                found.append(f"const {self.whole} {letter} = {rest} % {extent};")
                 over = f"{rest} / {extent}"
                 rest = over if " " not in rest else f"({rest}) / {extent}"
         return found
@@ -177,4 +178,7 @@ class Places:
         if op.dtype in HALF:
             short = SUFFIX[op.dtype]
             return f"ge2_cast_{short}_f32(ge2_cast_f32_{short}((float){index}))"
+        if op.dtype in COMPLEX:
+            part = "f32" if op.dtype.itemsize == 8 else "f64"
+            return f"ge2_complex_{part}({index}, 0)"
         return f"({HELD[op.dtype]}){index}"

@@ -1,9 +1,9 @@
-"""Kernels whose threads lie along what is folded: a team of threads has a row, in its registers where it fits.
+"""Kernels whose threads lie along what is folded: a team has a row, in its registers where it fits.
 
-Every chain of reductions over a row, and elementwise work between them, is one pass over memory. What is folded over
-the rows as well (the column sums of a derivative) is gathered by blocks that go through many rows, each of which
-leaves partial results. Rows that do not fit are read again for every stage; very long ones, that are only
-folded, are shared by several blocks.
+Every chain of reductions over a row, and elementwise work between them, is one pass over memory. What is
+folded over the rows as well (the column sums of a derivative) is gathered by blocks that go through many
+rows, each of which leaves partial results. Rows that do not fit are read again for every stage; very long
+ones, that are only folded, are shared by several blocks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LONG = 1 << 14  # elements from which on a row that is only folded is shared by 
 @final
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """TEAM threads a row, BLOCK threads a block; `packs` of a thread, 0 where a row does not fit in registers."""
+    """Threads of a row and of a block; packs of a thread, 0 where a row does not fit in registers."""
 
     team: int
     block: int
@@ -48,7 +48,7 @@ class Shape:
 
 
 def rows_kernel(make: Callable[[], Problem], whole: frozenset[int], units: int) -> Kernels | None:
-    """The kernels of a region that folds the axes `whole`, and perhaps all rows besides; None if it is no such one."""
+    """The kernels of a region that folds the axes `whole`, and perhaps all rows besides; else None."""
     for again, resident in ((AGAIN, True), (ALWAYS, True), (ALWAYS, False)):
         rows = Rows(make(), whole, units, again, resident)
         if rows.fits:
@@ -102,7 +102,7 @@ class Rows:
         return self.lane >= 0 and self.problem.axes.strides[p].get(self.lane) == 1
 
     def words(self) -> float:
-        """Registers that an element of a row takes: of arrays, of values between stages, of sums over rows."""
+        """Registers that an element of a row takes: arrays, values between stages, sums over rows."""
         arrays = sum(max(p.var.type.dtype.itemsize, 1) for p in self.held if p not in self.problem.outs)
         between = sum(h.dtype.itemsize for h in self.between())
         sums = sum(folds.state_bytes(w) for w in self.problem.folded if w.y and self.said.homes[w.y].dims)
@@ -175,8 +175,8 @@ class Rows:
         body = [*self.begin(), *self.inside(self.root)]
         grid = (groups, self.blocks) if self.across else (self.blocks, self.splits)
         main = CudaKernel(
-            problem.region.kind, problem.text, tuple(self.places.arguments.values()), tuple(body), shape.block, grid,
-            tuple(fixed), 0, len(problem.region.graph.eqns), tuple(self.said.helpers),
+            problem.region.kind, problem.text, tuple(self.places.arguments.values()), tuple(body),
+            shape.block, grid, tuple(fixed), 0, len(problem.region.graph.eqns), tuple(self.said.helpers),
         )  # fmt: skip
         return Kernels((main, *self.partials.kernels()), self.partials.temps)
 
@@ -223,7 +223,7 @@ class Rows:
         ]
         if not self.across:
             return [*self.which("blockIdx.x"), *inner]
-        int_, count = self.places.int, self.total(self.walked)
+        int_, count = self.places.whole, self.total(self.walked)
         step = "gridDim.y" if self.shape.rows == 1 else "gridDim.y * ROWS"
         start = "blockIdx.y" if self.shape.rows == 1 else "blockIdx.y * ROWS"
         name = r if self.shape.rows == 1 else "first"
@@ -234,7 +234,7 @@ class Rows:
 
     def which(self, block: str = "") -> list[Text]:
         """The row of a team; those beyond the last do as it does, and store nothing."""
-        int_, count, r = self.places.int, self.total(self.walked), self.places.linear(self.walked, "r")
+        int_, count, r = self.places.whole, self.total(self.walked), self.places.linear(self.walked, "r")
         if self.shape.rows == 1:
             return [Text(f"const {int_} {r} = {block};")]
         mine = f"{block} * ROWS + team" if block else "first + team"
@@ -316,7 +316,7 @@ class Rows:
         """The loop over a row that is not held."""
         letter = self.places.letters[self.row[0]] if self.lane >= 0 else "at"
         whole = " * PACK" if self.pack > 1 else ""
-        start, step, int_ = "t", "TEAM", self.places.int
+        start, step, int_ = "t", "TEAM", self.places.whole
         if self.splits > 1:
             start, step = "(blockIdx.y * TEAM + t)", "gridDim.y * TEAM"
         first, by = (f"({int_}){start}{whole}" if self.places.far else f"{start}{whole}"), f"{step}{whole}"

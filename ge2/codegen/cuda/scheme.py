@@ -35,7 +35,7 @@ def cuda_kernels(region: Region, operands: Mapping[Var, Operand], units: int) ->
 
 
 def rank(problem: Problem, axes: frozenset[int]) -> int:
-    """How much speaks for the axes as those of a row: what is read inside must be complete, then the most used."""
+    """What speaks for axes as those of a row: what is read inside must be complete; then the most used."""
     read = {x for w in problem.works if w.kind != "store" for x in w.xs}
     whole = any(w.over == axes and (w.y in read or is_state(w.step)) for w in problem.folded)
     return 1000 * whole + Counter(w.over for w in problem.folded)[axes]

@@ -36,12 +36,19 @@ def helpers_of(text: str, dtype: np.dtype) -> tuple[str, ...]:
 
 
 # Which header defines a function: by its type, by the word it begins with, by its name, then by its suffix.
+THREADS = re.compile(r"\bge2_(?:warp|block|lane)_\w")
 TYPES = re.compile(r"\bge2_c(?:64|128)\b")
-FOLDS = frozenset(
-    ("indexed", "first", "at", "argmax", "argmin", "compensate", "compensated", "lowest", "highest")
-)
+# fmt: off
+FOLDS = frozenset((
+    "indexed", "first", "at", "argmax", "argmin", "compensate", "compensated", "lowest", "highest",
+))
+COMPLEX_MATHS = frozenset((
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "pow", "sin", "cos", "tan",
+    "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
+))
+# fmt: on
 FIRST = {"cast": "cast", "random": "random", "index": "index", "sort": "sort"}
-KINDS = {"f32": "float", "f64": "float", "c64": "complex", "c128": "complex", "bool": "bool"}
+KINDS = {"f32": "float", "f64": "float", "bool": "bool"}
 
 
 def headers(text: str) -> tuple[str, ...]:
@@ -55,14 +62,18 @@ def headers(text: str) -> tuple[str, ...]:
     found = {header(name, suffix) for name, suffix in NAMED.findall(text)}
     if TYPES.search(text):
         found.add("complex")
-    found.update(word for word in ("random", "warp") if f"ge2_{word}_" in text)
+    if "ge2_random_" in text:
+        found.add("random")
+    if THREADS.search(text):
+        found.add("warp")
     return tuple(sorted(found or {"core"}))
 
 
 @cache
 def header(name: str, suffix: str) -> str:
-    if name == "complex" or (suffix in ("c64", "c128") and name.split("_")[0] not in FIRST):
-        return "complex"
-    if name in FOLDS:
-        return "fold"
-    return FIRST.get(name.split("_")[0]) or KINDS.get(suffix, "integer")
+    word = name.split("_")[0]
+    if word in FIRST:
+        return FIRST[word]
+    if name == "complex" or suffix in ("c64", "c128"):
+        return "complex_maths" if name in COMPLEX_MATHS else "complex"
+    return "fold" if name in FOLDS else KINDS.get(suffix, "integer")

@@ -20,7 +20,6 @@ from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.region import Region
 from ge2.ops.shape import Iota
 
-
 UNROLL = "#pragma unroll"
 
 
@@ -83,7 +82,7 @@ class Problem:
 
 
 class Statements:
-    """Works as lines of CUDA, once it is settled which loops there are. `v` numbers the elements of a thread."""
+    """Works as lines of CUDA, once the loops are settled. `v` numbers the elements of a thread."""
 
     def __init__(self, problem: Problem, places: Places, root: Loop) -> None:
         self.problem, self.places, self.root = problem, places, root

@@ -8,6 +8,8 @@
 
 #include "fold.h"
 
+#include <complex.h>
+
 /* t: suffix; T: the type; r: suffix of the parts; F: their type; L: f where the C library's names end in it. */
 #define GE2_COMPLEX(t, T, r, F, L) \
     GE2_FN T ge2_complex_##r(F a, F b) { return __builtin_complex(a, b); } \

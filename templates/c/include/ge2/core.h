@@ -6,12 +6,11 @@
 #define _GNU_SOURCE /* sched_getcpu */
 #endif
 #ifdef _OPENMP
-#include <omp.h>
+int omp_get_thread_num(void);
 #define GE2_THREAD omp_get_thread_num()
 #else
 #define GE2_THREAD 0
 #endif
-#include <complex.h>
 #ifdef __linux__
 #include <sched.h>
 #include <unistd.h>

@@ -9,6 +9,13 @@
 
 #define GE2_TINY 4096 /* multiplications below which a call of BLAS costs more than the loops */
 
+/* Where all of BLAS is there, the loops for any size are compiled only for sizes that the text does not tell. */
+#ifdef GE2_NO_BLAS
+#define GE2_LACKS(gemm) (!(gemm))
+#else
+#define GE2_LACKS(gemm) 0
+#endif
+
 enum { GE2_ROW_MAJOR = 101, GE2_PLAIN = 111, GE2_TURNED = 112 };
 
 /* The loops: rows of c are sums of rows of b, so that the innermost loop runs along both. */
@@ -96,7 +103,7 @@ enum { GE2_ROW_MAJOR = 101, GE2_PLAIN = 111, GE2_TURNED = 112 };
                 ge2_product_small_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c);                          \
             return;                                                                                                 \
         }                                                                                                           \
-        if (m * n * k <= GE2_TINY || !lib->GEMM) {                                                                  \
+        if (m * n * k <= GE2_TINY || GE2_LACKS(lib->GEMM)) {                                                        \
             ge2_product_any_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c);                                \
             return;                                                                                                 \
         }                                                                                                           \

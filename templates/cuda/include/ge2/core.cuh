@@ -1,4 +1,4 @@
-/* What every generated kernel begins with: integers of fixed width, complex numbers, packs of elements.
+/* What every generated kernel begins with: integers of fixed width, and complex numbers.
  *
  * Nothing of the toolkit is included, for its headers take most of a second to read. Under GE2_SHIM the same text is
  * C++ for the CPU: the shim has defined CUDA's words and functions before, and no PTX is to be seen.
@@ -53,24 +53,5 @@ GE2_FN bool operator==(ge2_c128 a, ge2_c128 b) { return a.re == b.re && a.im == 
 GE2_FN bool operator!=(ge2_c128 a, ge2_c128 b) { return !(a == b); }
 GE2_FN ge2_c64 ge2_complex_f32(float re, float im) { return {re, im}; }
 GE2_FN ge2_c128 ge2_complex_f64(double re, double im) { return {re, im}; }
-
-/* N neighbours, which one instruction reads or writes: 16 bytes at most. */
-template <class T, int N>
-struct alignas(N * sizeof(T)) ge2_pack {
-    T at[N];
-};
-
-/* Elements i * N, ..., i * N + N - 1 of an array that begins at a multiple of their size. */
-template <int N, class T>
-GE2_FN ge2_pack<T, N> ge2_load(const T *x, int64_t i) {
-    return reinterpret_cast<const ge2_pack<T, N> *>(x)[i];
-}
-
-template <class T, int N>
-GE2_FN void ge2_store(T *y, int64_t i, ge2_pack<T, N> pack) {
-    reinterpret_cast<ge2_pack<T, N> *>(y)[i] = pack;
-}
-
-GE2_FN int64_t ge2_least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 #endif

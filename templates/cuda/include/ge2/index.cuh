@@ -20,6 +20,9 @@ GE2_INDICES(i64, int64_t)
 GE2_INDICES(u8, uint8_t)
 GE2_INDICES(u16, uint16_t)
 GE2_INDICES(u32, uint32_t)
-GE2_INDICES(u64, uint64_t)
+
+GE2_FN int64_t ge2_index_u64(uint64_t i, int64_t size) {
+    return (int64_t)(i < (uint64_t)size ? i : size ? i % (uint64_t)size : 0);
+}
 
 #endif

@@ -1,0 +1,143 @@
+"""A GPU as a device: its limits, CuPy as its array module, and CUDA sources as kernels that are loaded on it.
+
+Nothing of CuPy compiles our kernels: it is handed cubins, from memory, whose checksums were verified.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from functools import cache as once
+from threading import Lock
+from types import ModuleType
+from typing import Any, Final, final
+from weakref import WeakValueDictionary
+
+from ge2.backends.cuda.driver import driver
+from ge2.backends.cuda.nvrtc import Binary, Order, compile, compile_all
+from ge2.backends.limits import Limits
+from ge2.base.errors import CompileError, DeviceError, InputError
+
+FIXED_SHARED, MOST_SHARED = 1, 8  # attributes of a function, by the driver's numbers
+INSTALL: Final = "pip install 'ge2[cuda13]'; ge2 doctor"
+
+
+@final
+class CudaDevice:
+    """A GPU. What it is asked to do happens on it, whichever CuPy's current device is, but for launches.
+
+    `limits` are those of the hardware, `xp` is CuPy. A kernel is launched with the GPU current, on CuPy's
+    current stream: `with device.here(): kernel(grid, block, args, shared_mem=bytes)`.
+    """
+
+    __slots__ = ("_lock", "_modules", "limits", "number", "xp")
+
+    def __init__(self, number: int, limits: Limits, xp: ModuleType) -> None:
+        self.number, self.limits, self.xp = number, limits, xp
+        self._modules: WeakValueDictionary[str, CudaModule] = WeakValueDictionary()
+        self._lock = Lock()
+
+    def here(self) -> AbstractContextManager[Any]:
+        """Makes the GPU CuPy's current one inside a `with`."""
+        device: AbstractContextManager[Any] = self.xp.cuda.Device(self.number)
+        return device
+
+    def stream(self) -> Any:
+        """The current stream of CuPy on this GPU."""
+        with self.here():
+            return self.xp.cuda.get_current_stream()
+
+    def prepare(self, sources: list[str]) -> None:
+        """Compiles sources several at once, so that `module` finds them compiled."""
+        compile_all([Order(source, self.limits.architecture) for source in sources])
+
+    def module(self, source: str) -> CudaModule:
+        """A source, compiled and loaded; remembered for as long as somebody has it.
+
+        CompileError if NVRTC refuses it, or the driver refuses what NVRTC made.
+        """
+        found = self._modules.get(source)
+        if found is not None:
+            return found
+        with self._lock:
+            found = self._modules.get(source)
+            if found is None:
+                found = CudaModule(self, compile(source, self.limits.architecture))
+                self._modules[source] = found
+            return found
+
+    def __repr__(self) -> str:
+        return f"CudaDevice({self.number}, {self.limits.name})"
+
+
+@final
+class CudaModule:
+    """A cubin on a GPU. `binary` tells the registers and spills of its kernels."""
+
+    __slots__ = ("__weakref__", "_functions", "_loaded", "binary", "device")
+
+    def __init__(self, device: CudaDevice, binary: Binary) -> None:
+        self.device, self.binary = device, binary
+        self._functions: dict[str, Any] = {}
+        cuda = device.xp.cuda
+        self._loaded = cuda.Module()
+        with device.here():
+            try:
+                self._loaded.load(binary.cubin)
+            except cuda.driver.CUDADriverError as error:
+                what = f"the driver of {device.limits.name} refuses a cubin for {binary.arch}: {error}"
+                raise CompileError(what, fix="ge2 doctor: NVRTC may be newer than the driver") from error
+
+    def get_function(self, name: str) -> Any:
+        """A kernel by its name: CuPy's `Function`, which may ask for all shared memory that a block can have.
+
+        InputError if the source has none of the name.
+        """
+        if name not in self._functions:
+            self._functions[name] = self._found(name)
+        return self._functions[name]
+
+    def _found(self, name: str) -> Any:
+        cuda = self.device.xp.cuda
+        with self.device.here():
+            try:
+                function = self._loaded.get_function(name)
+            except cuda.driver.CUDADriverError as error:
+                names = ", ".join(kernel.name for kernel in self.binary.kernels)
+                raise InputError(f"the source has no kernel {name}", fix=names) from error
+            most = self.device.limits.shared_optin - cuda.driver.funcGetAttribute(FIXED_SHARED, function.ptr)
+            cuda.driver.funcSetAttribute(function.ptr, MOST_SHARED, most)
+        return function
+
+
+# -------------------------------------------------------------------------------------------- which there are
+
+
+@once
+def gpu(number: int) -> CudaDevice:
+    """The GPU of a number, as CuPy counts them. DeviceError if there is no such one, or no CuPy."""
+    known = driver()
+    if known is None:
+        raise DeviceError("this machine has no NVIDIA driver, so no GPU can be used", fix="ge2 doctor")
+    if known.trouble:
+        raise DeviceError(f"the NVIDIA driver gives no GPU: {known.trouble}", fix="nvidia-smi; ge2 doctor")
+    if not 0 <= number < len(known.gpus):
+        count = len(known.gpus)
+        raise DeviceError(f"there is no GPU {number}: this process sees {count or 'none'}", fix="ge2 doctor")
+    return CudaDevice(number, known.gpus[number], cupy())
+
+
+def current_gpu() -> CudaDevice:
+    """CuPy's current device. DeviceError if there is none, or no CuPy."""
+    return gpu(cupy().cuda.runtime.getDevice() if driver() else 0)
+
+
+def cupy() -> ModuleType:
+    """CuPy. DeviceError if it is not installed or cannot be imported."""
+    try:
+        import cupy
+    except ImportError as error:
+        raise DeviceError(
+            f"GPUs are used through CuPy, which cannot be imported: {error}", fix=INSTALL
+        ) from error
+    module: ModuleType = cupy
+    return module

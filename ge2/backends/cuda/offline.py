@@ -1,0 +1,60 @@
+"""A GPU that is not at hand: sources are compiled for it, and nothing can be launched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import ModuleType
+from typing import NoReturn, final
+
+import numpy as np
+
+from ge2.backends.cuda.nvrtc import Binary, compile
+from ge2.backends.limits import KB, KNOWN, Limits
+from ge2.base.errors import DeviceError
+from ge2.base.record import record
+
+
+@final
+@record
+class OfflineDevice:
+    """Keeps the contract of a device but for launches. Its arrays are NumPy's.
+
+    >>> OfflineDevice(limits_of("sm_90a")).limits.name
+    'H100'
+    """
+
+    limits: Limits
+
+    @property
+    def xp(self) -> ModuleType:
+        return np
+
+    def module(self, source: str) -> OfflineModule:
+        """A source, compiled. CompileError if NVRTC refuses it."""
+        return OfflineModule(compile(source, self.limits.architecture))
+
+    def stream(self) -> None:
+        """There is none."""
+
+
+@final
+@record
+class OfflineModule:
+    """A cubin, and what the compiler said of it."""
+
+    binary: Binary
+
+    def get_function(self, name: str) -> Callable[..., NoReturn]:
+        def launch(*_: object, **__: object) -> NoReturn:
+            raise DeviceError(f"{name} was compiled for {self.binary.arch}, with no GPU at hand to run it")
+
+        return launch
+
+
+def limits_of(arch: str) -> Limits:
+    """What a GPU of an architecture has; of one that we do not know, what the least of its time have."""
+    for known in KNOWN:
+        if known.architecture.rstrip("a") == arch.rstrip("af"):
+            return replace(known, architecture=arch)
+    return Limits(arch, arch, 46, shared_optin=99 * KB, shared_per_multiprocessor=100 * KB, l2=4 << 20)

@@ -1,0 +1,61 @@
+"""What runs CUDA kernels: a GPU, or the CPU in its place; and its arrays, as addresses, views and copies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+
+from ge2.backends.limits import Limits
+from ge2.base.dtypes import FP8
+
+
+class Module(Protocol):
+    """A compiled source."""
+
+    def get_function(self, name: str) -> Any:
+        """A kernel: `kernel(grid, block, args, shared_mem=bytes)`."""
+
+
+class Device(Protocol):
+    """`xp` is the array module of what kernels read and write: CuPy, or NumPy."""
+
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def xp(self) -> ModuleType: ...
+
+    def module(self, source: str) -> Module:
+        """A source, compiled and loaded; equal sources once."""
+
+    def stream(self) -> Any:
+        """That on which launches go."""
+
+
+def address(x: Any) -> int:
+    """Where the first element of an array lies."""
+    return int(x.ctypes.data if isinstance(x, np.ndarray) else x.data.ptr)
+
+
+def view(x: Any, offset: int, shape: Sequence[int], dtype: np.dtype, strides: Sequence[int]) -> Any:
+    """Part of the memory of an array in C order: offset and strides in bytes."""
+    if isinstance(x, np.ndarray):
+        whole = np.frombuffer(x, np.uint8) if x.size else np.empty(0, np.uint8)
+        typed = np.ndarray((), dtype, whole, offset) if whole.size else np.empty((), dtype)
+        return np.lib.stride_tricks.as_strided(typed, tuple(shape), tuple(strides))
+    return type(x)(tuple(shape), dtype, x.data + offset, tuple(strides))
+
+
+def upload(device: Device, x: Any) -> Any:
+    """An array of the host on the device, in C order; a copy, so that nobody else changes it."""
+    if x.dtype in FP8:  # which CuPy does not know how to copy
+        return device.xp.array(x.view(np.uint8), order="C").view(x.dtype)
+    return device.xp.array(x, order="C")
+
+
+def download(x: Any) -> Any:
+    """An array of the device on the host; anything else as it is."""
+    return x.get() if hasattr(x, "get") else x

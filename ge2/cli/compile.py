@@ -1,0 +1,158 @@
+"""`ge2 compile FILE.py:function --args ... -o DIR`: CUDA kernels and their cubins, with no GPU at hand."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Iterator
+from typing import Any, Final, final
+
+import ge2
+from ge2.backends.cuda.nvrtc import Binary
+from ge2.backends.cuda.offline import OfflineDevice, limits_of
+from ge2.base.config import config
+from ge2.base.errors import Ge2Error
+from ge2.base.record import record
+from ge2.base.words import size_words, table
+from ge2.cli.load import load
+from ge2.cli.show import Look, check
+from ge2.cli.specs import EXAMPLE, arguments
+from ge2.codegen.cuda.file import Source
+from ge2.runtime.executable import Executable
+from ge2.runtime.gpu import GpuDriver
+from ge2.runtime.records import PLACES, KernelRecord, cut, places
+from ge2.runtime.records import kernels as records
+
+HEAD: Final = ("kernel", "threads", "registers", "spills", "stack", "shared", "cubin", "compiled in", "of")
+FIGURES: Final = ("threads", "registers", "spills", "stack", "shared", "asked")
+ELSEWHERE: Final = {"matmul": "matrix product", "library": "step by a library, a loop or a branch"}
+
+
+@final
+@record
+class Compiled:
+    """A kernel: source, cubin, and the user's lines. Sizes in bytes; `asked`: of shared memory at launch."""
+
+    name: str
+    source: str
+    binary: Binary
+    lines: str
+    threads: int
+    registers: int
+    spills: int
+    stack: int
+    shared: int
+    asked: int
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("place", metavar="FILE.py:function", help="a function of a file, which is imported")
+    option = parser.add_argument
+    option("--args", nargs="*", default=[], metavar="SPEC", help=f"its arguments, as in: {EXAMPLE}")
+    option("--arch", default="sm_90a", help="what to compile for: sm_80, sm_100, ...; sm_90a unless told")
+    option("--grad", action="store_true", help="its derivative by the first argument")
+    option("--json", action="store_true", help="print JSON and nothing else")
+    option("-o", "--output", metavar="DIR", help="folder for the kernels (.cu) and cubins")
+
+
+def run(options: argparse.Namespace) -> int:
+    function, module = load(options.place)
+    args, kwargs = arguments(options.args, vars(module))
+    check(function, args, kwargs, options.place)
+    with config.using(executor="shim"):  # whose programs are CUDA kernels
+        executable = Look(ge2.grad(function) if options.grad else function, args, kwargs).lowered().executable
+        kernels = compiled(executable, OfflineDevice(limits_of(options.arch)))
+    written = write(kernels, options.output) if options.output else []
+    if options.json:
+        data = {"arch": options.arch, "kernels": list(map(as_data, kernels)), "files": written}
+        print(json.dumps(data, indent=1))
+    else:
+        print("\n".join(report(kernels, executable, options)))
+    return 0
+
+
+# ----------------------------------------------------------------------------------------------- the kernels
+
+
+def compiled(executable: Executable, device: OfflineDevice) -> list[Compiled]:
+    """The kernels of a program and of the loops and branches in it, each once."""
+    found: dict[str, Compiled] = {}
+    for driver in drivers(executable, device):
+        known = {each.function: each for each in records(driver.made)}
+        for n, (code, source) in enumerate(driver.sources.items()):
+            if code not in found:
+                name = f"{source.name}_{len(found)}"
+                found[code] = one(name, source, device, known.get(f"{source.name}_{n}"))
+    return list(found.values())
+
+
+def drivers(executable: Executable, device: OfflineDevice) -> Iterator[GpuDriver]:
+    yield GpuDriver(executable.program, device, executable.name, executable.branches).build()
+    for branches in executable.branches.values():
+        for branch in branches:
+            yield from drivers(branch, device)
+
+
+def one(name: str, source: Source, device: OfflineDevice, known: KernelRecord | None) -> Compiled:
+    """`known`: what the program says of the step; nothing of a second kernel of it."""
+    text, kernel = source.text(), source.kernel
+    binary = device.module(text).binary
+    lines = cut(places(known.sources), PLACES, ", ") if known else "the one above"
+    (usage,) = binary.kernels
+    figures = usage.registers, usage.spills, usage.stack, usage.shared
+    return Compiled(name, text, binary, lines, kernel.block, *figures, kernel.shared)
+
+
+def write(kernels: list[Compiled], folder: str) -> list[str]:
+    """Writes two files a kernel, and returns their paths. Ge2Error if it cannot."""
+    files: dict[str, bytes] = {}
+    for kernel in kernels:
+        files |= {f"{kernel.name}.cu": kernel.source.encode(), f"{kernel.name}.cubin": kernel.binary.cubin}
+    try:
+        os.makedirs(folder, exist_ok=True)
+        for name, content in files.items():
+            with open(os.path.join(folder, name), "wb") as file:
+                file.write(content)
+    except OSError as error:
+        raise Ge2Error(f"{folder} cannot be written: {error.strerror}", fix="-o another folder") from error
+    return [os.path.join(folder, name) for name in files]
+
+
+# ------------------------------------------------------------------------------------------------- the words
+
+
+def report(kernels: list[Compiled], executable: Executable, options: argparse.Namespace) -> Iterator[str]:
+    if kernels:
+        yield table([HEAD, *map(row, kernels)], right=frozenset(range(1, len(HEAD) - 1)))
+        yield ""
+    where = f", written to {options.output}" if options.output else ""
+    yield f"{counted(len(kernels), 'kernel')} for {options.arch}{where}"
+    if spilling := [kernel.name for kernel in kernels if kernel.spills]:
+        yield f"registers are spilled by {', '.join(spilling)}"
+    others = {words: executable.program.count(kind) for kind, words in ELSEWHERE.items()}
+    if any(others.values()):
+        yield f"besides: {', '.join(counted(n, words) for words, n in others.items() if n)}"
+
+
+def counted(count: int, word: str) -> str:
+    """
+    >>> counted(1, "kernel"), counted(2, "step by a library")
+    ('1 kernel', '2 steps by a library')
+    """
+    first, *rest = word.split(" by ", 1)
+    return " by ".join([f"{count} {first}{'' if count == 1 else 's'}", *rest])
+
+
+def row(kernel: Compiled) -> tuple[str, ...]:
+    shared = f"{kernel.shared} + {kernel.asked}" if kernel.asked else str(kernel.shared)
+    time = f"{kernel.binary.seconds * 1e3:.0f} ms" if kernel.binary.seconds else "kept"
+    numbers = (kernel.threads, kernel.registers, kernel.spills, kernel.stack)
+    size = size_words(len(kernel.binary.cubin))
+    return (kernel.name, *map(str, numbers), shared, size, time, kernel.lines)
+
+
+def as_data(kernel: Compiled) -> dict[str, Any]:
+    figures = {name: getattr(kernel, name) for name in FIGURES}
+    size = len(kernel.binary.cubin)
+    return {"name": kernel.name, "lines": kernel.lines, **figures, "cubin": size, "source": kernel.source}

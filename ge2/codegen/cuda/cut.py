@@ -1,0 +1,65 @@
+"""A region that is more than one kernel can do, as two: what one makes for the other becomes an array."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ge2.ir import Eqn, Graph, Var
+from ge2.ops.reduce import ArgReduce, Reduce
+from ge2.ops.region import Region
+from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
+
+VIEWS = (BroadcastInDim, Transpose, Reshape, Iota)
+
+
+def cut(region: Region) -> tuple[Region, Region]:
+    """The equations up to the middle one of the reductions, and those after it."""
+    eqns = region.graph.eqns
+    folds = [n for n, e in enumerate(eqns) if isinstance(e.op, Reduce | ArgReduce)]
+    assert len(folds) > 1, "a region of one reduction is one kernel"
+    at = folds[(len(folds) - 1) // 2] + 1
+    late = [n for n in range(at, len(eqns)) if not isinstance(eqns[n].op, VIEWS)]
+    early = [n for n in range(at) if not isinstance(eqns[n].op, VIEWS)]
+    needed = {a for n in late for a in eqns[n].inputs} | outputs(region)
+    return half(region, early, needed), half(region, late, outputs(region))
+
+
+def outputs(region: Region) -> set[Any]:
+    return set(region.graph.outputs)
+
+
+def half(region: Region, numbers: list[int], needed: set[Any]) -> Region:
+    """The region of some equations and of the views that they read; its results are what is needed."""
+    eqns, makers = region.graph.eqns, {e.outs[0]: n for n, e in enumerate(region.graph.eqns)}
+    taken = set(numbers)
+    waiting = [a for n in numbers for a in eqns[n].inputs]
+    while waiting:
+        n = makers.get(waiting.pop())  # type: ignore[arg-type]
+        if n is not None and n not in taken and isinstance(eqns[n].op, VIEWS):
+            taken.add(n)
+            waiting += eqns[n].inputs
+    chosen = sorted(taken)
+    made = {v for n in chosen for v in eqns[n].outs}
+    read = dict.fromkeys(a for n in chosen for a in eqns[n].inputs if isinstance(a, Var) and a not in made)
+    wanted = through_views(region, needed, makers)
+    outs = tuple(eqns[n].outs[0] for n in numbers if eqns[n].outs[0] in wanted)
+    inner = Graph(tuple(read), tuple(eqns[n] for n in chosen), outs)
+    return Region(kind(inner.eqns), region.space, tuple(region.axes[n] for n in chosen), inner)
+
+
+def through_views(region: Region, needed: set[Any], makers: dict[Var, int]) -> set[Any]:
+    """What is needed, and what it is a view of."""
+    found, waiting = set(needed), list(needed)
+    while waiting:
+        n = makers.get(waiting.pop())
+        if n is not None and isinstance(region.graph.eqns[n].op, VIEWS):
+            waiting += [a for a in region.graph.eqns[n].inputs if a not in found]
+            found.update(region.graph.eqns[n].inputs)
+    return found
+
+
+def kind(eqns: tuple[Eqn, ...]) -> str:
+    """Those of a half: rowwise if a reduction is read again."""
+    folded = {e.outs[0] for e in eqns if isinstance(e.op, Reduce | ArgReduce)}
+    read = {a for e in eqns for a in e.inputs}
+    return "rowwise" if folded & read else "reduce" if folded else "pointwise"

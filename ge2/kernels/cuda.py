@@ -1,0 +1,144 @@
+"""Generated CUDA: every family writes the launches of a step, given where its arrays are."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import final
+
+from ge2.codegen.c.axes import strides_of
+from ge2.codegen.c.layout import Layout, viewed
+from ge2.codegen.c.text import Operand, whole
+from ge2.codegen.cuda.cut import cut
+from ge2.codegen.cuda.kernel import CudaKernel
+from ge2.codegen.cuda.partial import Kernels
+from ge2.codegen.cuda.scheme import cuda_kernels
+from ge2.ir import ArrayType, Eqn, Graph, Literal, Var
+from ge2.kernels.generated import VIEWS, unspoken
+from ge2.kernels.kernel import Family, Launch, Problem
+from ge2.ops.elementwise import ConvertElementType
+from ge2.ops.region import Region
+from ge2.ops.shape import BroadcastInDim, Iota
+
+Operands = Sequence[Operand]
+
+
+class Cuda(Family):
+    """Kernels in CUDA."""
+
+    target = "cuda"
+
+    @abstractmethod
+    def kernels(self, problem: Problem, ins: Operands, outs: Operands, units: int) -> Kernels:
+        """The kernels of the problem on a device of so many multiprocessors."""
+
+    def launch(self, problem: Problem) -> Launch:
+        return Launch(self.name, problem.op)
+
+
+@final
+class CudaRegion(Cuda):
+    name = "region in CUDA"
+
+    def refuses(self, problem: Problem) -> str:
+        op = problem.op
+        if not isinstance(op, Region):
+            return f"{op.name} is not a region"
+        return next((why for e in op.graph.eqns if (why := unspoken(e))), "")
+
+    def kernels(self, problem: Problem, ins: Operands, outs: Operands, units: int) -> Kernels:
+        op = problem.op
+        assert isinstance(op, Region)
+        operands: dict[Var, Operand] = dict(zip(op.graph.inputs, ins, strict=True))
+        for var, operand in zip(op.graph.outputs, outs, strict=True):
+            assert isinstance(var, Var)
+            operands[var] = operand
+        return regional(op, operands, units)
+
+
+def regional(region: Region, operands: Mapping[Var, Operand], units: int) -> Kernels:
+    """The kernels of a region; of its two halves where it is more than one kernel can do."""
+    temps: list[int] = []
+    kernels = written(region, dict(operands), units, temps)
+    return Kernels(tuple(kernels), tuple(temps))
+
+
+def written(region: Region, operands: dict[Var, Operand], units: int, temps: list[int]) -> list[CudaKernel]:
+    """The same, with the arrays that they have for themselves added to `temps`, and to `operands`."""
+    found = cuda_kernels(region, operands, units)
+    if found is not None:
+        kernels = [k.shifted(len(temps)) for k in found.kernels]
+        temps += found.temps
+        return kernels
+    kernels = []
+    for half in cut(region):
+        for var in half.graph.outputs:
+            assert isinstance(var, Var)
+            if var not in operands:
+                operands[var] = whole("temp", len(temps), var.type.shape)
+                temps.append(var.type.nbytes)
+        kernels += written(half, operands, units, temps)
+    return kernels
+
+
+# ------------------------------------------------------------------------------------------- moving elements
+
+
+def copying(x: ArrayType, to: ArrayType, source: Operand, target: Operand, units: int) -> Kernels:
+    """A copy from one array, or part of one, to another of the same shape."""
+    a, b = Var(x), Var(to)
+    eqn = Eqn(ConvertElementType(to.dtype), (a,), (b,))
+    region = Region("pointwise", to.shape, (tuple(range(to.ndim)),), Graph((a,), (eqn,), (b,)))
+    return regional(region, {a: source, b: target}, units)
+
+
+def filling(to: ArrayType, source: Operand | None, target: Operand, units: int) -> Kernels:
+    """One number, or zero, in every element of an array."""
+    number = Var(ArrayType((), to.dtype))
+    a = number if source is not None else Literal.of(to.dtype.type(0))
+    b, c, at = Var(to), Var(to), tuple(range(to.ndim))
+    eqns = (Eqn(BroadcastInDim(to.shape, ()), (a,), (b,)), Eqn(ConvertElementType(to.dtype), (b,), (c,)))
+    inputs, given = ((), {}) if source is None else ((number,), {number: source})
+    region = Region("pointwise", to.shape, (at, at), Graph(inputs, eqns, (c,)))
+    return regional(region, {**given, c: target}, units)
+
+
+@final
+class CudaCopy(Cuda):
+    """A view that has to be a copy."""
+
+    name = "copy in CUDA"
+
+    def refuses(self, problem: Problem) -> str:
+        return "" if isinstance(problem.op, VIEWS) else f"{problem.op.name} is not a copy"
+
+    def kernels(self, problem: Problem, ins: Operands, outs: Operands, units: int) -> Kernels:
+        (x,), (to,), op = problem.inputs, problem.outs, problem.op
+        if ins[0].value:
+            return filling(to, ins[0], outs[0], units)
+        (source,) = ins
+        found = viewed(Eqn(op, (Var(x),), (Var(to),)), Layout(source.offset, source.strides))
+        if found is not None:
+            seen = replace(source, offset=found.offset, strides=found.strides)
+            return copying(to, to, seen, outs[0], units)
+        target = replace(outs[0], strides=strides_of(x.shape))  # the same order in another shape
+        return copying(x, x, source, target, units)
+
+
+@final
+class CudaConstant(Cuda):
+    """Numbers that count along an axis."""
+
+    name = "iota in CUDA"
+
+    def refuses(self, problem: Problem) -> str:
+        return "" if isinstance(problem.op, Iota) else f"{problem.op.name} counts nothing"
+
+    def kernels(self, problem: Problem, ins: Operands, outs: Operands, units: int) -> Kernels:
+        (to,) = problem.outs
+        a, b = Var(to), Var(to)
+        at = tuple(range(to.ndim))
+        eqns = (Eqn(problem.op, (), (a,)), Eqn(ConvertElementType(to.dtype), (a,), (b,)))
+        region = Region("pointwise", to.shape, (at, at), Graph((), eqns, (b,)))
+        return regional(region, {b: outs[0]}, units)

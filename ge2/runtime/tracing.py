@@ -1,0 +1,149 @@
+"""One trace of a function: what it closes over becomes inputs, and what it does a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from ge2.base.errors import ImpureError
+from ge2.base.original import originals
+from ge2.base.source import here, of_function
+from ge2.ir import Var
+from ge2.runtime.closures import Closure, Plan, Seen, is_plain
+from ge2.runtime.entry import Entry
+from ge2.runtime.key import Function, Key, arguments_of, article
+from ge2.runtime.purity import Purity
+from ge2.runtime.rebind import Rebound
+from ge2.runtime.signature import Static, is_static, leaf_type, title
+from ge2.trace import ABSTRACT, Closed, Input, is_traced, stage, tidy
+from ge2.transforms.arguments import Results
+from ge2.transforms.zeros import is_float0
+
+CLOSURES: Final = 256
+
+
+def trace(
+    f: Function, key: Key, leaves: list[Any], seen: Seen, closure: Closure | None, limit: int | None
+) -> Entry:
+    """What is remembered of a signature: the graph of the function for arguments like these."""
+    positions = [i for i, k in enumerate(key.leaves) if not (is_static(k) or is_float0(leaves[i]))]
+    arguments = arguments_of(f, leaves, key.structure, positions)
+    names = arguments.names()
+    hidden = hidden_inputs(seen, closure)
+    inputs = [Input(t, ABSTRACT, names[i]) for i, t in zip(positions, arguments.types(), strict=True)]
+    returned = Results()
+
+    plans = plans_of(leaves, closure)
+    refuse_iterators(f, plans)
+    frozen_arrays: set[int] = set()
+
+    def run(*xs: Any) -> list[Any]:
+        if not hidden:
+            return returned.flat(arguments.call(xs))
+        rebound = Rebound(plans, {id(given.source): x for given, x in zip(hidden, xs, strict=False)})
+        inner = replace(
+            arguments,
+            function=rebound.value(f),
+            leaves=[rebound.value(x) for x in arguments.leaves],
+        )
+        with originals(rebound.original):
+            found = returned.flat(inner.call(xs[len(hidden) :]))
+        rebound.close()
+        frozen_arrays.update(rebound.frozen | rebound.unreached())
+        return found
+
+    def work() -> Any:
+        return stage(run, [*hidden, *inputs], arguments.title, "jit")
+
+    purity = Purity(
+        [g for p in plans for g in p.generators()], [s.function.__code__ for p in plans for s in p.scopes]
+    )
+    closed = work()
+    purity.check(work)
+    entry = Entry(
+        tidy(closed.graph),
+        closed.captured,
+        returned.structure,
+        positions if len(positions) < len(leaves) else None,
+    )
+    if returned.empty:
+        entry.without_bytes(returned)
+    entry.key, entry.names, entry.title = key, names, title(f)
+    entry.limit = limit
+    frozen_arrays |= unread(closed, hidden)
+    if closed.looked or frozen_arrays:
+        decided = [not is_traced(x) and (closed.looked or id(x) in frozen_arrays) for x in seen.arrays]
+        entry.looked = [x.copy() if d else None for x, d in zip(seen.arrays, decided, strict=True)]
+    if key.donated:
+        before = len(closed.captured) + len(hidden)
+        entry.donated = (*(False,) * before, *(i in key.donated for i in positions))
+    return entry
+
+
+def unread(closed: Closed, hidden: Sequence[Input]) -> set[int]:
+    """The arrays that the function closes over but the graph does not read, by identity.
+
+    Something made of them may stand in the graph as a constant, where code ran that could not be handed the
+    traced array: such arrays are compared at each call.
+    """
+    graph, first = closed.graph, len(closed.captured)
+    read = {a for e in graph.eqns for a in e.inputs if type(a) is Var} | set(graph.outputs)
+    places = list(zip(hidden, graph.inputs[first : first + len(hidden)], strict=True))
+    found = {id(given.source) for given, var in places if var in read}  # by one of its names
+    return {id(given.source) for given, _ in places} - found
+
+
+def refuse_iterators(f: Function, plans: Sequence[Plan]) -> None:
+    kinds = [type(x).__name__ for plan in plans for x in plan.iterators()]
+    if kinds:
+        what = f"{title(f)} reads {article(kinds[0])} {kinds[0]} from outside"
+        why = "what it yields while traced would be that of every call"
+        fix = "x = next(it) outside, and x as an argument; or a list"
+        raise ImpureError(f"{what}: {why}", where=of_function(f) or here(), fix=fix)
+
+
+def plans_of(leaves: Sequence[Any], closure: Closure | None) -> list[Plan]:
+    own = [closure.plan] if closure else []
+    return own + [closure_of(x).plan for x in leaves if is_function(x)]
+
+
+def hidden_inputs(seen: Seen, closure: Closure | None) -> list[Input]:
+    if not seen.arrays:
+        return []
+    names = closure.names() if closure else {}
+    return [
+        Input(
+            leaf_type(x),
+            ABSTRACT if is_traced(x) else x,
+            names.get(id(x), "an array closed over"),
+            source=x,
+        )
+        for x in seen.arrays
+    ]
+
+
+def is_function(leaf: Any) -> bool:
+    """Whether an argument is a function or, if static, an object: these may hold arrays too."""
+    value = leaf.value if type(leaf) is Static else leaf
+    if isinstance(value, type) or is_traced(value):
+        return False
+    return callable(value) or (type(leaf) is Static and is_plain(value))
+
+
+_closures: dict[int, tuple[Any, Closure]] = {}  # of functions that were arguments, by their id
+
+
+def closure_of(leaf: Any) -> Closure:
+    """What a function among the arguments closes over; the latest ones are remembered."""
+    value = leaf.value if type(leaf) is Static else leaf
+    found = _closures.get(id(value))
+    if found is None:
+        if len(_closures) >= CLOSURES:
+            _closures.clear()
+        found = _closures[id(value)] = (value, Closure(value))
+    return found[1]
+
+
+def forget_closures() -> None:
+    _closures.clear()

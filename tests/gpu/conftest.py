@@ -1,0 +1,21 @@
+"""What needs a GPU is marked `gpu`, and skipped where there is none."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from ge2.backends.cuda.driver import driver
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    found = driver()
+    lacks = "no GPU" if not (found and found.gpus) else "" if importlib.util.find_spec("cupy") else "no CuPy"
+    for item in items:
+        if item.path.is_relative_to(here):
+            item.add_marker(pytest.mark.gpu)
+            if lacks:
+                item.add_marker(pytest.mark.skip(reason=lacks))

@@ -1,0 +1,82 @@
+"""What CUDA kernels make of an operation and of its derivative is what the references make of them.
+
+They run on the CPU, a fibre a thread.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ge2 import ops
+from ge2.backends.device import Device, download, upload
+from ge2.backends.shim.device import ShimDevice
+from ge2.ops.elementwise import BY_NAME
+from ge2.runtime.compile import compile_graph
+from ge2.test_util.laws import evaluate, graph_of, inexact, like, pulled, types_of
+from tests.laws.test_laws import smooth
+from tests.laws.test_targets import (
+    EVERY,
+    Case,
+    as_bytes,
+    chosen,
+    in_group,
+    in_groups,
+    left_out,
+    named,
+    special,
+)
+from tests.together import needs_compiler
+
+pytestmark = needs_compiler
+
+
+def run(cases: list[Case], device: Device) -> None:
+    """Each case twice, with the same bits. Names every case that fails."""
+    failures = []
+    for case in cases:
+        try:
+            executable = compile_graph(case.graph, device=device)
+            arrays = [
+                x if v.type.weak else upload(device, np.asarray(x))
+                for x, v in zip(case.arrays, case.graph.inputs, strict=True)
+            ]
+            found = [[download(y) for y in executable(*arrays)] for _ in range(2)]
+            case.judge(case.graph, found[0], case.want)
+            assert [as_bytes(y) for y in found[0]] == [as_bytes(y) for y in found[1]], "other bits again"
+        except Exception as trouble:  # noqa: BLE001 - one of many failures, all of which are named
+            failures.append(f"{case.name}: {type(trouble).__name__}: {trouble}")
+    assert not failures, f"{len(failures)} of {len(cases)}\n" + "\n".join(failures)
+
+
+def operations(group: int, rng: np.random.Generator) -> list[Case]:
+    cases = []
+    for name in in_group(group):
+        for sample, arrays in chosen(name, rng):
+            graph = graph_of(sample.op, types_of(arrays))
+            cases.append(Case(named(sample.op, arrays), graph, arrays, evaluate(sample.op, arrays)))
+        if name in BY_NAME and isinstance(BY_NAME[name], ops.elementwise.Elementwise):
+            cases += special(name)
+    return cases
+
+
+def derivatives(group: int, rng: np.random.Generator) -> list[Case]:
+    cases = []
+    for name in in_group(group):
+        for i, (sample, arrays, wanted) in enumerate(smooth(name, rng)):
+            if not sample.reverse or (not EVERY and left_out(name, i, arrays)):
+                continue
+            joint = pulled(graph_of(sample.op, types_of(arrays)), wanted)
+            cts = [like(rng, y) for y in inexact(evaluate(sample.op, arrays))]
+            given = (*arrays, *cts)
+            cases.append(Case(f"the derivative of {named(sample.op, arrays)}", joint, given, joint(*given)))
+    return cases
+
+
+@in_groups
+def test_operations_in_cuda(group: int, rng: np.random.Generator) -> None:
+    run(operations(group, rng), ShimDevice())
+
+
+@in_groups
+def test_derivatives_in_cuda(group: int, rng: np.random.Generator) -> None:
+    run(derivatives(group, rng), ShimDevice())

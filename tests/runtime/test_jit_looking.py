@@ -1,0 +1,158 @@
+"""`jit`: what it may overwrite, what it says of itself, and what it forgets."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import threading
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.base.log import Ge2Warning
+from ge2.errors import InputError
+from tests.runtime.counted import Counted, X
+
+# ------------------------------------------------------------------------------------------------ donation
+
+
+def test_a_donated_array_is_spoiled_under_check():
+    f = ge2.jit(lambda x, y: (x.sum(), y), donate_argnums=0)
+    x, y = X.copy(), X.copy()
+    assert f(x, y)[0] == X.sum()
+    assert np.isnan(x).all()
+    np.testing.assert_array_equal(y, X)
+
+
+def test_donation_by_name_and_in_containers():
+    f = ge2.jit(lambda params, x: {k: v + x for k, v in params.items()}, donate_argnames="params")
+    for call in (lambda p: f(p, 1.0), lambda p: f(params=p, x=1.0)):
+        params = {"a": X.copy(), "b": X.copy()}
+        found = call(params)
+        np.testing.assert_array_equal(found["a"], X + 1)
+        np.testing.assert_array_equal(found["b"], X + 1)
+        assert not np.array_equal(params["a"], X)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda x: (x[:2], x * 1), "a view"),
+        (lambda x: (x, x), "overlaps"),
+        (lambda x: (x, x[1:]), "overlaps"),
+        (lambda x: (np.frombuffer(x.tobytes()), x), "view|read-only"),
+    ],
+)
+def test_what_cannot_be_donated_is_kept_with_one_warning(make, why):
+    f = ge2.jit(lambda x, y: (x * 2, y.sum()), donate_argnums=0)
+    x, y = make(X.copy())
+    before = x.copy()
+    with pytest.warns(Ge2Warning, match=f"not donated: it .*({why})"):
+        f(x, y)
+    np.testing.assert_array_equal(f(x, y)[0], before * 2)  # the second time without a warning
+    np.testing.assert_array_equal(x, before)
+
+
+def test_a_donated_array_that_is_closed_over_is_kept():
+    w = X.copy()
+    f = ge2.jit(lambda x: x + w, donate_argnums=0)
+    with pytest.warns(Ge2Warning, match="overlaps"):
+        f(w)
+    np.testing.assert_array_equal(w, X)
+
+
+# ------------------------------------------------------------------------------------- looking at it
+
+
+def test_lower_trace_and_compile():
+    f = ge2.jit(lambda x, n: np.tanh(x) * n, static_argnums=1)
+    traced = f.trace(X, 2)
+    assert "tanh" in str(traced)
+    assert traced.jaxpr == ge2.parse(str(traced.jaxpr))
+    lowered = f.lower(X, 2)
+    assert lowered.kernels
+    assert all(kernel.name and kernel.kind and kernel.source for kernel in lowered.kernels)
+    assert "tanh" in lowered.as_text()
+    compiled = lowered.compile()
+    np.testing.assert_allclose(compiled(X, 2), np.tanh(X) * 2)
+    with pytest.raises(InputError, match=r"compiled for other arguments: x: f64\[3\] against f32\[2\]"):
+        compiled(np.ones(2, np.float32), 2)
+
+
+def test_lowering_needs_no_arrays():
+    f = Counted(lambda x: np.tanh(x))
+    shape = ge2.ShapeDtypeStruct((3,), np.float64)
+    f.jitted.lower(shape)
+    f(X)
+    assert f.traces == 1
+    with pytest.raises(InputError, match="ShapeDtypeStruct"):
+        f(shape)
+
+
+def test_the_report_of_the_last_call():
+    f = ge2.jit(lambda x: np.tanh(x) * 2)
+    with pytest.raises(InputError, match="not been called"):
+        f.report()
+    f(X)
+    first = f.report()
+    f(X)
+    second = f.report()
+    assert (first.traced, second.traced, second.compiled) == (True, False, False)
+    assert first.regions == len(first.kernels) == 1
+    assert first.op_by_op == 0
+    assert "nothing traced, nothing compiled; 1 region," in str(second)
+
+
+def test_the_cache_report_says_what_differs():
+    f = ge2.jit(lambda x, mode: x * 2, static_argnames="mode")
+    f(X, mode="a")
+    f(X, mode="a")
+    f(X, mode="b")
+    f(X[:2], mode="b")
+    report = f.cache_report()
+    assert [line.hits for line in report.entries] == [2, 1, 1]
+    assert report.entries[1].differs == ("mode: static 'a' against static 'b'",)
+    assert report.entries[2].differs == ("x: f64[3] against f64[2]",)
+    assert "3 signatures" in str(report)
+
+
+def test_log_compiles_says_why(caplog):
+    f = ge2.jit(lambda x: x + 1)
+    with caplog.at_level(logging.WARNING, "ge2"), ge2.config.using(log_compiles=True):
+        f(X)
+        f(X)
+        f(X[:2])
+    assert len(caplog.messages) == 2
+    assert "for the first time" in caplog.messages[0]
+    assert "x: f64[3] against f64[2]" in caplog.messages[1]
+
+
+def test_caches_can_be_cleared():
+    f = Counted(lambda x: x + 1)
+    f(X)
+    f.jitted.clear_cache()
+    f(X)
+    ge2.clear_caches()
+    f(X)
+    assert f.traces == 3
+
+
+def test_equal_graphs_share_one_executable():
+    f, g = (ge2.jit(lambda x: np.tanh(x) * 3) for _ in range(2))
+    assert f.lower(X).executable is g.lower(X).executable
+
+
+def test_another_thread_may_call_what_this_one_compiled():
+    f = Counted(lambda x: x * 2)
+    f(X)
+    found = []
+    thread = threading.Thread(target=lambda: found.append(f(X)))
+    thread.start()
+    thread.join()
+    np.testing.assert_array_equal(found[0], X * 2)
+    assert f.traces == 1
+
+
+def test_results_can_be_pickled():
+    assert pickle.loads(pickle.dumps(ge2.jit(lambda x: {"y": x})(X)))["y"].tolist() == X.tolist()

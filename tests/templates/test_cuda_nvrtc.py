@@ -1,0 +1,88 @@
+"""Every header and function of CUDA's vocabulary compiles for every architecture, and NVRTC says nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from ge2.base.dtypes import LONG, SHORT
+from ge2.codegen.cuda.typed import headers
+from ge2.codegen.typed import NAMED
+from tests.templates.cuda_harness import (
+    ALL,
+    ARCHITECTURES,
+    INCLUDE,
+    Function,
+    casts_of,
+    compiled,
+    ops_of,
+    source,
+)
+
+HEADERS = sorted(file.stem for file in (INCLUDE / "ge2").glob("*.cuh"))
+
+
+def groups() -> Iterator[tuple[str, list[Function]]]:
+    for dtype in ALL:
+        yield SHORT[dtype], list(ops_of(dtype).values())
+    yield "casts", [f for a in SHORT for f in casts_of(a).values()]
+
+
+GROUPS = dict(groups())
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("header", HEADERS)
+def test_a_header_stands_alone(header: str, architecture: str) -> None:
+    text = f'#include "ge2/{header}.cuh"\nextern "C" __global__ void nothing(int *x) {{ x[0] = 1; }}\n'
+    assert compiled(text, architecture)[0]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_function_compiles(group: str, architecture: str) -> None:
+    machine, ptx = compiled(source(GROUPS[group], True), architecture)
+    assert machine[:4] == b"\x7fELF"
+    assert ptx.count(".entry loop_") == len(GROUPS[group])
+
+
+def included(name: str) -> str:
+    """A header and all that it includes."""
+    text = (INCLUDE / "ge2" / f"{name}.cuh").read_text()
+    return text + "".join(map(included, re.findall(r'#include "ge2/(\w+)\.cuh"', text)))
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_headers_of_a_text_define_what_it_names(group: str) -> None:
+    for function in GROUPS[group]:
+        text = "".join(map(included, headers(function.text)))
+        for name, suffix in NAMED.findall(function.text):
+            word = name.removeprefix("cast_")
+            made = rf"\bge2_{name}_(?:{suffix}\b|##)|GE2_[A-Z0-9_]+\({name}\b"
+            made += rf"|ge2_cast_##f##_##t.*GE2_\w+\({word}\b"
+            assert re.search(made, text, re.DOTALL), function.text
+
+
+def test_headers_by_name() -> None:
+    assert headers("y[i] = x[i];") == ("core",)
+    assert headers("y[i] = x[i] == ge2_complex_f32(1.0f, 0.0f);") == ("complex",)
+    assert headers("ge2_warp_fold<32>(x, ge2_add_f32)") == ("float", "warp")
+    assert headers("ge2_block_fold<256>(x, ge2_argmax_f32)") == ("fold", "warp")
+    assert headers("ge2_sort_key_f16(x)") == ("sort",)
+    assert headers("ge2_index_i64(i, n)") == ("index",)
+    assert headers("ge2_random_block(k0, k1, i)") == ("random",)
+    assert headers("ge2_first_c64()") == ("complex",)
+    assert headers("ge2_exp_c64(x) + ge2_exp_f32(y)") == ("complex_maths", "float")
+
+
+def test_half_types_are_converted_by_the_processor() -> None:
+    """One instruction each: their integer operations would take longer than the memory does."""
+    names = ["f16", "bf16"]
+    texts = [f"ge2_cast_f32_{n}({{0}})" for n in names]
+    f32 = np.dtype(np.float32)
+    functions = [Function(t, (f32,), LONG[n]) for t, n in zip(texts, names, strict=True)]
+    _, ptx = compiled(source(functions, True), "sm_80")
+    assert ptx.count("cvt.rn.f16.f32") == ptx.count("cvt.rn.bf16.f32") == 1

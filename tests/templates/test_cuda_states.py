@@ -1,0 +1,162 @@
+"""States of reductions and scans in CUDA: NumPy's, for any split of the elements and any order of threads."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ge2.backends.shim.device import ShimDevice
+from ge2.base.dtypes import COMPLEX128, FLOAT32, SHORT
+from ge2.codegen.cuda.typed import HELD, STORED, headers
+from tests.templates.cuda_harness import ALL, REAL, built, needs_compiler
+from tests.templates.test_folds import KINDS, START, drawn
+
+pytestmark = needs_compiler
+LOOP = """
+extern "C" {S} loop_{kind}_{t}(const {S} *x, int64_t n) {{
+    {T} m = ge2_{start}_{t}();
+    for (int64_t i = 0; i < n; i++) m = ge2_{kind}_{t}(m, x[i]);
+    return m;
+}}"""
+PARTS = """
+static ge2_indexed_{t} part_{kind}_{t}(const {S} *x, int64_t first, int64_t last, uint64_t seed) {{
+    if (last - first < 2) return first < last ? ge2_at_{t}(x[first], first) : ge2_first_{t}();
+    const int64_t at = first + (int64_t)((seed >> 33) % (uint64_t)(last - first + 1));
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    if (at == first || at == last) return part_{kind}_{t}(x, first, last, seed);
+    const ge2_indexed_{t} a = part_{kind}_{t}(x, first, at, seed), b = part_{kind}_{t}(x, at, last, seed);
+    return seed >> 40 & 1 ? ge2_{kind}_{t}(a, b) : ge2_{kind}_{t}(b, a);
+}}
+extern "C" int64_t parts_{kind}_{t}(const {S} *x, int64_t n, uint64_t seed) {{
+    return part_{kind}_{t}(x, 0, n, seed).index;
+}}"""
+
+
+def text() -> str:
+    lines = []
+    for dtype in ALL:
+        for kind in KINDS:
+            form = PARTS if kind.startswith("arg") else LOOP
+            names = {"S": STORED[dtype], "T": HELD[dtype], "t": SHORT[dtype], "kind": kind}
+            if form is PARTS or dtype in REAL:
+                lines.append(form.format(**names, start=START.get(kind)))
+    body = "\n".join(lines)
+    return "\n".join(f'#include "ge2/{name}.cuh"' for name in headers(body)) + body + "\n"
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return built(text(), tmp_path_factory.mktemp("states"))
+
+
+def called(library: Any, form: str, kind: str, x: np.ndarray, *seed: int) -> Any:
+    run = library[f"{form}_{kind}_{SHORT[x.dtype]}"]
+    gives = np.dtype(np.int64) if kind.startswith("arg") else x.dtype
+    run.restype = np.ctypeslib.as_ctypes_type(np.uint8 if gives.kind == "b" else gives)
+    run.argtypes = [ctypes.c_void_p, ctypes.c_int64] + [ctypes.c_uint64] * len(seed)
+    return run(x.ctypes.data, x.size, *seed)
+
+
+@pytest.mark.parametrize("dtype", REAL, ids=str)
+@pytest.mark.parametrize("kind", START)
+def test_extremes_equal_numpy(kind: str, dtype: np.dtype, library: Any) -> None:
+    for n in (1, 2, 3, 17, 100):
+        for seed in range(20):
+            x = drawn(dtype, n, seed)
+            np.testing.assert_array_equal(called(library, "loop", kind, x), KINDS[kind](x))
+
+
+def test_starts_are_the_bounds_of_the_dtype(library: Any) -> None:
+    for dtype in REAL:
+        nothing = np.empty(0, dtype)
+        bounds = (0, 1) if dtype.kind == "b" else (-np.inf, np.inf)
+        if dtype.kind in "iu":
+            bounds = (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        assert (called(library, "loop", "max", nothing), called(library, "loop", "min", nothing)) == bounds
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(ALL), st.integers(1, 40), st.integers(0, 2**32), st.integers(0, 2**63))
+def test_states_merge_in_any_order(library: Any, dtype: np.dtype, n: int, seed: int, split: int) -> None:
+    x = drawn(dtype, n, seed)
+    for kind in ("argmax", "argmin"):
+        assert called(library, "parts", kind, x, split) == KINDS[kind](x)
+
+
+def test_compensated_sums() -> None:
+    """1e100 and -1e100 take nothing with them; an infinite sum stays so, and so does -0.0."""
+    source = """
+extern "C" __global__ void total(const {T} *x, {T} *y, int n) {{
+    {T} sum = {zero}, rest = {zero};
+    for (int i = 0; i < n; i++) ge2_compensate_{t}(&sum, &rest, x[i]);
+    y[0] = ge2_compensated_{t}(sum, rest);
+}}"""
+    sums = {(1e30, 1.0, -1e30): 1.0, (1.0, np.inf): np.inf, (-0.0, -0.0): -0.0, (1.0, 2.0): 3.0}
+    for dtype in (FLOAT32, np.dtype(float), COMPLEX128):
+        zero = "{-0.0, -0.0}" if dtype == COMPLEX128 else "-0.0f"
+        body = source.format(T=STORED[dtype], t=SHORT[dtype], zero=zero)
+        text = "\n".join(f'#include "ge2/{name}.cuh"' for name in headers(body)) + body
+        run = ShimDevice().module(text).get_function("total")
+        for terms, want in sums.items():
+            x, y = np.array(terms).astype(dtype), np.empty(1, dtype)
+            run((1,), (1,), (x, y, np.int32(x.size)))
+            assert (y[0].real, np.signbit(y[0].real)) == (want, np.signbit(want))
+
+
+# -------------------------------------------------------------------------------- scans over warps and blocks
+
+SCANS = """#include "ge2/fold.cuh"
+#include "ge2/integer.cuh"
+#include "ge2/warp.cuh"
+struct Step {{ double by, more; int8_t count; }};
+struct Then {{
+    __device__ Step operator()(Step a, Step b) const {{
+        return {{a.by * b.by, a.more * b.by + b.more, (int8_t)(a.count + b.count)}};
+    }}
+}};
+extern "C" __global__ void __launch_bounds__({n}) scans(
+    const int *a, int *a_out, const float *b, int64_t *b_out, const double *by, double *more, int8_t *count,
+    int *left, int *across, int *of_eight) {{
+    const int i = (int)threadIdx.x;
+    a_out[i] = ge2_block_scan<{n}>(a[i], ge2_add_i32);
+    b_out[i] = ge2_block_scan<{n}>(ge2_at_f32(b[i], i), ge2_argmax_f32).index;
+    const Step step = ge2_block_scan<{n}>(Step{{by[i], more[i], 1}}, Then());
+    more[i] = step.more, count[i] = step.count;
+    left[i] = ge2_lane_before(a[i], 1), across[i] = ge2_lane_across(a[i], 5);
+    of_eight[i] = ge2_warp_scan<8>(a[i], ge2_add_i32);
+}}
+"""
+
+
+def merged(by: np.ndarray, more: np.ndarray) -> Iterator[float]:
+    """x -> by * x + more, one after the other, of 0; small numbers, so that nothing rounds."""
+    total = 0.0
+    for b, m in zip(by, more, strict=True):
+        total = total * b + m
+        yield total
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("n", [32, 64, 256, 1024])
+def test_scans_follow_the_threads(n: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = rng.integers(-(2**31), 2**31, n, np.int32), drawn(FLOAT32, n, seed)
+    by, more = rng.choice([-1.0, 1.0], n), rng.integers(-9, 9, n).astype(float)
+    want = list(merged(by, more))
+    outs = [np.empty(n, t) for t in (np.int32, np.int64, np.int8, np.int32, np.int32, np.int32)]
+    run = ShimDevice(seed=seed).module(SCANS.format(n=n)).get_function("scans")
+    run((1,), (n,), (a, outs[0], b, outs[1], by, more, outs[2], *outs[3:]))
+    np.testing.assert_array_equal(outs[0], np.cumsum(a, dtype=np.int32))
+    np.testing.assert_array_equal(outs[1], [np.argmax(b[: i + 1]) for i in range(n)])
+    np.testing.assert_array_equal(more, want)
+    np.testing.assert_array_equal(outs[2], np.arange(1, n + 1).astype(np.int8))
+    lane = np.arange(n) % 32
+    np.testing.assert_array_equal(outs[3], np.where(lane == 0, a, np.roll(a, 1)))
+    np.testing.assert_array_equal(outs[4], a[np.arange(n) ^ 5])
+    np.testing.assert_array_equal(outs[5], np.cumsum(a.reshape(-1, 8), 1, dtype=np.int32).ravel())
