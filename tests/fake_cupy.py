@@ -126,6 +126,12 @@ class ndarray:  # noqa: N801 - as CuPy's is called
     def __array__(self, dtype: Any = None) -> Any:
         raise TypeError(REFUSED)
 
+    def __dlpack__(self, **_: Any) -> Any:
+        raise BufferError("a GPU's memory is not the CPU's")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, self._number
+
     # -- functions
 
     def __len__(self) -> int:

@@ -21,6 +21,11 @@ def on_gpu(x: Any) -> bool:
     return found
 
 
+def host(x: Any) -> Any:
+    """The elements of an array of a GPU as NumPy's, which waits for them; anything else as it is."""
+    return x.get() if on_gpu(x) else x
+
+
 def gpu_of(x: Any) -> int:
     """The number of the GPU that an array lies on."""
     return int(x.device.id)

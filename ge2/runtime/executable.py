@@ -13,9 +13,11 @@ import numpy as np
 from ge2.backends.cpu.extension import Meanwhile
 from ge2.backends.cpu.quiet import hush, restore
 from ge2.backends.cpu.toolchain import excuse, toolchain
+from ge2.backends.device import upload
 from ge2.base.config import config
 from ge2.base.dtypes import python_type
 from ge2.base.errors import CompileError, CompilerTrouble
+from ge2.base.gpu import host
 from ge2.base.record import mutable
 from ge2.ir import ArrayType, Evaluate, Graph, Op, Var, read
 from ge2.ops.elementwise import Elementwise
@@ -52,13 +54,15 @@ class Runner(Protocol):
 class Reference:
     """Op by op with the references: the oracle."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, device: Device | None = None) -> None:
+        self.graph, self.device = graph, device
 
     def __call__(self, *arrays: Any) -> list[Any]:
-        return [
-            owned(y, a.type) for y, a in zip(interpret(self.graph, arrays), self.graph.outputs, strict=True)
-        ]
+        found = interpret(self.graph, [*map(host, arrays)])
+        results = [owned(y, a.type) for y, a in zip(found, self.graph.outputs, strict=True)]
+        if self.device is None:
+            return results
+        return [y if a.type.weak else upload(self.device, y) for y, a in zip(results, self.graph.outputs, strict=True)]
 
 
 def interpret(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
@@ -193,7 +197,7 @@ class Executable:
         """What runs it; the first thread to ask makes it."""
         with self._lock:
             if self._run is None:
-                run = Reference(self.graph) if self.executor == "reference" else self.driven()
+                run = Reference(self.graph, self.device) if self.executor == "reference" else self.driven()
                 self._run = run if self.watched is None else Watched(run, self.watched, self.name)
                 if isinstance(self._run, Meanwhile):
                     self._run.told = self.settle

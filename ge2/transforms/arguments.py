@@ -12,6 +12,7 @@ import numpy as np
 
 from ge2.base.dtypes import INEXACT, PYTHON
 from ge2.base.errors import InputError, PytreeError
+from ge2.base.gpu import on_gpu
 from ge2.base.pytree import (
     KeyPath,
     Structure,
@@ -299,14 +300,11 @@ def owned(results: Sequence[Any], args: Sequence[Any] = ()) -> list[Any]:
 def _owned(y: Any, seen: set[int]) -> Any:
     if type(y) in PYTHON or is_traced(y):
         return y
-    plain = (
-        type(y) is np.ndarray
-        and y.base is None
-        and y.flags.c_contiguous
-        and y.flags.writeable
-        and id(y) not in seen
-    )
-    y = y if plain else np.array(y, order="C")
+    if on_gpu(y):  # whose arrays are all writable
+        y = y if y.base is None and y.flags.c_contiguous and id(y) not in seen else y.copy(order="C")
+    else:
+        plain = type(y) is np.ndarray and y.base is None and y.flags.c_contiguous and y.flags.writeable
+        y = y if plain and id(y) not in seen else np.array(y, order="C")
     seen.add(id(y))
     return y
 
