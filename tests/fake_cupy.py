@@ -1,8 +1,8 @@
 """A stand-in for CuPy on machines without a GPU: its arrays hold NumPy's memory and are as strict as CuPy's.
 
-They never become NumPy's by themselves, `numpy.*` functions that meet them come back here, flags and addresses
-are found where CuPy has them, and a view made of an address knows no base. `StandIn` is a GPU that has them:
-it runs kernels through the shim.
+They never become NumPy's by themselves, `numpy.*` functions that meet them come back here, flags and
+addresses are found where CuPy has them, and a view made of an address knows no base. `StandIn` is a GPU that
+has them: it runs kernels through the shim.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ import numpy as np
 from ge2.backends.limits import H200, Limits
 from ge2.backends.shim.device import ShimDevice, ShimStream
 
-REFUSED = (
-    "Implicit conversion to a NumPy array is not allowed. Please use `.get()` to construct a NumPy array explicitly."
-)
+REFUSED = "Implicit conversion to a NumPy array is not allowed. Please use `.get()`"
 
 
 class MemoryPointer:
@@ -28,6 +26,14 @@ class MemoryPointer:
 
     def __init__(self, memory: np.ndarray, offset: int = 0) -> None:
         self.memory, self.offset = memory, offset
+
+    @property
+    def mem(self) -> Any:
+        """What was allocated."""
+        found = self.memory
+        while isinstance(found.base, np.ndarray):
+            found = found.base
+        return found
 
     @property
     def ptr(self) -> int:
@@ -44,7 +50,7 @@ class Flags:
         self.owndata = of.base is None
 
 
-class ndarray:  # noqa: N801 - as CuPy's is called
+class ndarray:
     """`ndarray(shape, dtype, memptr, strides)`, as CuPy's."""
 
     __array_priority__ = 100
@@ -97,7 +103,7 @@ class ndarray:  # noqa: N801 - as CuPy's is called
 
     @property
     def device(self) -> Any:
-        return SimpleNamespace(id=self._number)
+        return Device(self._number)
 
     @property
     def __cuda_array_interface__(self) -> Any:
@@ -147,11 +153,15 @@ class ndarray:  # noqa: N801 - as CuPy's is called
         self._host[bare(key)] = bare(value)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+        if any(map(foreign, args)):
+            return NotImplemented
         if "out" in kwargs:
             kwargs["out"] = tuple(map(bare, kwargs["out"]))
         return wrap(getattr(ufunc, method)(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()}))
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if not all(issubclass(t, ndarray | np.ndarray) for t in types):
+            return NotImplemented
         return wrap(function(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()}))
 
     def astype(self, dtype: Any, copy: bool = True, order: str = "K") -> Any:
@@ -167,10 +177,12 @@ METHODS = (
     "reshape", "transpose", "view", "copy", "sum", "max", "min", "mean", "argmax", "all", "any", "ravel",
     "squeeze", "fill", "dot", "prod", "std", "var", "clip", "conj",
 )  # fmt: skip
-OPERATORS = (
-    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lt", "le", "gt",
-    "ge", "eq", "ne",
-)  # fmt: skip
+OPERATORS = {
+    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "floordiv": "floor_divide",
+    "mod": "remainder", "pow": "power", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or",
+    "xor": "bitwise_xor", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
+    "eq": "equal", "ne": "not_equal",
+}  # fmt: skip
 
 
 def method(name: str) -> Callable[..., Any]:
@@ -182,8 +194,8 @@ def method(name: str) -> Callable[..., Any]:
 
 def operator(name: str) -> Callable[..., Any]:
     def run(self: ndarray, other: Any) -> Any:
-        if hasattr(other, "__array_ufunc__") and not isinstance(other, ndarray | np.generic | np.ndarray):
-            return NotImplemented  # a traced value knows what to do
+        if foreign(other):
+            return getattr(np, OPERATORS[name.strip("_")])(self, other)
         return wrap(getattr(self._host, name)(bare(other)), self)
 
     return run
@@ -200,6 +212,15 @@ for _name in ("neg", "abs", "invert"):
     setattr(ndarray, f"__{_name}__", lambda self, _n=f"__{_name}__": wrap(getattr(self._host, _n)(), self))
 
 
+def foreign(x: Any) -> bool:
+    """Whether it is of a class that knows itself what NumPy's functions do with it."""
+    return (
+        hasattr(x, "__array_ufunc__")
+        and type(x) not in (ndarray, np.ndarray)
+        and not isinstance(x, np.generic)
+    )
+
+
 def bare(x: Any) -> Any:
     """What NumPy is given for an argument; its own arrays are none that a GPU reads."""
     if isinstance(x, np.ndarray):
@@ -212,8 +233,8 @@ def bare(x: Any) -> Any:
 def wrap(x: Any, of: ndarray | None = None) -> Any:
     if of is not None and x is of._host:
         return of
-    if isinstance(x, tuple):
-        return tuple(wrap(each, of) for each in x)
+    if isinstance(x, tuple | list):
+        return type(x)(wrap(each, of) for each in x)
     if not isinstance(x, np.ndarray | np.generic):
         return x
     made = object.__new__(ndarray)

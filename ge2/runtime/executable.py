@@ -62,7 +62,10 @@ class Reference:
         results = [owned(y, a.type) for y, a in zip(found, self.graph.outputs, strict=True)]
         if self.device is None:
             return results
-        return [y if a.type.weak else upload(self.device, y) for y, a in zip(results, self.graph.outputs, strict=True)]
+        return [
+            y if a.type.weak else upload(self.device, y)
+            for y, a in zip(results, self.graph.outputs, strict=True)
+        ]
 
 
 def interpret(graph: Graph, arrays: Sequence[Any]) -> list[Any]:

@@ -100,8 +100,8 @@ class GpuDriver:
             view=view, address=np.uint64, upload=partial(upload, device),
         )  # fmt: skip
         if self.within is not None:
-            found = loose(self.within, self.program.graph)
-            self.loose = {self.name(v): n for v, n in found.items()}
+            stacked = loose(self.within, self.program.graph)
+            self.loose = {self.name(v): n for v, n in stacked.items()}
         for buffer in self.program.buffers.values():
             if buffer.storage == "arena":
                 self.needs.append((buffer.name, Lifetime(buffer.type.nbytes, buffer.first, buffer.last)))
@@ -113,14 +113,20 @@ class GpuDriver:
         for _, found in lines:
             self.body += found
         results = [self.result(a, i) for i, a in enumerate(self.program.graph.outputs)]
-        text = Text(self.parameters(), self.plan.nbytes, self.within is not None, (*self.start(), *self.body),
-                    ", ".join(results))
-        self.texts["cuda"] = "\n".join(s.text() for s in self.sources.values())
+        text = Text(
+            self.parameters(),
+            self.plan.nbytes,
+            self.within is not None,
+            (*self.start(), *self.body),
+            ", ".join(results),
+        )
+        inner = [b.written(run=False).texts["cuda"] for each in self.branches.values() for b in each]
+        self.texts["cuda"] = "\n".join([*(s.text() for s in self.sources.values()), *inner])
         self.texts["python"] = render(TEMPLATE, text)
         if self.run:
             self.load()
             execute(self.texts["python"], self.names)
-        run = self.names.get("run")
+        run: Any = self.names.get("run")
         if self.within is not None:
             self.turn = self.turned(run)
             run = partial(self.turn.alone, device)
@@ -130,7 +136,7 @@ class GpuDriver:
         return self
 
     def parameters(self) -> str:
-        """What the function takes: of a part of another program the memory and the places, then the arrays."""
+        """What the function takes: if another program runs it the memory and the places, then the arrays."""
         outputs = self.program.graph.outputs
         places = [self.name(outputs[i]) for i in self.placed()] if self.within is not None else []  # type: ignore[arg-type]
         memory = ["memory"] if self.within is not None else []

@@ -1,7 +1,7 @@
 """Loops and branches on a device: each round is a few launches, in memory that is there beforehand.
 
-Elements of stacks are views, results are written where they are to stay, and a carry has two places that change
-roles. The host waits for the device where a predicate decides, and nowhere else.
+Elements of stacks are views, results are written where they are to stay, and a carry has two places that
+change roles. The host waits for the device where a predicate decides, and nowhere else.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Arrays = Sequence[Any]
 class Turn:
     """A program that another one runs: `run(memory, *places, *arrays)`, with `nbytes` of memory for itself.
 
-    The results `placed`, of such types, are written into the places; the others are returned wherever they lie,
-    which may be in an argument or in the memory. `again` pairs a result that has a place with a later one that
-    is the same.
+    The results `placed`, of such types, are written into the places; the others are returned wherever they
+    lie, which may be in an argument or in the memory. `again` pairs a result that has a place with a later
+    one that is the same.
     """
 
     nbytes: int
@@ -82,12 +82,14 @@ def loose(op: Any, graph: Graph) -> dict[Var, int]:
 
 
 def rounds(op: Any, turns: Sequence[Turn]) -> Callable[..., None]:
-    """The operation as a function of memory, places for the results, second places of the carry, and arrays."""
+    """The operation as a function of memory, places for results, second places of the carry, and arrays."""
     if isinstance(op, ScanLoop):
         return partial(scan, op, turns[0])
     if isinstance(op, RepeatLoop):
         return partial(repeat, op, turns[0])
-    return partial(while_loop, op, *turns) if isinstance(op, WhileLoop) else partial(branch, turns)
+    if isinstance(op, WhileLoop):
+        return partial(while_loop, op, turns[0], turns[1])
+    return partial(branch, turns)
 
 
 class Carry:
@@ -149,9 +151,9 @@ def repeat(op: RepeatLoop, turn: Turn, memory: Any, results: Arrays, spares: Arr
 
 
 def while_loop(
-    op: WhileLoop, test: Turn, turn: Turn, memory: Any, results: Arrays, spares: Arrays, *xs: Any
+    op: WhileLoop, test: Turn, turn: Turn, memory: Any, results: Arrays, more: Arrays, *xs: Any
 ) -> None:
-    *spares, decided = spares
+    *spares, decided = more
     by_cond, by_body, start = op.parts(xs)
     carry = Carry(start, results, spares)
     while test.into(memory, [decided], *by_cond, *carry.now)[0]:  # which waits for it

@@ -229,7 +229,13 @@ def like(x: Any, type: ArrayType, what: str) -> Any:
         fix = f"an array of shape {type.shape} and dtype {type.dtype}"
         raise GradientError(f"{what} ({type}) is {t}, which is another shape or dtype", where=here(), fix=fix)
     if type.weak:
-        return x if t.weak else x.cast(type.dtype, weak=True) if hasattr(x, "cast") else np.asarray(host(x)).item()
+        return (
+            x
+            if t.weak
+            else x.cast(type.dtype, weak=True)
+            if hasattr(x, "cast")
+            else np.asarray(host(x)).item()
+        )
     if t.weak:
         return x.cast(type.dtype) if hasattr(x, "cast") else type.dtype.type(x)
     return x
