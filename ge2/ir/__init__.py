@@ -8,6 +8,7 @@ from ge2.ir.graph import Var as Var
 from ge2.ir.graph import read as read
 from ge2.ir.graph import rename as rename
 from ge2.ir.graph import without_dead_code as without_dead_code
+from ge2.ir.op import ON_GPU as ON_GPU
 from ge2.ir.op import Axis as Axis
 from ge2.ir.op import Batched as Batched
 from ge2.ir.op import Cotangents as Cotangents

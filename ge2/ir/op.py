@@ -13,6 +13,7 @@ import numpy as np
 
 from ge2.base.dtypes import PYTHON
 from ge2.base.errors import NoRuleError
+from ge2.base.gpu import on_gpu
 from ge2.ir.types import ArrayType, type_of
 from ge2.ir.value import Value
 
@@ -187,13 +188,20 @@ class Interpreter(Protocol):
     def apply(self, op: Op, args: Sequence[Any]) -> Sequence[Any]: ...
 
 
+ON_GPU: list[Callable[[Op, Sequence[Any]], Sequence[Any]]] = []  # what computes there; the runtime's
+
+
 class Evaluate:
     """The meaning when there is no other: compute with the references, weak numbers staying weak."""
 
     def apply(self, op: Op, args: Sequence[Any]) -> Sequence[Any]:
+        elsewhere = False
         for x in args:
             if hasattr(x, "escaped"):  # a traced value has no elements to compute with
                 raise x.escaped(op)
+            elsewhere = elsewhere or on_gpu(x)
+        if elsewhere:
+            return ON_GPU[0](op, args)
         with np.errstate(all="ignore"):
             ys = op.reference(*args)
         ys = ys if op.several else (ys,)

@@ -20,6 +20,7 @@ import numpy as np
 
 from ge2.base.dtypes import NUMBERS, known
 from ge2.base.errors import PytreeError
+from ge2.base.gpu import gpu_of, on_gpu
 from ge2.base.pytree import flatten, key_paths, keystr
 from ge2.base.record import record
 from ge2.base.source import PACKAGE
@@ -140,7 +141,7 @@ def opens(value: Any) -> bool:
         return is_users(value.__name__, getattr(value, "__file__", None))
     if isinstance(value, type):
         return is_users(value.__module__, None)
-    if is_traced(value) or isinstance(value, np.ndarray) or kind_of(type(value)) is not None:
+    if is_traced(value) or isinstance(value, np.ndarray) or on_gpu(value) or kind_of(type(value)) is not None:
         return False
     return hasattr(value, "__dict__") and (not callable(value) or is_plain(value))
 
@@ -151,6 +152,7 @@ def is_plain(value: Any) -> bool:
     if (
         cls in (FunctionType, MethodType, ModuleType)
         or isinstance(value, type | np.ndarray)
+        or on_gpu(value)
         or is_traced(value)
     ):
         return False
@@ -374,7 +376,7 @@ class Closure:
 
 def is_array(value: Any) -> bool:
     """Whether it becomes a hidden input: an array that ge2 computes with, or a traced value."""
-    if is_traced(value):
+    if is_traced(value) or on_gpu(value):
         return True
     return (
         isinstance(value, np.ndarray)
@@ -445,7 +447,8 @@ def look_into(
     keys.append(structure)
     for leaf in leaves:
         if is_array(leaf):
-            keys.append((leaf.shape, leaf.dtype, is_traced(leaf) and leaf.type.weak))
+            more = gpu_of(leaf) if on_gpu(leaf) else is_traced(leaf) and leaf.type.weak
+            keys.append((leaf.shape, leaf.dtype, on_gpu(leaf), more))
             arrays.append(leaf)
         elif is_plain(leaf) and id(leaf) not in around:
             keys.append(Same(leaf))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from ge2.backends.cpu.toolchain import toolchain
-from ge2.backends.device import Device
 from ge2.base.config import config
 from ge2.base.record import record
 from ge2.ir import Graph
@@ -22,6 +21,9 @@ from ge2.runtime.repro import dump_repro
 from ge2.runtime.schedule import planned_round, schedule
 from ge2.trace.strong import strong
 from ge2.trace.watch import watching
+
+if TYPE_CHECKING:
+    from ge2.backends.device import Device
 
 ROLL = PIPELINE.index(roll)  # the passes before are those after which memory is planned
 

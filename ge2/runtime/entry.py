@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -13,13 +14,15 @@ from ge2.base.config import config
 from ge2.base.pytree import Structure
 from ge2.base.spelled import Build, Match, builder, matcher
 from ge2.base.structure import LEAF
-from ge2.ir import Graph
+from ge2.ir import ON_GPU, Eqn, Graph, Op, Var, type_of
 from ge2.ops.control import EXECUTOR, Call
 from ge2.runtime.once import alone
+from ge2.runtime.places import place_of, there
 from ge2.runtime.signature import is_static
 from ge2.transforms.arguments import Results
 
 if TYPE_CHECKING:
+    from ge2.backends.device import Device
     from ge2.runtime.executable import Executable
 
 COMPILED: Final = (
@@ -30,26 +33,40 @@ _guard = Lock()
 
 
 def compiled(
-    graph: Graph, donated: tuple[bool, ...] = (), name: str = "f", limit: int | None = None
+    graph: Graph,
+    donated: tuple[bool, ...] = (),
+    name: str = "f",
+    limit: int | None = None,
+    device: int | None = None,
 ) -> Executable:
-    """The executable of a graph under the settings of now; equal graphs share one."""
+    """The executable of a graph under the settings of now, on a GPU if named; equal graphs share one."""
     from ge2.runtime.compile import compile_graph  # passes and templates are not needed before
 
-    key = key_of(graph, donated, limit)
+    key = key_of(graph, donated, limit, device)
     found = _compiled.get(key)
     if found is None:
         with alone(("compile", key)):
             found = _compiled.get(key)
             if found is None:
-                found = compile_graph(graph, donated=donated, name=name, limit=limit)
+                found = compile_graph(
+                    graph, donated=donated, name=name, limit=limit, device=gpu_or_not(device)
+                )
                 found.build()
                 keep(key, found)
     return found
 
 
-def key_of(graph: Graph, donated: tuple[bool, ...], limit: int | None) -> Any:
+def gpu_or_not(number: int | None) -> Device | None:
+    if number is None:
+        return None
+    from ge2.backends.cuda.device import gpu
+
+    return gpu(number)
+
+
+def key_of(graph: Graph, donated: tuple[bool, ...], limit: int | None, device: int | None) -> Any:
     """What decides an executable, and which files are written of it."""
-    return graph, donated, config.key, config.dump, limit
+    return graph, donated, config.key, config.dump, limit, device
 
 
 def keep(key: Any, made: Executable) -> None:
@@ -68,10 +85,24 @@ def run_call(call: Call, arrays: Sequence[Any]) -> Sequence[Any]:
     """How a jitted function inside a graph is evaluated."""
     if config.disable_jit:
         return call.jaxpr(*arrays)
-    return compiled(call.jaxpr, name=call.title)(*arrays)
+    device = place_of(arrays)
+    if device is None:
+        return compiled(call.jaxpr, name=call.title)(*arrays)
+    return compiled(call.jaxpr, name=call.title, device=device)(*arrays)
 
 
 EXECUTOR[:] = [run_call]
+
+
+def run_on_gpu(op: Op, args: Sequence[Any]) -> Sequence[Any]:
+    """One operation on arrays of a GPU, as a program of its own."""
+    types = [type_of(x) for x in args]
+    inputs, outs = tuple(map(Var, types)), tuple(map(Var, op.infer(*types)))
+    graph = Graph(inputs, (Eqn(op, inputs, outs),), outs)
+    return compiled(graph, name=op.name, device=place_of(args))(*args)
+
+
+ON_GPU[:] = [run_on_gpu]
 
 
 @final
@@ -79,8 +110,8 @@ class Entry:
     """One signature of one function."""
 
     __slots__ = (
-        "build", "captured", "donated", "executable", "fresh", "graph", "hits", "key", "limit", "looked",
-        "match", "names", "positions", "settings", "single", "spelt", "structure", "title",
+        "build", "captured", "device", "donated", "executable", "fresh", "graph", "hits", "key", "limit",
+        "looked", "match", "names", "positions", "settings", "single", "spelt", "structure", "title",
     )  # fmt: skip
 
     def __init__(
@@ -94,6 +125,7 @@ class Entry:
         self.fresh = False  # whether it was made for this signature, and for no equal graph before
         self.looked: list[np.ndarray | None] = []  # contents of the hidden inputs that the trace looked at
         self.donated: tuple[bool, ...] = ()
+        self.device: int | None = None  # the GPU that its arrays lie on; None: none
         self.limit: int | None = None  # bytes that scratch and results may take
         self.settings = config.key
         self.names: list[str] = []
@@ -126,8 +158,10 @@ class Entry:
 
             in_c = config.executor == "c"  # blocked NumPy reads single elements sooner than it compares rows
             graph = counted(self.graph, self.captured) if in_c else self.graph
-            self.fresh = key_of(graph, self.donated, self.limit) not in _compiled
-            self.executable = compiled(graph, self.donated, self.title, self.limit)
+            self.fresh = key_of(graph, self.donated, self.limit, self.device) not in _compiled
+            self.executable = compiled(graph, self.donated, self.title, self.limit, self.device)
+            if self.device is not None:
+                self.captured = tuple(map(partial(there, gpu_or_not(self.device)), self.captured))
         return self.executable
 
     def holds(self, hidden: Sequence[Any]) -> bool:

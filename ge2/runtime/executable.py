@@ -13,7 +13,6 @@ import numpy as np
 from ge2.backends.cpu.extension import Meanwhile
 from ge2.backends.cpu.quiet import hush, restore
 from ge2.backends.cpu.toolchain import excuse, toolchain
-from ge2.backends.device import Device
 from ge2.base.config import config
 from ge2.base.dtypes import python_type
 from ge2.base.errors import CompileError, CompilerTrouble
@@ -34,6 +33,7 @@ from ge2.runtime.schedule import schedule
 from ge2.trace.watch import check_finite
 
 if TYPE_CHECKING:
+    from ge2.backends.device import Device
     from ge2.runtime.remat import Remat
 
 EVALUATE = Evaluate()

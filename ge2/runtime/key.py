@@ -10,6 +10,7 @@ import numpy as np
 
 from ge2.base.dtypes import python_type
 from ge2.base.errors import InputError
+from ge2.base.gpu import on_gpu
 from ge2.base.pytree import Structure, why_leaf
 from ge2.base.source import here
 from ge2.ir import ShapeDtypeStruct
@@ -18,6 +19,7 @@ from ge2.trace import is_traced, title_of
 from ge2.transforms.arguments import Arguments
 
 Function = Callable[..., Any]
+CUDA: Final = (2, 13)  # DLPack's numbers of memory that a GPU reads as its own
 NO_LEAVES: Final[frozenset[int]] = frozenset()
 
 
@@ -72,9 +74,16 @@ def refuse(f: Function, leaves: list[Any], structure: Structure, i: int, why: st
 
 
 def from_elsewhere(leaf: Any) -> Any:
-    """An array of another library as NumPy's, sharing its memory; anything else as it is."""
+    """An array of another library as NumPy's or CuPy's, sharing its memory; anything else as it is."""
     if not hasattr(leaf, "__dlpack__") or isinstance(leaf, np.ndarray | np.generic) or is_traced(leaf):
         return leaf
+    if on_gpu(leaf):
+        return leaf
+    where = getattr(leaf, "__dlpack_device__", None)
+    if where is not None and where()[0] in CUDA:
+        from ge2.backends.cuda.device import cupy
+
+        return cupy().from_dlpack(leaf)
     try:
         return np.from_dlpack(leaf)
     except BufferError:

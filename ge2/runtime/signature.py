@@ -12,6 +12,7 @@ import numpy as np
 
 from ge2.base.dtypes import NUMBERS, python_type
 from ge2.base.errors import InputError
+from ge2.base.gpu import gpu_of, on_gpu
 from ge2.base.pytree import register_leaf
 from ge2.base.source import here
 from ge2.base.structure import exact, kind_of
@@ -81,7 +82,8 @@ class Refused(Exception):
 
 
 def leaf_key(x: Any) -> Any:
-    """(shape, dtype) of an array, the type of a Python number, else the value as `Static` or `Same`."""
+    """(shape, dtype) of an array, and its GPU if it is on one; the type of a Python number; the value, as
+    `Static` or `Same`, of anything else."""
     cls = type(x)
     if cls is ARRAY_TYPE:
         return x.shape, x.dtype
@@ -93,6 +95,9 @@ def leaf_key(x: Any) -> Any:
         return python_type(x.type.dtype) if x.type.weak else (x.type.shape, x.type.dtype)
     if isinstance(x, np.ndarray | np.generic):
         return strange_array(x)
+    if on_gpu(x):
+        check_type(x)
+        return x.shape, x.dtype, gpu_of(x)
     if cls in (Static, Same):
         return x
     return static_key(x)
@@ -145,7 +150,7 @@ def is_static(key: Any) -> bool:
 def key_text(key: Any) -> str:
     """A leaf's key as the user would say it."""
     if isinstance(key, tuple):
-        return str(ArrayType(*key))
+        return str(ArrayType(*key[:2])) + "".join(f" on GPU {number}" for number in key[2:])
     return f"a Python {key.__name__}" if isinstance(key, type) else repr(key)
 
 

@@ -13,6 +13,7 @@ from ge2.ir import Var
 from ge2.runtime.closures import Closure, Plan, Seen, is_plain
 from ge2.runtime.entry import Entry
 from ge2.runtime.key import Function, Key, arguments_of, article
+from ge2.runtime.places import common_place
 from ge2.runtime.purity import Purity
 from ge2.runtime.rebind import Rebound
 from ge2.runtime.signature import Static, is_static, leaf_type, title
@@ -70,6 +71,8 @@ def trace(
     if returned.empty:
         entry.without_bytes(returned)
     entry.key, entry.names, entry.title = key, names, title(f)
+    given = [(names[i], leaves[i]) for i in positions]
+    entry.device = common_place(title(f), given, seen.arrays)
     entry.limit = limit
     frozen_arrays |= unread(closed, hidden)
     if closed.looked or frozen_arrays:

@@ -1,0 +1,54 @@
+"""Where the arrays of a call lie: all on the CPU, or all on one GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ge2.base.errors import DeviceError
+from ge2.base.gpu import gpu_of, on_gpu
+from ge2.base.source import here
+from ge2.trace import is_traced
+
+if TYPE_CHECKING:
+    from ge2.backends.device import Device
+
+
+def place_of(arrays: Sequence[Any]) -> int | None:
+    """The GPU that some of the arrays lie on; None if there is none."""
+    return next((gpu_of(x) for x in arrays if on_gpu(x)), None)
+
+
+def common_place(title: str, given: Sequence[tuple[str, Any]], closed: Sequence[Any]) -> int | None:
+    """The GPU that all arrays of a call lie on, None for the CPU; those given have names.
+
+    DeviceError, which names two of them, if some lie elsewhere. NumPy's scalars and Python's numbers go
+    anywhere.
+    """
+    found: dict[int | None, str] = {}
+    for name, x in (*given, *(("an array that it closes over", x) for x in closed)):
+        if on_gpu(x) or (isinstance(x, np.ndarray) and not is_traced(x)):
+            found.setdefault(gpu_of(x) if on_gpu(x) else None, name)
+    if len(found) > 1:
+        (a, first), (b, second), *_ = found.items()
+        raise DeviceError(
+            f"{title} is given {first} {words(a)} and {second} {words(b)}",
+            where=here(),
+            fix="cupy.asarray(x) puts an array on the GPU, cupy.asnumpy(x) takes one from there",
+        )
+    return next(iter(found), None)
+
+
+def words(place: int | None) -> str:
+    return "on the CPU" if place is None else f"on GPU {place}"
+
+
+def there(device: Device | None, x: Any) -> Any:
+    """A captured array on the device: what a function made while it was traced was NumPy's."""
+    if device is None or on_gpu(x) or not isinstance(x, np.ndarray):
+        return x
+    from ge2.backends.device import upload
+
+    return upload(device, x)
