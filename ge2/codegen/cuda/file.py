@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import final
 
 from ge2.base.record import record
 from ge2.codegen.c.text import Text
-from ge2.codegen.cuda.kernel import CudaKernel
+from ge2.codegen.cuda.kernel import CudaKernel, Fixed
 from ge2.codegen.cuda.typed import headers
 from ge2.codegen.environment import render
 
@@ -15,7 +16,7 @@ PARTS = {
     "ge2_read": "pack",
     "ge2_write": "pack",
     "ge2_some": "pack",
-    "ge2_team_": "team",
+    "ge2_team_": "team", "ge2_divisor": "divide", "ge2_over_": "divide",
     "ge2_column_": "team",
 }
 
@@ -33,6 +34,12 @@ class Source:
         text = "\n".join([self.kernel.parameters, *self.kernel.helpers, *codes(self.kernel.body)])
         found = {*headers(text), *(header for name, header in PARTS.items() if name in text)}
         return ("core", *sorted(found - {"core"}))
+
+    @property
+    def fixed(self) -> tuple[Fixed, ...]:
+        """The numbers that the text names; the compiler warns of any other."""
+        text = "\n".join(codes(self.kernel.body))
+        return tuple(each for each in self.kernel.fixed if re.search(rf"\b{each.name}\b", text))
 
     def text(self) -> str:
         return render(KERNEL, self)

@@ -1,0 +1,123 @@
+"""Every CUDA kernel that the laws render is compiled, for GPUs of three generations: without warnings or spills.
+
+A kernel meets one of the three, chosen by its text; `GE2_TEST_EVERY=1` compiles all for all, which takes minutes.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from ge2.backends.cuda import nvrtc
+from ge2.backends.cuda.nvrtc import Binary, Order, compile_all
+from ge2.backends.cuda.offline import limits_of
+from ge2.backends.cuda.toolkit import place
+from ge2.base.config import config
+from ge2.base.errors import CompilerTrouble
+from ge2.cli.compile import drivers
+from ge2.ir import Graph
+from ge2.runtime.compile import compile_graph
+from ge2.test_util.laws import graph_of, pulled, types_of
+from tests.laws.test_laws import smooth
+from tests.laws.test_targets import EVERY, chosen, in_group, in_groups, left_out
+
+
+def has_nvrtc() -> bool:
+    try:
+        return bool(place().path)
+    except CompilerTrouble:
+        return False
+
+
+pytestmark = pytest.mark.skipif(not has_nvrtc(), reason="no NVRTC")
+ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")
+AGAIN = 40  # of so many kernels one is compiled twice
+
+# Spilled bytes that are known: what is in the kernel's graph, how many, and why.
+KNOWN = {
+    "f64 .*(sin|cos)": (8, "the slow path of a large argument is a function, which saves what it overwrites"),
+    "c128 .*integer_pow": (16, "a loop over the bits of the power, with four doubles in hand"),
+}
+
+
+def graphs(name: str, rng: np.random.Generator) -> Iterator[Graph]:
+    """Of an operation and of its derivative."""
+    for sample, arrays in chosen(name, rng):
+        yield graph_of(sample.op, types_of(arrays))
+    for i, (sample, arrays, wanted) in enumerate(smooth(name, rng)):
+        if sample.reverse and (EVERY or not left_out(name, i, arrays)):
+            yield pulled(graph_of(sample.op, types_of(arrays)), wanted)
+
+
+class Rendered:
+    """A device for which kernels are only written."""
+
+    limits = limits_of("sm_90a")
+    xp = np
+
+    def module(self, source: str) -> Rendered:
+        return self
+
+    def get_function(self, name: str) -> None:
+        return None
+
+
+def sources(group: int, rng: np.random.Generator) -> list[str]:
+    found: dict[str, str] = {}
+    for name in in_group(group):
+        for graph in graphs(name, rng):
+            with config.using(executor="shim"):
+                executable = compile_graph(graph)
+            for driver in drivers(executable, Rendered()):
+                found |= {code: source.text() for code, source in driver.sources.items()}
+    return list(found.values())
+
+
+@in_groups
+def test_kernels_are_compiled(group: int, rng: np.random.Generator) -> None:
+    orders = [Order(text, arch) for text in sources(group, rng) for arch in architectures(text)]
+    made = compile_all(orders)
+    assert made
+    failures = [why for order, binary in zip(orders, made, strict=True) for why in faults(order, binary)]
+    assert not failures, f"{len(failures)} of {len(made)}\n" + "\n".join(failures)
+    for order, binary in zip(orders[::AGAIN], made[::AGAIN], strict=True):
+        again = nvrtc._asked(nvrtc.nvrtc(), order)
+        assert again == (binary.cubin, binary.log), (
+            f"{order.file} for {order.arch} is another the second time"
+        )
+
+
+def architectures(text: str) -> tuple[str, ...]:
+    return ARCHITECTURES if EVERY else (ARCHITECTURES[zlib.crc32(text.encode()) % len(ARCHITECTURES)],)
+
+
+def faults(order: Order, binary: Binary) -> Iterator[str]:
+    where = f"{order.file} for {order.arch}\n{order.source}"
+    if "warning" in binary.log:
+        yield f"{binary.log}\n{where}"
+    for usage in binary.kernels:
+        if usage.spills > known(order.source):
+            yield f"{usage.spills} bytes are spilled, of {usage.registers} registers: {where}"
+
+
+def known(source: str) -> int:
+    graph = re.sub(r"\s+", " ", source.partition("*/")[0])
+    return max((most for words, (most, _) in KNOWN.items() if re.search(words, graph)), default=0)
+
+
+def test_faults_are_seen() -> None:
+    quiet = 'extern "C" __global__ void f(float *a) { a[0] = 1.0f; }'
+    loud = quiet.replace("a[0]", "int unused; a[0]")
+    many = quiet.replace("a[0] = 1.0f;", "float t[64]; for (int i = 0; i < 64; i++) t[i] = a[i * 32];"
+                         "for (int i = 0; i < 64; i++) a[i] = t[63 - i] * t[(i * 7) % 64];")  # fmt: skip
+    orders = [Order(quiet, "sm_90a"), Order(loud, "sm_90a"), Order(many, "sm_90a", ("--maxrregcount=24",))]
+    found = [list(faults(order, binary)) for order, binary in zip(orders, compile_all(orders), strict=True)]
+    assert [len(each) for each in found] == [0, 1, 1]
+    assert "never referenced" in found[1][0]
+    assert "bytes are spilled" in found[2][0]
+    assert known("{ lambda ; a:f64[3]. let b:f64[3] = sin a in (b,) }") == 8
+    assert known("{ lambda ; a:f32[3]. let b:f32[3] = sin a in (b,) }") == 0
