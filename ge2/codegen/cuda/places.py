@@ -19,7 +19,7 @@ from ge2.ops.shape import Iota
 
 LETTERS = "ijlmquwxyz"
 WIDEST = 16  # bytes of one access
-FAR = 1 << 31  # elements from which on a place needs 64 bits
+FAR = (1 << 31) - (1 << 27)  # elements from which on a place, and a step beyond, needs 64 bits
 # fmt: off
 RESERVED = frozenset((
     "alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class",

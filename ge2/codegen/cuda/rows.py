@@ -87,6 +87,8 @@ class Rows:
         ]
         self.held = {p for p in lying if resident}
         parts = [part(problem, w, self.places.order) for w in problem.folded]
+        if not self.across:
+            self.sink()
         self.root = nest(problem.works, specs, again)
         self.said = Statements(problem, self.places, self.root)
         self.shape = self.shaped()
@@ -98,6 +100,13 @@ class Rows:
         number = self.blocks * self.shape.rows if self.across else self.splits
         self.partials = Partials(problem, self.places, gathered, number)
 
+    def sink(self) -> None:
+        """What is alike for all rows is done in each where a block has no other: nothing then waits for it."""
+        row = frozenset(self.row)
+        for w in self.problem.works:
+            if w.kind == "compute" and w.axes and w.axes <= row:
+                w.axes |= frozenset(self.walked)
+
     # -- how many threads a row has
 
     def lies(self, p: Param) -> bool:
@@ -106,7 +115,9 @@ class Rows:
 
     def words(self) -> float:
         """Registers that an element of a row takes: arrays, values between stages, sums over rows."""
-        arrays = sum(max(p.var.type.dtype.itemsize, 1) for p in self.held if p not in self.problem.outs)
+        rows = [c for c in self.everything(self.root) if c.spec and c.spec.role == "rows"] or [self.root]
+        read = self.said.read_in([w for c in rows for w in c.everything()])
+        arrays = sum(p.var.type.dtype.itemsize for p in read if p in self.held)
         between = sum(h.dtype.itemsize for h in self.between())
         sums = sum(folds.state_bytes(w) for w in self.problem.folded if w.y and self.said.homes[w.y].dims)
         return (arrays + between + sums) / 4
@@ -279,7 +290,7 @@ class Rows:
     @property
     def ragged(self) -> bool:
         """Whether some thread has less of a row than others."""
-        return self.length % (self.shape.team * self.pack) != 0 or not self.resident
+        return self.length % (self.pack * (self.shape.team if self.resident else 1)) != 0
 
     @property
     def left(self) -> str:
