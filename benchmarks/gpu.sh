@@ -8,7 +8,7 @@ mkdir -p "$out"
 export PYTHONPATH=. GE2_CACHE_DIR=$out/../ge2-cache PYTHONUNBUFFERED=1
 what=${1:-all}
 if [[ $what != kernels ]]; then
-    timeout 420 python3 -m pytest tests/gpu -n 8 -q -p no:cacheprovider --durations=5 -W ignore::pytest.PytestConfigWarning >"$out/tests.txt" 2>&1
+    timeout 420 python3 -m pytest tests/gpu -n 8 -q -p no:cacheprovider -p no:benchmark --durations=5 >"$out/tests.txt" 2>&1
     tail -n 3 "$out/tests.txt"
     grep -aE "^(FAILED|ERROR)" "$out/tests.txt" | head -40
 fi

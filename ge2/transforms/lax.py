@@ -33,8 +33,9 @@ def stop_gradient(x: Any) -> Any:
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any) -> Any:
     """`true_fun(*operands)` where the scalar `pred` holds, else `false_fun(*operands)`; only one is computed.
 
-    Both return the same structure, shapes and dtypes. Under `vmap` with a mapped predicate both are computed
-    and selected from.
+    Both return the same structure, shapes and dtypes, which is looked at where `pred` is traced; where it is
+    known the other function is not called at all. Under `vmap` with a mapped predicate both are computed and
+    selected from.
 
     >>> cond(True, lambda x: x + 1, lambda x: x - 1, 10)
     11
@@ -56,8 +57,8 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
     """`branches[index](*operands)`, the integer `index` clamped to those there are; one is computed.
 
-    All return the same structure, shapes and dtypes. Under `vmap` with a mapped index all are computed and
-    selected from.
+    All return the same structure, shapes and dtypes, which is looked at where `index` is traced; where it is
+    known no other is called. Under `vmap` with a mapped index all are computed and selected from.
 
     >>> switch(1, [lambda x: x + 1, lambda x: x * 10], 7)
     70

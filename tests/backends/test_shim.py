@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="blocks have shared memory of their own by a linker script"
 )
 SIZES = (1, 31, 32, 33, 1023, 1025, 7919)
-SEEDS = (0, 1, 2, 3, 4)
+SEEDS = (0, 1, 2, 3)
 FULL = "0xffffffffu"
 
 
@@ -31,6 +33,13 @@ def compiler() -> None:
         launcher()
     except CompilerTrouble as trouble:
         pytest.skip(str(trouble))
+
+
+@pytest.fixture(params=[False, True], ids=["unwatched", "watched"])
+def either(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What is right is so whether accesses are watched or not."""
+    with config.using(shim_watch=request.param):
+        yield
 
 
 def launched(
@@ -151,6 +160,7 @@ REVERSE = kernel(
 )
 
 
+@pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("n", SIZES)
 def test_elements(n: int, seed: int, rng: np.random.Generator) -> None:
@@ -160,6 +170,7 @@ def test_elements(n: int, seed: int, rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(c, a + np.float32(3) * b)
 
 
+@pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("n", SIZES)
 def test_a_sum_by_shuffles_and_shared_memory(n: int, seed: int, rng: np.random.Generator) -> None:
@@ -169,6 +180,7 @@ def test_a_sum_by_shuffles_and_shared_memory(n: int, seed: int, rng: np.random.G
     assert sums.sum() == a.sum() and odds.sum() == (a % 2).sum()
 
 
+@pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("shape", [(1, 1), (31, 33), (16, 17), (53, 2)])
 def test_a_transpose_in_tiles(shape: tuple[int, int], seed: int, rng: np.random.Generator) -> None:
@@ -179,6 +191,7 @@ def test_a_transpose_in_tiles(shape: tuple[int, int], seed: int, rng: np.random.
     np.testing.assert_array_equal(b, a.T)
 
 
+@pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("n", SIZES)
 def test_a_histogram_by_atomics(n: int, seed: int, rng: np.random.Generator) -> None:
@@ -187,6 +200,7 @@ def test_a_histogram_by_atomics(n: int, seed: int, rng: np.random.Generator) -> 
     np.testing.assert_array_equal(counts, np.bincount(a, minlength=16))
 
 
+@pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("wait", ["__nanosleep(20)", "__threadfence()"])
 @pytest.mark.parametrize("n", SIZES)
 def test_a_block_waits_for_those_before_it(n: int, wait: str, rng: np.random.Generator) -> None:
@@ -197,6 +211,7 @@ def test_a_block_waits_for_those_before_it(n: int, wait: str, rng: np.random.Gen
         np.testing.assert_array_equal(b, np.cumsum(a))
 
 
+@pytest.mark.usefixtures("either")
 def test_a_block_waits_for_another_by_atomics_and_votes() -> None:
     """Blocks in pairs: the first waits for a word of the second, which is begun later."""
     source = kernel(
@@ -214,6 +229,7 @@ def test_a_block_waits_for_another_by_atomics_and_votes() -> None:
         assert a.tolist() == [8, 7, 8, 7, 8, 7]
 
 
+@pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_shared_memory_whose_size_the_launch_gives(seed: int) -> None:
     a = np.arange(77.0)
@@ -221,6 +237,7 @@ def test_shared_memory_whose_size_the_launch_gives(seed: int) -> None:
     np.testing.assert_array_equal(a, np.arange(77.0)[::-1])
 
 
+@pytest.mark.usefixtures("either")
 def test_shared_memory_is_of_each_block_and_begins_with_junk() -> None:
     source = kernel(
         """
@@ -252,6 +269,7 @@ def evaluated(expressions: dict[str, Any], threads: int = 32, kind: str = "long 
 LANES = np.arange(32)
 
 
+@pytest.mark.usefixtures("either")
 def test_lanes_read_each_other() -> None:
     evaluated(
         {
@@ -270,6 +288,7 @@ def test_lanes_read_each_other() -> None:
     )
 
 
+@pytest.mark.usefixtures("either")
 def test_lanes_vote() -> None:
     evaluated(
         {
@@ -299,6 +318,7 @@ def test_a_warp_that_is_not_full() -> None:
     evaluated({f"__ballot_sync({FULL}, 1)": 0xFFFFF, f"__all_sync({FULL}, t < 20)": 1}, threads=20)
 
 
+@pytest.mark.usefixtures("either")
 def test_bits() -> None:
     evaluated(
         {
@@ -335,6 +355,7 @@ def test_bits() -> None:
     )
 
 
+@pytest.mark.usefixtures("either")
 def test_functions_of_numbers() -> None:
     nan = "__longlong_as_double(0x7ff8000000000000ll)"
     evaluated(
@@ -361,6 +382,7 @@ def test_functions_of_numbers() -> None:
     )
 
 
+@pytest.mark.usefixtures("either")
 def test_atomics_give_what_was_there() -> None:
     source = kernel(
         """
@@ -381,6 +403,7 @@ def test_atomics_give_what_was_there() -> None:
         assert a[10:12].view(np.int64)[0] == 1 << 40
 
 
+@pytest.mark.usefixtures("either")
 def test_arguments_of_every_kind() -> None:
     source = """
 struct alignas(8) pair { float x, y; };
@@ -473,6 +496,95 @@ def test_a_missing_barrier_shows_in_some_order(what: str) -> None:
         results.append(a[:64].tolist())
     assert any(each != right.get(what, np.arange(64)).tolist() for each in results)
     assert len({tuple(each) for each in results}) > 1
+
+
+WATCHED = {
+    "__shared__ int s[64];\ns[threadIdx.x] = threadIdx.x;\na[threadIdx.x] = s[63 - threadIdx.x];": (
+        "byte [0-9]+ of static shared memory, which another thread (reads|writes); no barrier",
+        "wrong.cu:[34] and wrong.cu:[34], block",
+    ),
+    "extern __shared__ int s[];\ns[threadIdx.x] = n;\n__syncthreads();\na[threadIdx.x] = s[2]++;": (
+        "byte 8 of dynamic shared memory, which another thread",
+        "wrong.cu:5, block",
+    ),
+    "__shared__ int s[64];\ns[threadIdx.x] = n;\n__any_sync(~0u, n);\nn = s[threadIdx.x ^ 1];\na[0] = n;": (
+        "of static shared memory, which another thread",
+        "wrong.cu:[35] and wrong.cu:[35], block",
+    ),
+    "a[threadIdx.x / 2] = n;": (
+        "writes byte [0-9]+ of argument 0, which another thread writes",
+        "wrong.cu:2, block",
+    ),
+    "a[threadIdx.x] = n;": ("argument 0, which a thread of block [01] writes", "wrong.cu:2, block"),
+    "if (threadIdx.x) return;\nif (blockIdx.x) a[0] = n;\nelse a[7] = a[0];": (
+        "(reads|writes) byte 0 of argument 0, which a thread of block [01] (reads|writes)",
+        "wrong.cu:[34] and wrong.cu:[34], block",
+    ),
+    "atomicAdd(&a[3], 1);\na[3] = 1;": ("byte 12 of argument 0, which", "wrong.cu:[23]"),
+    "a[threadIdx.x + 64 * blockIdx.x] = n;": (
+        "writes 4 bytes at byte [2-5][0-9]{2} of argument 0, outside of all arrays",
+        "wrong.cu:2, block .1, 0, 0., thread",
+    ),
+    "n = a[-1];\nif (n == 5) a[0] = 1;": ("reads 4 bytes at byte -4 of argument 0, outside", "wrong.cu:2"),
+    "extern __shared__ int s[];\nif (s[threadIdx.x + 1] == 5) a[0] = 1;": (
+        "reads 4 bytes at byte 256 of dynamic shared memory, beyond what it was given",
+        "wrong.cu:3, block .*, thread .63,",
+    ),
+    "__shared__ int s[2][32];\nfor (int i = 0; i < 64; i++) s[0][i] = i;": (
+        "index 32 lies outside",
+        "wrong.cu:3, block",
+    ),
+    "float4 *f = (float4 *)(a + 1);\nf[0].x = 1;": (
+        "no multiple of the 16 bytes to which its type is",
+        "wrong.cu:3",
+    ),
+    "int *b = nullptr;\nif (n == 33) b[0] = 1;": ("a null pointer is followed", "wrong.cu:3"),
+}
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("body", WATCHED)
+def test_accesses_that_are_watched(body: str, seed: int) -> None:
+    run = ShimDevice(seed=seed, watch=True).module(kernel(body)).get_function("wrong")
+    with pytest.raises(KernelError, match=WATCHED[body][0]) as caught:
+        run((2,), (64,), (np.zeros(64, np.int32), np.int32(33)), shared_mem=256)
+    assert re.search(WATCHED[body][1], str(caught.value)), str(caught.value)
+
+
+SET_APART = {
+    "lanes that meet": """
+        __shared__ int s[64];
+        for (int i = 0; i < 3; i++) {
+            s[threadIdx.x] = i;
+            __syncwarp();
+            n += s[threadIdx.x ^ 1];
+            __syncwarp();
+        }""",
+    "bytes of one word": """
+        __shared__ char s[64];
+        s[threadIdx.x] = n;
+        ((char *)a)[threadIdx.x + 64 * blockIdx.x] = n;""",
+    "reads by all": "__shared__ int s;\nif (threadIdx.x == 0) s = 5;\n__syncthreads();\nn += s + a[0];",
+    "blocks that use a fence": """
+        __shared__ bool last;
+        a[blockIdx.x] = 1;
+        __threadfence();
+        if (threadIdx.x == 0) last = atomicAdd(&a[9], 1) == 1;
+        __syncthreads();
+        if (last && threadIdx.x == 0) a[8] = a[0] + a[1];""".replace(
+        "a[blockIdx", "if (threadIdx.x == 0) a[blockIdx"
+    ),
+    "a place that is only an address": "volatile int *p = *(volatile int **)(a + 2);\nn += *p;",
+}
+
+
+@pytest.mark.parametrize("what", SET_APART)
+def test_accesses_that_are_set_apart(what: str) -> None:
+    for seed in SEEDS:
+        a = np.zeros(64, np.int32)
+        a[2:4].view(np.uint64)[0] = a.ctypes.data
+        run = ShimDevice(seed=seed, watch=True).module(kernel(SET_APART[what])).get_function("wrong")
+        run((2,), (64,), (np.uint64(a.ctypes.data), np.int32(33)))
 
 
 def test_local_variables_beyond_the_stack_are_refused() -> None:

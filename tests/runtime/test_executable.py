@@ -10,10 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+import ge2
+from ge2.backends.cpu import launcher
+from ge2.backends.cpu.blas import Blas
 from ge2.backends.cpu.toolchain import toolchain
 from ge2.base.config import config
 from ge2.ir import parse
 from ge2.passes import TABLE
+from ge2.runtime import linked
 from ge2.runtime.compile import compile_graph
 from ge2.runtime.executable import Executable, Reference
 
@@ -375,3 +379,17 @@ def test_debug_prints_keep_their_order():
     eqns += [Eqn(Note(1), (values[1],), (values[2],)), Eqn(Note(2), (x,), (values[3],))]
     compile_graph(Graph((x,), tuple(eqns), (values[1],)))(f32(4))
     assert seen == [0, 1, 2]
+
+
+def test_products_where_numpy_has_no_blas(monkeypatch, rng):
+    """Of sizes that are arguments of the C, and of sizes that stand in the text, where a loop is small."""
+    for module in (linked, launcher):
+        monkeypatch.setattr(module, "services", Blas)
+    a, b = rng.standard_normal((33, 41)), rng.standard_normal((41, 57))
+    np.testing.assert_allclose(ge2.jit(lambda a, b: np.tanh(a @ b))(a, b), np.tanh(a @ b), rtol=0, atol=1e-14)
+    w, x = rng.standard_normal((32, 32)) / 6, rng.standard_normal((16, 32))
+    rounds = ge2.jit(lambda w, x: ge2.lax.fori_loop(0, 5, lambda i, x: np.tanh(x @ w), x))
+    want = x
+    for _ in range(5):
+        want = np.tanh(want @ w)
+    np.testing.assert_allclose(rounds(w, x), want, rtol=0, atol=1e-14)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
+import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,6 +18,10 @@ from typing import Any, TypeVar, final
 import numpy as np
 import pytest
 
+from ge2.backends.cuda.device import gpu
+from ge2.backends.cuda.driver import driver
+from ge2.backends.cuda.nvrtc import Binary, compile
+from ge2.backends.shim.device import ShimDevice
 from ge2.base.dtypes import BOOL, COMPLEX, FLOAT32, FLOAT64, HALF, INTEGERS, SHORT
 from ge2.codegen.cuda.typed import HELD, STORED, expression, headers
 from ge2.ir import ArrayType
@@ -27,17 +34,20 @@ SHIM = INCLUDE.parent / "shim"
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 FLAGS = ["-std=c++17", "-O1", "-fPIC", "-shared", "-fno-math-errno", "-ffp-contract=off", "-Wall", "-Wextra"]
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
+GPUS = (found := driver()) is not None and bool(found.gpus)
+LACKS = "no GPU" if not GPUS else "" if importlib.util.find_spec("cupy") else "no CuPy"
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")
-NVRTC_FLAGS = (
-    "-std=c++17",
-    "-lineinfo",
-    "--fmad=false",
-    "--prec-div=true",
-    "--prec-sqrt=true",
-    "--ftz=false",
-)
 
 # -------------------------------------------------------------------------------------------- what is there
+
+CLAIM = re.compile(r"^GE2_(?:UNARY|BINARY)\((\w+), .*\) */\* (\d+), (\d+)", re.MULTILINE)
+
+
+@cache
+def claims() -> dict[str, dict[np.dtype, int]]:
+    """The errors, in units of the last place of the right result, that float.cuh says its functions have."""
+    text = (INCLUDE / "ge2" / "float.cuh").read_text()
+    return {name: {FLOAT32: int(a), FLOAT64: int(b)} for name, a, b in CLAIM.findall(text)}
 
 
 @final
@@ -91,19 +101,24 @@ def held(dtype: np.dtype) -> str:
     return STORED[dtype] if dtype in HALF else HELD[dtype]
 
 
+ALONE = "for (int64_t i = 0; i < n; i++)"
+TOGETHER = (
+    '_Pragma("unroll 1") for (int64_t i = blockIdx.x * 256ll + threadIdx.x; i < n; i += gridDim.x * 256ll)'
+)
+
+
 def source(functions: Iterable[Function], kernels: bool) -> str:
-    """A loop a function, or a kernel: loop_0, loop_1, ..."""
+    """A loop a function: loop_0, loop_1, ...; or a kernel."""
     parts = []
     for i, f in enumerate(functions):
         names = "abcdef"[: len(f.takes)]
         given = [f"const {STORED[t]} *x{n}" for n, t in zip(names, f.takes, strict=True)]
-        parameters = ", ".join([*given, f"{STORED[f.gives]} *y"])
+        parameters = ", ".join(["int64_t n", *given, f"{STORED[f.gives]} *y"])
         loads = [f"const {held(t)} {n} = x{n}[i];" for n, t in zip(names, f.takes, strict=True)]
         body = " ".join([*loads, f"y[i] = {f.text.format(*names)};"])
-        head = f"__global__ void loop_{i}({parameters}) {{ const int i = (int)threadIdx.x;"
-        if not kernels:
-            head = f"void loop_{i}(int64_t n, {parameters}) {{ for (int64_t i = 0; i < n; i++) {{"
-        parts.append(f'extern "C" {head} {body} }}' + "}" * (not kernels))
+        head = "__global__ void __launch_bounds__(256)" if kernels else "void"
+        loop = TOGETHER if kernels else ALONE
+        parts.append(f'extern "C" {head} loop_{i}({parameters}) {{ {loop} {{ {body} }} }}')
     included = [f'#include "ge2/{name}.cuh"' for name in headers("\n".join(parts))]
     return "\n".join([*included, *parts]) + "\n"
 
@@ -112,56 +127,63 @@ def built(text: str, folder: Path, flags: Sequence[str] = ()) -> Any:
     """The library made of a C++ text. It must compile without a warning."""
     file, library = folder / "loops.cc", folder / "loops.so"
     file.write_text(text)
-    folders = ["-isystem", SHIM, "-include", "shim.h", f"-I{INCLUDE}"]  # whose own warnings are not ours
-    command = [str(COMPILER), *FLAGS, *flags, *folders, "-o", library, file, "-lm"]
+    shim = ["-isystem", SHIM, "-include", "shim.h", f"-I{INCLUDE}"]  # whose own warnings are not ours
+    command = [str(COMPILER), *FLAGS, *flags, *shim, "-o", library, file, "-lm"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
     return ctypes.CDLL(str(library))
 
 
-def elementwise(functions: Mapping[Key, Function]) -> dict[Key, Loop]:
-    """The functions as functions of arrays, on the CPU."""
+@final
+@dataclass(frozen=True, slots=True)
+class OnGpu:
+    """A kernel as a function of NumPy's arrays, all of one size."""
+
+    kernel: Any
+    takes: tuple[np.dtype, ...]
+    gives: np.dtype
+
+    def __call__(self, *arrays: Any) -> np.ndarray:
+        device, xs = gpu(0), np.broadcast_arrays(*(np.asarray(x) for x in arrays))
+        given = [np.ascontiguousarray(x, dtype=t) for x, t in zip(xs, self.takes, strict=True)]
+        n, up = xs[0].size, device.xp.asarray
+        with device.here():
+            y = device.xp.empty(n * self.gives.itemsize, np.uint8)
+            arguments = (np.int64(n), *(up(x.reshape(-1).view(np.uint8)) for x in given), y)
+            self.kernel((min(-(-n // 256), 1 << 20),), (256,), arguments)
+        return device.xp.asnumpy(y).view(self.gives).reshape(xs[0].shape)
+
+
+def elementwise(functions: Mapping[Key, Function], place: str) -> dict[Key, Any]:
+    """The functions as functions of arrays, on the CPU or on the GPU."""
+    if place == "gpu":
+        module = gpu(0).module(source(functions.values(), True))
+        kernels = [module.get_function(f"loop_{i}") for i in range(len(functions))]
+        return {
+            key: OnGpu(kernel, f.takes, f.gives)
+            for kernel, (key, f) in zip(kernels, functions.items(), strict=True)
+        }
+    loops = {}
     with tempfile.TemporaryDirectory() as folder:
-        shared, loops = built(source(functions.values(), False), Path(folder)), {}
+        library = built(source(functions.values(), False), Path(folder))
     for i, (key, f) in enumerate(functions.items()):
-        run = shared[f"loop_{i}"]
+        run = library[f"loop_{i}"]
         run.argtypes, run.restype = [ctypes.c_int64] + [ctypes.c_void_p] * (len(f.takes) + 1), None
-        loops[key] = Loop(run, tuple(f.takes), f.gives)
+        loops[key] = Loop(run, f.takes, f.gives)
     return loops
 
 
-@cache
-def nvrtc() -> Any:
-    """The module of NVRTC; without it, or without the library, the test is skipped."""
-    module = pytest.importorskip("cuda.bindings.nvrtc")
-    try:
-        module.nvrtcVersion()
-    except (RuntimeError, OSError) as e:
-        pytest.skip(f"NVRTC does not load: {e}")
-    return module
+def launched(place: str, text: str, name: str, threads: int, args: Sequence[Any], seed: int = 0) -> list[Any]:
+    """The arguments after one block of a kernel has run. `seed`: of the order of threads on the CPU."""
+    device: Any = gpu(0) if place == "gpu" else ShimDevice(seed=seed)
+    with device.here() if place == "gpu" else nullcontext():
+        given = [device.xp.array(x) if isinstance(x, np.ndarray) else x for x in args]
+        device.module(text).get_function(name)((1,), (threads,), tuple(given))
+        return [x.get() if hasattr(x, "get") else x for x in given]
 
 
-def compiled(text: str, architecture: str, options: Sequence[str] = ()) -> tuple[bytes, str]:
-    """The machine code that NVRTC makes of a text, and the PTX. It must say nothing."""
-    lib, files = nvrtc(), sorted((INCLUDE / "ge2").glob("*.cuh"))
-    texts, names = [f.read_bytes() for f in files], [f"ge2/{f.name}".encode() for f in files]
-    program = checked(lib.nvrtcCreateProgram(text.encode(), b"test.cu", len(files), texts, names))
-    flags = [f"--gpu-architecture={architecture}", *NVRTC_FLAGS, *options]
-    code = lib.nvrtcCompileProgram(program, len(flags), [flag.encode() for flag in flags])[0]
-    said = fetched(program, lib.nvrtcGetProgramLogSize, lib.nvrtcGetProgramLog).decode().strip("\0 \n")
-    assert (int(code), said) == (0, "")
-    machine = fetched(program, lib.nvrtcGetCUBINSize, lib.nvrtcGetCUBIN)
-    ptx = fetched(program, lib.nvrtcGetPTXSize, lib.nvrtcGetPTX).decode()
-    checked(lib.nvrtcDestroyProgram(program))
-    return machine, ptx
-
-
-def checked(answer: Any) -> Any:
-    assert int(answer[0]) == 0, answer
-    return answer[1] if len(answer) > 1 else None
-
-
-def fetched(program: Any, size: Callable[..., Any], get: Callable[..., Any]) -> bytes:
-    data = b" " * checked(size(program))
-    checked(get(program, data))
-    return data
+def compiled(text: str, architecture: str) -> Binary:
+    """What NVRTC makes of a text, of which it must not warn."""
+    found = compile(text, architecture)
+    assert "warning" not in found.log.lower(), found.log
+    return found

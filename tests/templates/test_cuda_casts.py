@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from ge2.base.dtypes import FLOAT32, FLOAT64, HALF, INEXACT, INTEGERS, SHORT
 from ge2.ops.elementwise import ConvertElementType
-from tests.templates.cuda_harness import casts_of, elementwise, needs_compiler
-from tests.templates.harness import Loop
+from tests.templates.cuda_harness import casts_of, elementwise
 from tests.templates.test_casts import PATTERNS, STORED, bits, drawn, fits, samples
 
-pytestmark = needs_compiler
-Casts = dict[tuple[np.dtype, np.dtype], Loop]
+Casts = dict[tuple[np.dtype, np.dtype], Any]
 
 
 @pytest.fixture(scope="module")
-def casts() -> Casts:
-    return elementwise({(a, b): f for a in SHORT for b, f in casts_of(a).items()})
+def casts(place: str) -> Casts:
+    return elementwise({(a, b): f for a in SHORT for b, f in casts_of(a).items()}, place)
 
 
 @pytest.mark.parametrize("source", SHORT, ids=str)

@@ -10,11 +10,9 @@ import pytest
 
 from ge2.base.dtypes import COMPLEX64, COMPLEX128, real_part
 from ge2.ops.elementwise import BY_NAME, IntegerPow
-from tests.templates.cuda_harness import Function, elementwise, needs_compiler, ops_of
-from tests.templates.harness import Loop
+from tests.templates.cuda_harness import Function, elementwise, ops_of
 from tests.templates.test_complex_maths import bits, numpy_fuses, operands
 
-pytestmark = needs_compiler
 BOTH = (COMPLEX64, COMPLEX128)
 INVERSE = ("asin", "acos", "atan", "asinh", "acosh", "atanh")
 MATHS = (
@@ -23,12 +21,12 @@ MATHS = (
 )  # fmt: skip
 EXACT = sorted(set(ops_of(COMPLEX64)) - set(MATHS))
 FUSED = ("mul", "square", "abs")  # NumPy's loops over arrays fuse products, single numbers do not
-Loops = dict[tuple[np.dtype, str], Loop]
+Loops = dict[tuple[np.dtype, str], Any]
 
 
 @pytest.fixture(scope="module")
-def loops() -> Loops:
-    return elementwise({(d, name): f for d in BOTH for name, f in ops_of(d).items()})
+def loops(place: str) -> Loops:
+    return elementwise({(d, name): f for d in BOTH for name, f in ops_of(d).items()}, place)
 
 
 @pytest.fixture(params=BOTH, ids=str)
@@ -90,14 +88,15 @@ def parts(z: np.ndarray) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("name", MATHS)
-def test_other_functions_are_near_the_truth(name: str, dtype: np.dtype, loops: Loops) -> None:
+def test_other_functions_are_near_the_truth(name: str, dtype: np.dtype, loops: Loops, place: str) -> None:
     xs = samples(name, dtype)
     wide = np.complex128 if dtype == COMPLEX64 else np.clongdouble
     got, truth = loops[dtype, name](*xs), op_of(name).reference(*(x.astype(wide) for x in xs))
     finite = np.isfinite(got) & np.isfinite(truth.astype(dtype))
     assert finite.sum() > finite.size / 3
+    limit = allowed(name, xs) * (2 if place == "gpu" else 1)  # whose functions err a little more
     for g, t in zip(parts(got), parts(truth), strict=True):
-        error = (np.abs(g.astype(t.dtype) - t) / unit(name, t, truth, dtype) / allowed(name, xs))[finite]
+        error = (np.abs(g.astype(t.dtype) - t) / unit(name, t, truth, dtype) / limit)[finite]
         worst = np.argmax(error)
         assert error[worst] <= 1, (
             error[worst],
@@ -129,11 +128,11 @@ def test_other_functions_have_the_ends_of_numpy(name: str, dtype: np.dtype, loop
         assert not bad.size, [(*(x[i] for x in xs), "gives", got[i], "not", want[i]) for i in bad]
 
 
-def test_parts_that_nothing_cancels() -> None:
+def test_parts_that_nothing_cancels(place: str) -> None:
     """log1p of small numbers, and logarithms near the unit circle, where NumPy's own lose their digits."""
     z = np.array([1e-20 + 1e-12j, 3e-9 - 4e-9j, -0.6 + 0.8j, 0.28 + 0.96j, -1e-300 + 0j])
     names = {"log1p": ops_of(COMPLEX128)["log1p"], "log": ops_of(COMPLEX128)["log"]}
-    loops = elementwise(names)
+    loops = elementwise(names, place)
     exact = [1e-20 + 5e-25, 3e-9 + 0.5 * (16e-18 - 9e-18), None, None, -1e-300]
     for got, want in zip(loops["log1p"](z).real, exact, strict=True):
         assert want is None or abs(got - want) <= 1e-15 * abs(want)
@@ -155,12 +154,12 @@ def test_numbers_of_extreme_size(name: str, loops: Loops) -> None:
         assert off.max() < 8, z[normal][np.argmax(off)]
 
 
-def test_operators_are_the_functions() -> None:
+def test_operators_are_the_functions(place: str) -> None:
     z = COMPLEX128
     texts = ["{0} + {1}", "{0} - {1}", "{0} * {1}", "{0} / {1}"]
     names = ["add", "sub", "mul", "div"]
-    found = elementwise({text: Function(text, (z, z), z) for text in texts})
-    named = elementwise({name: ops_of(z)[name] for name in names})
+    found = elementwise({text: Function(text, (z, z), z) for text in texts}, place)
+    named = elementwise({name: ops_of(z)[name] for name in names}, place)
     a, b = operands(BY_NAME["mul"], z)
     for text, name in zip(texts, names, strict=True):
         np.testing.assert_array_equal(bits(found[text](a, b)), bits(named[name](a, b)))

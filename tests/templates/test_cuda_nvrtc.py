@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 
-from ge2.base.dtypes import LONG, SHORT
+from ge2.backends.cuda.toolkit import nvrtc
+from ge2.base.dtypes import SHORT
+from ge2.base.errors import CompilerTrouble
 from ge2.codegen.cuda.typed import headers
 from ge2.codegen.typed import NAMED
 from tests.templates.cuda_harness import (
@@ -32,21 +33,36 @@ def groups() -> Iterator[tuple[str, list[Function]]]:
 
 
 GROUPS = dict(groups())
+# A register or two is put aside while angles beyond 2^20 or so are reduced, which is a call of CUDA's own.
+SPILL = {("c128", "ge2_cosh_c128({0})")}
 
 
+def has_nvrtc() -> bool:
+    try:
+        return bool(nvrtc())
+    except CompilerTrouble:
+        return False
+
+
+needs_nvrtc = pytest.mark.skipif(not has_nvrtc(), reason="no NVRTC")
+
+
+@needs_nvrtc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("header", HEADERS)
 def test_a_header_stands_alone(header: str, architecture: str) -> None:
     text = f'#include "ge2/{header}.cuh"\nextern "C" __global__ void nothing(int *x) {{ x[0] = 1; }}\n'
-    assert compiled(text, architecture)[0]
+    assert [kernel.name for kernel in compiled(text, architecture).kernels] == ["nothing"]
 
 
+@needs_nvrtc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_function_compiles(group: str, architecture: str) -> None:
-    machine, ptx = compiled(source(GROUPS[group], True), architecture)
-    assert machine[:4] == b"\x7fELF"
-    assert ptx.count(".entry loop_") == len(GROUPS[group])
+    found = compiled(source(GROUPS[group], True), architecture)
+    assert {kernel.name for kernel in found.kernels} == {f"loop_{i}" for i in range(len(GROUPS[group]))}
+    spilling = [kernel for kernel in found.kernels if kernel.spills]
+    assert all((group, GROUPS[group][int(kernel.name[5:])].text) in SPILL for kernel in spilling), spilling
 
 
 def included(name: str) -> str:
@@ -76,13 +92,3 @@ def test_headers_by_name() -> None:
     assert headers("ge2_random_block(k0, k1, i)") == ("random",)
     assert headers("ge2_first_c64()") == ("complex",)
     assert headers("ge2_exp_c64(x) + ge2_exp_f32(y)") == ("complex_maths", "float")
-
-
-def test_half_types_are_converted_by_the_processor() -> None:
-    """One instruction each: their integer operations would take longer than the memory does."""
-    names = ["f16", "bf16"]
-    texts = [f"ge2_cast_f32_{n}({{0}})" for n in names]
-    f32 = np.dtype(np.float32)
-    functions = [Function(t, (f32,), LONG[n]) for t, n in zip(texts, names, strict=True)]
-    _, ptx = compiled(source(functions, True), "sm_80")
-    assert ptx.count("cvt.rn.f16.f32") == ptx.count("cvt.rn.bf16.f32") == 1

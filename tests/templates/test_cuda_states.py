@@ -11,13 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ge2.backends.shim.device import ShimDevice
 from ge2.base.dtypes import COMPLEX128, FLOAT32, SHORT
 from ge2.codegen.cuda.typed import HELD, STORED, headers
-from tests.templates.cuda_harness import ALL, REAL, built, needs_compiler
+from tests.templates.cuda_harness import ALL, REAL, built, launched, needs_compiler
 from tests.templates.test_folds import KINDS, START, drawn
 
-pytestmark = needs_compiler
 LOOP = """
 extern "C" {S} loop_{kind}_{t}(const {S} *x, int64_t n) {{
     {T} m = ge2_{start}_{t}();
@@ -63,6 +61,7 @@ def called(library: Any, form: str, kind: str, x: np.ndarray, *seed: int) -> Any
     return run(x.ctypes.data, x.size, *seed)
 
 
+@needs_compiler
 @pytest.mark.parametrize("dtype", REAL, ids=str)
 @pytest.mark.parametrize("kind", START)
 def test_extremes_equal_numpy(kind: str, dtype: np.dtype, library: Any) -> None:
@@ -72,6 +71,7 @@ def test_extremes_equal_numpy(kind: str, dtype: np.dtype, library: Any) -> None:
             np.testing.assert_array_equal(called(library, "loop", kind, x), KINDS[kind](x))
 
 
+@needs_compiler
 def test_starts_are_the_bounds_of_the_dtype(library: Any) -> None:
     for dtype in REAL:
         nothing = np.empty(0, dtype)
@@ -81,6 +81,7 @@ def test_starts_are_the_bounds_of_the_dtype(library: Any) -> None:
         assert (called(library, "loop", "max", nothing), called(library, "loop", "min", nothing)) == bounds
 
 
+@needs_compiler
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(ALL), st.integers(1, 40), st.integers(0, 2**32), st.integers(0, 2**63))
 def test_states_merge_in_any_order(library: Any, dtype: np.dtype, n: int, seed: int, split: int) -> None:
@@ -89,7 +90,7 @@ def test_states_merge_in_any_order(library: Any, dtype: np.dtype, n: int, seed: 
         assert called(library, "parts", kind, x, split) == KINDS[kind](x)
 
 
-def test_compensated_sums() -> None:
+def test_compensated_sums(place: str) -> None:
     """1e100 and -1e100 take nothing with them; an infinite sum stays so, and so does -0.0."""
     source = """
 extern "C" __global__ void total(const {T} *x, {T} *y, int n) {{
@@ -102,10 +103,9 @@ extern "C" __global__ void total(const {T} *x, {T} *y, int n) {{
         zero = "{-0.0, -0.0}" if dtype == COMPLEX128 else "-0.0f"
         body = source.format(T=STORED[dtype], t=SHORT[dtype], zero=zero)
         text = "\n".join(f'#include "ge2/{name}.cuh"' for name in headers(body)) + body
-        run = ShimDevice().module(text).get_function("total")
         for terms, want in sums.items():
-            x, y = np.array(terms).astype(dtype), np.empty(1, dtype)
-            run((1,), (1,), (x, y, np.int32(x.size)))
+            x = np.array(terms).astype(dtype)
+            _, y, _ = launched(place, text, "total", 1, (x, np.empty(1, dtype), np.int32(x.size)))
             assert (y[0].real, np.signbit(y[0].real)) == (want, np.signbit(want))
 
 
@@ -122,7 +122,7 @@ struct Then {{
 }};
 extern "C" __global__ void __launch_bounds__({n}) scans(
     const int *a, int *a_out, const float *b, int64_t *b_out, const double *by, double *more, int8_t *count,
-    int *left, int *across, int *of_eight) {{
+    int *left, int *across, int *of_eight, int *twice) {{
     const int i = (int)threadIdx.x;
     a_out[i] = ge2_block_scan<{n}>(a[i], ge2_add_i32);
     b_out[i] = ge2_block_scan<{n}>(ge2_at_f32(b[i], i), ge2_argmax_f32).index;
@@ -130,6 +130,8 @@ extern "C" __global__ void __launch_bounds__({n}) scans(
     more[i] = step.more, count[i] = step.count;
     left[i] = ge2_lane_before(a[i], 1), across[i] = ge2_lane_across(a[i], 5);
     of_eight[i] = ge2_warp_scan<8>(a[i], ge2_add_i32);
+    twice[i] = ge2_block_scan<{n}>(a_out[i], ge2_add_i32);
+    twice[i] = ge2_block_scan<{n}>(twice[i] - a_out[i], ge2_add_i32); /* of the sums before */
 }}
 """
 
@@ -144,14 +146,15 @@ def merged(by: np.ndarray, more: np.ndarray) -> Iterator[float]:
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("n", [32, 64, 256, 1024])
-def test_scans_follow_the_threads(n: int, seed: int) -> None:
+def test_scans_follow_the_threads(n: int, seed: int, place: str) -> None:
     rng = np.random.default_rng(seed)
     a, b = rng.integers(-(2**31), 2**31, n, np.int32), drawn(FLOAT32, n, seed)
     by, more = rng.choice([-1.0, 1.0], n), rng.integers(-9, 9, n).astype(float)
     want = list(merged(by, more))
-    outs = [np.empty(n, t) for t in (np.int32, np.int64, np.int8, np.int32, np.int32, np.int32)]
-    run = ShimDevice(seed=seed).module(SCANS.format(n=n)).get_function("scans")
-    run((1,), (n,), (a, outs[0], b, outs[1], by, more, outs[2], *outs[3:]))
+    outs = [np.empty(n, t) for t in (np.int32, np.int64, np.int8, *[np.int32] * 4)]
+    args = (a, outs[0], b, outs[1], by, more, *outs[2:])
+    found = launched(place, SCANS.format(n=n), "scans", n, args, seed)
+    outs, more = [found[1], found[3], *found[6:]], found[5]
     np.testing.assert_array_equal(outs[0], np.cumsum(a, dtype=np.int32))
     np.testing.assert_array_equal(outs[1], [np.argmax(b[: i + 1]) for i in range(n)])
     np.testing.assert_array_equal(more, want)
@@ -160,3 +163,5 @@ def test_scans_follow_the_threads(n: int, seed: int) -> None:
     np.testing.assert_array_equal(outs[3], np.where(lane == 0, a, np.roll(a, 1)))
     np.testing.assert_array_equal(outs[4], a[np.arange(n) ^ 5])
     np.testing.assert_array_equal(outs[5], np.cumsum(a.reshape(-1, 8), 1, dtype=np.int32).ravel())
+    sums = np.cumsum(outs[0], dtype=np.int32)
+    np.testing.assert_array_equal(outs[6], np.cumsum(sums - outs[0], dtype=np.int32))

@@ -91,7 +91,7 @@ def drawn(dtype: np.dtype, size: int, seed: int) -> np.ndarray:
         dtype in COMPLEX
     )
     x = rng.choice(np.array(values, dtype), size)
-    x[rng.random(size) < rng.choice([0, 0.01])] = np.nan
+    x[rng.random(size) < rng.choice([0, 0.01, 0.3])] = np.nan
     return x
 
 

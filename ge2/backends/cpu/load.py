@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ge2.base.errors import CompileError
 
-KEPT: Final = 128  # sources that are found again, and whose lines tracebacks show; the oldest is forgotten
+KEPT: Final = 64  # sources that are found again, and whose lines tracebacks show; the oldest is forgotten
 _numbers = count()
 _loaded: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
 _files: deque[str] = deque()

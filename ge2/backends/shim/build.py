@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import os
 import sys
-from ctypes import CFUNCTYPE, POINTER, Structure, c_char, c_char_p, c_int, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    Structure,
+    c_char,
+    c_char_p,
+    c_int,
+    c_int64,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from functools import cache as once
 from functools import lru_cache
 from typing import Any, Final
 
+from ge2.backends.cpu.command import TookTooLong, run
 from ge2.backends.cpu.compiler import Library, include_folder, library
 from ge2.backends.shim.source import as_cpp, entries
-from ge2.base.cache import content_key
+from ge2.base.cache import cache, content_key
 from ge2.base.errors import CompileError, CompilerTrouble
 
 FLAGS: Final = (
@@ -19,12 +31,39 @@ FLAGS: Final = (
     "-fno-strict-aliasing", "-fvisibility=hidden",
 )  # fmt: skip
 FRAME: Final = 96 << 10  # bytes of local variables, for which a fibre's stack has room
-MATHEMATICS: Final = ("-Wl,--no-as-needed", "-lm")
+QUICK: Final = ("-O1", "-fdata-sections", f"-Werror=frame-larger-than={FRAME}")
+LIBRARIES: Final = ("-Wl,--no-as-needed", "-lm")
+WATCH: Final = (
+    "-DGE2_SHIM_WATCH", "-gdwarf-4", "-g1", "-fsanitize=thread,bounds,alignment,null",
+    "--param", "tsan-distinguish-volatile=1", "--param", "tsan-instrument-func-entry-exit=0",
+    "-nodefaultlibs", "-Wl,--no-as-needed", "-lgcc_s", "-lc",  # without those of the sanitizers
+)  # fmt: skip
 RUNTIME: Final = '#include "shim/runtime.cc"\n'
 
 
 class Place(Structure):
     _fields_ = (("x", c_uint32), ("y", c_uint32), ("z", c_uint32))
+
+
+class Span(Structure):
+    """`ge2_shim_span` of abi.h."""
+
+    _fields_ = (("begin", c_uint64), ("end", c_uint64), ("argument", c_int64))
+
+
+class Launch(Structure):
+    """`ge2_shim_launch_of` of abi.h."""
+
+    _fields_ = (
+        ("grid", Place),
+        ("block", Place),
+        ("dynamic", c_uint64),
+        ("seed", c_uint64),
+        ("spans", POINTER(Span)),
+        ("span_count", c_int),
+        ("closed", c_int),
+        ("watched", c_int),
+    )
 
 
 class Report(Structure):
@@ -35,6 +74,7 @@ class Report(Structure):
         ("has_thread", c_int),
         ("block", Place),
         ("thread", Place),
+        ("code_at", c_uint64 * 2),
         ("site", c_char * 160),
         ("text", c_char * 480),
     )
@@ -66,12 +106,12 @@ class Module(Structure):
         ("shared_end", c_void_p),
         ("dynamic", c_void_p),
         ("dynamic_size", c_uint64),
+        ("code", c_void_p),
+        ("end", c_void_p),
     )
 
 
-LAUNCH: Final = CFUNCTYPE(
-    c_int, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_uint64, c_uint64, POINTER(Report)
-)
+LAUNCH: Final = CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, POINTER(Launch), POINTER(Report))
 
 
 @once
@@ -82,22 +122,36 @@ def launcher() -> Any:
 
 
 @lru_cache(1024)
-def compiled(source: str) -> Library:
-    """The library of a CUDA source. CompileError with what the compiler says."""
+def compiled(source: str, watched: bool) -> Library:
+    """The library of a CUDA source; `watched`: each access is shown to the runtime.
+
+    CompileError with what the compiler says.
+    """
     name = entries(source)[0].name
-    flags = (
-        *FLAGS,
-        "-O1",
-        "-fdata-sections",
-        f"-Werror=frame-larger-than={FRAME}",
-        *_include(),
-        *_script(),
-        *MATHEMATICS,
-    )
+    flags = (*FLAGS, *QUICK, *_include(), *_script(), *(WATCH if watched else ()), *LIBRARIES)
     try:
         return library(as_cpp(source, name), name, flags, _digest(), symbol="ge2_shim_module_of")
     except CompilerTrouble as trouble:
         raise CompileError(f"the CUDA source of {name} is no C++", where=_told(trouble)) from None
+
+
+def lines(module: Library, places: list[int]) -> list[str]:
+    """The lines of the source, "file:line", to which places in a watched library belong, if one can tell."""
+    import tempfile
+
+    content = cache().get(module.key)
+    if content is None:
+        return []
+    with tempfile.TemporaryDirectory(prefix="ge2-") as folder:
+        path = os.path.join(folder, "library.so")
+        with open(path, "wb") as file:
+            file.write(content)
+        try:
+            outcome = run(("addr2line", "-e", path, *map(hex, places)), folder, 10.0)
+        except (OSError, TookTooLong):
+            return []
+    found = (os.path.basename(line.split(" ")[0]) for line in outcome.output.splitlines())
+    return [line for line in found if outcome.status == 0 and "?" not in line]
 
 
 def _told(trouble: CompilerTrouble) -> str:

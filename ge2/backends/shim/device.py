@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from ctypes import Array, addressof, byref, c_uint32, c_void_p
+from ctypes import Array, addressof, byref, c_void_p
 from ctypes import create_string_buffer as buffer
 from threading import Lock
 from types import ModuleType
 from typing import Any, Final, final
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from ge2.backends.cpu.compiler import Library
 from ge2.backends.limits import H200, Limits
-from ge2.backends.shim.build import Kernel, Module, Report, compiled, launcher
+from ge2.backends.shim.build import Kernel, Launch, Module, Place, Report, Span, compiled, launcher, lines
 from ge2.backends.shim.source import Entry, entries
 from ge2.base.config import config
 from ge2.base.errors import InputError, KernelError
@@ -52,7 +53,10 @@ class ShimStream:
 @final
 @record
 class ShimDevice:
-    """Runs CUDA sources on the CPU. `seed`: of the order of threads and blocks; None: that of the settings.
+    """Runs CUDA sources on the CPU. `seed`: of the order of threads and blocks.
+
+    `watch`: each access to memory is looked at, which takes time; those that no barrier sets apart, and those
+    outside of arrays, are errors. None for either: as the settings say.
 
     >>> source = '''
     ... extern "C" __global__ void twice(const float *a, float *b, int n) {
@@ -67,6 +71,7 @@ class ShimDevice:
 
     limits: Limits = H200
     seed: int | None = None
+    watch: bool | None = None
 
     @property
     def xp(self) -> ModuleType:
@@ -75,7 +80,8 @@ class ShimDevice:
 
     def module(self, source: str) -> ShimModule:
         """A source, compiled. CompileError if it is no C++, or has no kernel."""
-        return ShimModule(self, compiled(source), entries(source))
+        watched = config.shim_watch if self.watch is None else self.watch
+        return ShimModule(self, compiled(source, watched), watched, entries(source))
 
     def stream(self) -> ShimStream:
         """The one stream."""
@@ -89,13 +95,14 @@ class ShimModule:
 
     device: ShimDevice
     library: Library
+    watched: bool
     entries: tuple[Entry, ...]
 
     def get_function(self, name: str) -> ShimKernel:
         """A kernel by its name. InputError if the source has none of it."""
         for entry in self.entries:
             if entry.name == name:
-                return ShimKernel(self.device, self.library, entry)
+                return ShimKernel(self, entry)
         raise InputError(
             f"the source has no kernel {name}", fix=", ".join(each.name for each in self.entries)
         )
@@ -105,14 +112,14 @@ class ShimModule:
 class ShimKernel:
     """A kernel that can be launched: `kernel(grid, block, args, shared_mem=bytes)`."""
 
-    __slots__ = ("_at", "_device", "_entry", "_module", "_parameters", "max_dynamic_shared_size_bytes")
+    __slots__ = ("_at", "_entry", "_module", "_of", "_parameters", "max_dynamic_shared_size_bytes")
 
-    def __init__(self, device: ShimDevice, library: Library, entry: Entry) -> None:
-        kernel = Kernel.from_address(library.address(f"ge2_shim_kernel_{entry.name}"))
-        self._device, self._entry, self._at = device, entry, addressof(kernel)
-        self._module = library.address("ge2_shim_module_of")
+    def __init__(self, module: ShimModule, entry: Entry) -> None:
+        kernel = Kernel.from_address(module.library.address(f"ge2_shim_kernel_{entry.name}"))
+        self._of, self._entry, self._at = module, entry, addressof(kernel)
+        self._module = module.library.address("ge2_shim_module_of")
         self._parameters = tuple((chr(p.kind), p.size) for p in kernel.parameters[: kernel.count])
-        self.max_dynamic_shared_size_bytes = device.limits.shared_optin
+        self.max_dynamic_shared_size_bytes = module.device.limits.shared_optin
 
     @property
     def name(self) -> str:
@@ -126,19 +133,26 @@ class ShimKernel:
         InputError for a launch or arguments that the kernel does not take; KernelError for threads that wait
         for what cannot come, lanes that read what no lane gives, and writes beyond shared memory.
         """
-        grid3, block3 = self._checked(grid, block, shared_mem)
+        launch = self._checked(grid, block, shared_mem)
         values = self._values(args)
         pointers = (c_void_p * max(len(values), 1))(*map(addressof, values))
-        seed = config.shim_seed if self._device.seed is None else self._device.seed
+        spans = _spans(args, self._parameters) if self._of.watched else None
+        if spans is not None:
+            launch.spans, launch.span_count, launch.watched = spans, len(spans), 1
+            launch.closed = all(isinstance(x, np.ndarray) for x in self._pointers(args))
         report = Report()
         with _running:
-            launcher()(self._module, self._at, pointers, grid3, block3, shared_mem, seed, byref(report))
+            launcher()(self._module, self._at, pointers, byref(launch), byref(report))
         if report.code:
-            raise KernelError(f"{self.name}: {report.text.decode()}", where=_where(report))
+            raise KernelError(f"{self.name}: {report.text.decode()}", where=_where(report, self._of))
 
-    def _checked(
-        self, grid: Sequence[int], block: Sequence[int], shared: int
-    ) -> tuple[Array[c_uint32], Array[c_uint32]]:
+    def _pointers(self, args: Sequence[Any]) -> list[Any]:
+        """The arguments that are memory."""
+        return [
+            x for x, (kind, _) in zip(args, self._parameters, strict=True) if kind == "p" and x is not None
+        ]
+
+    def _checked(self, grid: Sequence[int], block: Sequence[int], shared: int) -> Launch:
         """The launch's sizes as the runtime takes them."""
         sizes = [(*map(int, each), 1, 1, 1)[:3] for each in (grid, block)]
         for size, most, word in zip(sizes, (GRID_MOST, BLOCK_MOST), ("grid", "block"), strict=True):
@@ -147,18 +161,21 @@ class ShimKernel:
                     f"{self.name} is launched with a {word} of {size}; the most is {most}, the least 1"
                 )
         threads = sizes[1][0] * sizes[1][1] * sizes[1][2]
-        most_threads = min(self._device.limits.threads_per_block, self._entry.most_threads or threads)
+        most_threads = min(self._of.device.limits.threads_per_block, self._entry.most_threads or threads)
         if threads > most_threads:
             raise InputError(
                 f"{self.name} is launched with {threads} threads a block; it takes {most_threads}"
             )
         fixed = _static(self._module)
-        if fixed > self._device.limits.shared_static or fixed + shared > self._device.limits.shared_optin:
+        if (
+            fixed > self._of.device.limits.shared_static
+            or fixed + shared > self._of.device.limits.shared_optin
+        ):
             raise InputError(
                 f"{self.name} asks for {fixed} + {shared} bytes of shared memory, more than there is"
             )
-        grid3, block3 = ((c_uint32 * 3)(*each) for each in sizes)
-        return grid3, block3
+        seed = config.shim_seed if self._of.device.seed is None else self._of.device.seed
+        return Launch(Place(*sizes[0]), Place(*sizes[1]), shared, seed)
 
     def _values(self, args: Sequence[Any]) -> list[Array[Any]]:
         if len(args) != len(self._parameters):
@@ -200,8 +217,19 @@ def _address(value: Any, word: str) -> int:
     raise InputError(f"{word} is {WORDS['p']}; got {type(value).__name__}")
 
 
-def _where(report: Report) -> str:
+def _spans(args: Sequence[Any], parameters: Sequence[tuple[str, int]]) -> Array[Span]:
+    """The bytes of each array, of a view those from its first to its last."""
+    found = [
+        Span(*byte_bounds(x), n)
+        for n, (x, (kind, _)) in enumerate(zip(args, parameters, strict=True))
+        if kind == "p" and isinstance(x, np.ndarray) and x.size
+    ]
+    return (Span * len(found))(*found)
+
+
+def _where(report: Report, module: ShimModule) -> str:
     block, thread = ((p.x, p.y, p.z) for p in (report.block, report.thread))
-    file = os.path.basename(report.site.decode())
-    of_thread = f", thread {thread}" if report.has_thread else ""
-    return f"{file + ', ' if file else ''}block {block}{of_thread}"
+    places = [os.path.basename(report.site.decode())] if report.site else []
+    places += lines(module.library, [at - 1 for at in report.code_at if at])
+    of_thread = [f"thread {thread}"] if report.has_thread else []
+    return ", ".join((" and ".join(dict.fromkeys(places)) or "an unknown line", f"block {block}", *of_thread))

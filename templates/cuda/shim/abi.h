@@ -32,6 +32,15 @@ enum ge2_shim_weight {
     GE2_SHIM_SLEEP = 4096,
 };
 
+/* An access to memory. */
+enum ge2_shim_access {
+    GE2_SHIM_READ = 0,
+    GE2_SHIM_WRITE = 1,
+    GE2_SHIM_ATOMIC_ACCESS = 2,
+    GE2_SHIM_VOLATILE = 4,
+    GE2_SHIM_ALIGNED = 8, /* where its size divides its address, or it is an error */
+};
+
 /* Where the running thread is, and what it may ask for. `site`: "file:line" of the CUDA source, for
  * reports, and behind its zero the number of the call, of which a line may have several. */
 struct ge2_shim_runtime {
@@ -41,7 +50,10 @@ struct ge2_shim_runtime {
     int (*barrier)(const char *site, ge2_shim_op op, int value);
     uint64_t (*together)(const char *site, ge2_shim_op op, unsigned mask, uint64_t value, int lane);
     void (*pause)(int weight);
+    void (*fence)();
+    void (*touch)(const volatile void *at, size_t size, int how, const void *code);
     void (*fail)(const char *site, const char *what);
+    void (*wrong)(const char *file, unsigned line, const char *words, long long number);
 };
 
 /* A compiled source: its pointer to the runtime, and its shared memory, which is that of the block that runs. */
@@ -50,6 +62,22 @@ struct ge2_shim_module {
     char *shared, *shared_end;
     char *dynamic;
     uint64_t dynamic_size;
+    const char *code, *end; /* the library as it lies in memory */
+};
+
+/* The bytes of an array that a kernel was given, and which of its arguments that was. */
+struct ge2_shim_span {
+    const char *begin, *end;
+    int64_t argument;
+};
+
+/* What a launch is. `closed`: its spans are all that the kernel may touch. `watched`: its
+ * source was compiled so that accesses are shown. */
+struct ge2_shim_launch_of {
+    uint32_t grid[3], block[3];
+    uint64_t dynamic, seed;
+    const ge2_shim_span *spans;
+    int32_t span_count, closed, watched;
 };
 
 /* A parameter: 'p' a pointer, 'i' and 'u' integers, 'f' a float, 'b' a bool, 's' a struct. */
@@ -67,6 +95,7 @@ struct ge2_shim_kernel {
 struct ge2_shim_report {
     int code, has_thread;
     uint3 block, thread;
+    uint64_t code_at[2]; /* places in the library: of what is reported, and of what it conflicts with; or 0 */
     char site[160], text[480];
 };
 

@@ -3,6 +3,7 @@
 #define GE2_SHIM_KERNELS_H
 
 extern "C" __attribute__((weak, visibility("hidden"))) char ge2_shim_shared[], ge2_shim_shared_end[];
+extern "C" __attribute__((weak, visibility("hidden"))) const char __ehdr_start[], _end[];
 
 namespace {
 
@@ -38,7 +39,7 @@ template <int N, int... I> struct ge2_shim_count : ge2_shim_count<N - 1, N - 1, 
 template <int... I> struct ge2_shim_count<0, I...> { typedef ge2_shim_list<I...> type; };
 
 template <class... P, int... I>
-inline void ge2_shim_call(void (*kernel)(P...), void *const *arguments, ge2_shim_list<I...>) {
+GE2_SHIM_UNSEEN void ge2_shim_call(void (*kernel)(P...), void *const *arguments, ge2_shim_list<I...>) {
     kernel(*static_cast<typename ge2_shim_value<P>::type *>(arguments[I])...);
 }
 
@@ -49,7 +50,8 @@ inline void ge2_shim_apply(void (*kernel)(P...), void *const *arguments) {
 
 template <class... P>
 struct ge2_shim_parameters {
-    static constexpr ge2_shim_parameter list[sizeof...(P) + 1] = {ge2_shim_described<typename ge2_shim_value<P>::type>..., {}};
+    static constexpr ge2_shim_parameter list[sizeof...(P) + 1] = {
+        ge2_shim_described<typename ge2_shim_value<P>::type>..., {}};
 };
 
 template <class... P>
@@ -62,7 +64,8 @@ constexpr ge2_shim_kernel ge2_shim_of(const char *name, void (*)(P...), void (*c
 #define GE2_SHIM_EXPORT extern "C" __attribute__((visibility("default")))
 #define GE2_SHIM_MODULE                                                                                     \
     GE2_SHIM_EXPORT const ge2_shim_module ge2_shim_module_of = {                                            \
-        &ge2_shim, ge2_shim_shared, ge2_shim_shared_end, ge2_shim_dynamic, sizeof ge2_shim_dynamic};
+        &ge2_shim, ge2_shim_shared, ge2_shim_shared_end, ge2_shim_dynamic, sizeof ge2_shim_dynamic,         \
+        __ehdr_start, _end};
 #define GE2_SHIM_KERNEL(NAME)                                                                               \
     GE2_SHIM_EXPORT const ge2_shim_kernel ge2_shim_kernel_##NAME =                                          \
         ge2_shim_of(#NAME, NAME, [](void *const *arguments) { ge2_shim_apply(NAME, arguments); });

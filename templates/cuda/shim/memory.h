@@ -7,9 +7,10 @@ namespace {
 template <class T> struct ge2_shim_same { typedef T type; };
 
 template <class T, class F>
-T ge2_shim_atomic(T *at, F changed) {
+GE2_SHIM_UNSEEN T ge2_shim_atomic(T *at, F changed) {
     static_assert(sizeof(T) >= 2 && sizeof(T) <= 16, "atomics are of 2 to 16 bytes");
     ge2_shim->pause(GE2_SHIM_ATOMIC);
+    GE2_SHIM_TOUCH(at, GE2_SHIM_WRITE | GE2_SHIM_ATOMIC_ACCESS | GE2_SHIM_ALIGNED);
     T old = *at;
     *at = changed(old);
     return old;
@@ -40,9 +41,9 @@ T atomicCAS(T *at, typename ge2_shim_same<T>::type expected, typename ge2_shim_s
     return ge2_shim_atomic(at, [=](T old) -> T { return __builtin_memcmp(&old, &expected, sizeof old) ? old : x; });
 }
 
-inline void __threadfence() { ge2_shim->pause(GE2_SHIM_FENCE); }
-inline void __threadfence_block() { ge2_shim->pause(GE2_SHIM_FENCE); }
-inline void __threadfence_system() { ge2_shim->pause(GE2_SHIM_FENCE); }
+inline void __threadfence() { ge2_shim->fence(); }
+inline void __threadfence_block() { ge2_shim->fence(); }
+inline void __threadfence_system() { ge2_shim->fence(); }
 inline void __nanosleep(unsigned) { ge2_shim->pause(GE2_SHIM_SLEEP); }
 
 template <class T> T __ldg(const T *at) { return *at; }
@@ -50,8 +51,9 @@ template <class T> T __ldca(const T *at) { return *at; }
 template <class T> T __ldcg(const T *at) { return *at; }
 template <class T> T __ldcs(const T *at) { return *at; }
 template <class T> T __ldlu(const T *at) { return *at; }
-template <class T> T __ldcv(const T *at) {
+template <class T> GE2_SHIM_UNSEEN T __ldcv(const T *at) {
     ge2_shim->pause(GE2_SHIM_ATOMIC);
+    GE2_SHIM_TOUCH(at, GE2_SHIM_READ | GE2_SHIM_VOLATILE | GE2_SHIM_ALIGNED);
     return *at;
 }
 template <class T> void __stwb(T *at, typename ge2_shim_same<T>::type x) { *at = x; }

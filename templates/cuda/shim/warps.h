@@ -72,13 +72,15 @@ typename ge2_shim_sent<T>::type ge2_shim_shuffle(const char *site, unsigned mask
 }
 
 template <class T>
-typename ge2_shim_sent<T>::type ge2_shim_shuffle_up(const char *site, unsigned mask, T x, unsigned by, int width = 32) {
+typename ge2_shim_sent<T>::type ge2_shim_shuffle_up(const char *site, unsigned mask, T x, unsigned by,
+                                                    int width = 32) {
     int own = ge2_shim->lane, from = own - (int)by;
     return ge2_shim_exchange(site, mask, x, from < (own & -width) ? own : from);
 }
 
 template <class T>
-typename ge2_shim_sent<T>::type ge2_shim_shuffle_down(const char *site, unsigned mask, T x, unsigned by, int width = 32) {
+typename ge2_shim_sent<T>::type ge2_shim_shuffle_down(const char *site, unsigned mask, T x, unsigned by,
+                                                      int width = 32) {
     int own = ge2_shim->lane, from = own + (int)by;
     return ge2_shim_exchange(site, mask, x, from > (own | (width - 1)) ? own : from);
 }

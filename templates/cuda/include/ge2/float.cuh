@@ -1,8 +1,8 @@
 /* float32 and float64: arithmetic to NumPy's bits, CUDA's own functions for the rest.
  *
  * Errors are in units of the last place, for float32 and float64, as NVIDIA's programming guide has them ("Mathematical
- * Functions"); tests/templates/test_cuda_accuracy.py measures them on a GPU, of float32 at all 2^32 numbers. The
- * headers of C err by 4 at most; what errs by more, or by more than that there, is marked with a star.
+ * Functions"); tests/gpu/test_accuracy.py measures them, of float32 at all 2^32 numbers. What errs by more than
+ * the headers of C, which is 4, is marked with a star.
  */
 #ifndef GE2_FLOAT_CUH
 #define GE2_FLOAT_CUH

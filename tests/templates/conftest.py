@@ -1,0 +1,15 @@
+"""Where functions of the CUDA headers run: as C++ on the CPU, and on a GPU where there is one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.templates.cuda_harness import LACKS, needs_compiler
+
+ON_GPU = [pytest.mark.gpu, pytest.mark.skipif(bool(LACKS), reason=LACKS)]
+PLACES = [pytest.param("cpu", marks=needs_compiler), pytest.param("gpu", marks=ON_GPU)]
+
+
+@pytest.fixture(scope="module", params=PLACES)
+def place(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
