@@ -31,7 +31,7 @@ RESERVED = frozenset((
     "union", "unsigned", "using", "virtual", "void", "volatile", "wchar_t", "while", "xor", "abs",
     "acos", "asin", "atan", "cbrt", "ceil", "cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1",
     "floor", "fma", "fmax", "fmin", "fmod", "hypot", "ldexp", "log", "log10", "log1p", "log2", "max",
-    "min", "pow", "rint", "round", "sin", "sinh", "sqrt", "tan", "tanh", "trunc", "here", "k", "v", "t",
+    "min", "pow", "rint", "round", "sin", "sinh", "sqrt", "tan", "tanh", "trunc", "by", "here", "k", "v", "t",
     "n", "p", "s", "r", "part", "parts", "row", "rest", "first", "team", "step",
 ))
 # fmt: on

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
+from ge2.base.dtypes import FLOAT32
 from ge2.codegen.c.nest import AGAIN, Loop, Spec, Work, nest
 from ge2.codegen.c.text import Text
 from ge2.codegen.cuda import folds
@@ -29,6 +30,8 @@ BLOCK, MOST = 256, 1024
 BUSY = 2048  # threads that keep a multiprocessor busy
 WORDS = 64  # registers of a thread that the elements of a row may take
 FEW = 32  # elements of a row that a thread has at most, where their number is ours to choose
+WALKING = 1024  # threads of a multiprocessor where blocks go from row to row
+UNROLLED = 4  # rounds of a loop over a row that is not held, whose reads are under way at once
 LONG = 1 << 14  # elements from which on a row that is only folded is shared by blocks, if rows are few
 
 
@@ -127,7 +130,7 @@ class Rows:
         team_blocks = -(-self.count // shape.rows)
         if self.across:
             groups = math.prod(self.problem.axes.sizes[a] for a in self.groups)
-            at_once = max(BUSY // 2 // shape.block, 1) * self.units
+            at_once = max(WALKING // shape.block, 1) * self.units
             return 1, max(1, min(team_blocks, -(-at_once // max(groups, 1))))
         alone = len(loops) == 1 and all(p is not None for p in parts) and not self.resident
         if not alone or self.length < LONG:
@@ -295,15 +298,34 @@ class Rows:
         if not works:
             return []
         lines = [line for w in self.gathered(loop) for line in self.started(w)]
+        lines += self.prepared(works)
         inner = self.neighbours(works)
         if self.resident:
             along = self.along()
             place = [self.place()] if along or mentions(inner, self.places.letters[self.row[0]]) else []
             head = unrolled("k", "PACKS", [*place, *along, *inner])
         else:
-            head = Text(self.striding(), body=(*self.along(), *inner), pragma="#pragma unroll 4")
+            head = Text(self.striding(), body=(*self.along(), *inner), pragma=f"#pragma unroll {UNROLLED}")
         lines.append(head)
         return [*lines, *(line for w in self.gathered(loop) for line in self.merged(w))]
+
+    def prepared(self, works: Sequence[Work]) -> list[Text]:
+        """The numbers of a row that its elements are divided by."""
+        self.said.divisors, lines = {}, []
+        for w in works:
+            if w.step is None or w.step.eqn is None or w.step.eqn.op.name != "div" or w.y is None:
+                continue
+            x, by = w.xs
+            if by in self.said.divisors or w.y.dtype != FLOAT32 or not self.alike(x, by):
+                continue
+            name = self.said.divisors[by] = f"by{len(self.said.divisors) or ''}"
+            lines.append(Text(f"const ge2_divisor {name} = ge2_divisor_f32({self.said.operand(by)});"))
+        return lines
+
+    def alike(self, x: Held, by: Held) -> bool:
+        """Whether a divisor is one for all elements of a row."""
+        row = set(self.row)
+        return not row.isdisjoint(x.axes) and row.isdisjoint(by.axes)
 
     def along(self) -> list[Text]:
         """The places along the axes of a row, where it has several."""

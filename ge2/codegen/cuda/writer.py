@@ -92,6 +92,7 @@ class Statements:
         self.kept_at = "v"  # the place of the element at hand, of those that a thread keeps
         self.v = ""  # how the element along the lane is told, where several are at hand
         self.packs: dict[Param, str] = {}  # arrays of which several elements were read before
+        self.divisors: dict[Held, str] = {}  # what many elements are divided by, prepared
         self.written: dict[Param, str] = {}  # results of which several elements are written after
 
     # -- values
@@ -160,6 +161,8 @@ class Statements:
                 if sums
                 else operands[0]
             )
+        if w.xs[-1] in self.divisors and op.name == "div":
+            return f"ge2_over_f32({operands[0]}, {self.divisors[w.xs[1]]})"
         if op.name == "convert_element_type":
             return cast(operands[0], dtype, eqn.outs[0].type.dtype)
         if getattr(op, "edition", 0):

@@ -1,0 +1,28 @@
+/* Division by a number that many are divided by, such as the sum of a row. */
+#ifndef GE2_DIVIDE_CUH
+#define GE2_DIVIDE_CUH
+
+#include "ge2/core.cuh"
+
+/* A divisor, brought near to 1 by a power of two, and its reciprocal in two parts: x / d is two products and a fused
+   sum, where a division is a dozen instructions. It is the quotient's rounding but for one in some millions, which are
+   off by one unit in the last place. */
+struct ge2_divisor {
+    float scale, high, low;
+};
+
+GE2_FN ge2_divisor ge2_divisor_f32(float d) {
+    const float size = fabsf(d);
+    const float scale = size > 0x1p64f ? 0x1p-64f : size < 0x1p-64f ? 0x1p64f : 1.0f;
+    const float scaled = d * scale, high = 1.0f / scaled, rest = fmaf(-scaled, high, 1.0f);
+    const bool plain = size > 0.0f && size < GE2_INFINITY_F32;
+    return {scale, high, plain ? rest * high : 0.0f};
+}
+
+GE2_FN float ge2_over_f32(float x, ge2_divisor by) {
+    const float scaled = x * by.scale;
+    const float quotient = fmaf(scaled, by.high, scaled * by.low);
+    return fabsf(x) < GE2_INFINITY_F32 ? quotient : x * by.high; /* infinities have no small parts */
+}
+
+#endif
