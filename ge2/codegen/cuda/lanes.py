@@ -41,11 +41,10 @@ class Lanes:
         self.places = Places(axes, problem.operands, [*self.kept, *self.over])
         self.places.lane = self.lane
         self.pack = self.packed()
-        specs = [Spec(tuple(self.kept), "block")] if self.kept else []
-        specs += [Spec(tuple(self.over))] if self.over else []
+        specs = [Spec(tuple(self.over))] if self.over else []
         specs += [Spec((self.lane,), "inner")] if self.pack > 1 else []
         parts = [part(problem, w, self.kept) for w in problem.folded]
-        self.root = nest(problem.works, specs, ALWAYS)
+        self.root = nest(problem.works, specs, ALWAYS, Spec(tuple(self.kept), "block") if self.kept else None)
         self.said = Statements(problem, self.places, self.root)
         self.packs = self.count()
         simple = [p for p in parts if p is not None and set(p.axes) == set(kept)]
