@@ -18,14 +18,12 @@ def timed(f,arrays,n=0.03):
         for _ in range(k): f(*arrays)
         wait(); ts.append((time.perf_counter()-t)/k)
     return sorted(ts)[3]*1e6
+N=1<<30
 plans={
- 'gelu':[{}],
- 'squares':[{},{'rows.UNROLLED':8},{'rows.MOST':256,'rows.UNROLLED':8},{'rows.BUSY':8192},{'rows.BUSY':8192,'rows.UNROLLED':8}],
- 'layernorm':[{},{'rows.FEW':16},{'rows.FEW':64,'rows.WORDS':96},{'rows.BLOCK':128}],
- 'softmax':[{},{'rows.FEW':16},{'rows.FEW':64,'rows.WORDS':128}],
- 'softmax-columns':[{},{'rows.WALKING':2048},{'rows.FEW':32,'rows.WORDS':96},{'rows.FEW':32,'rows.WORDS':96,'rows.WALKING':768},{'rows.FEW':64,'rows.WORDS':200}],
- 'columns':[{},{'lanes.UNROLLED':8},{'lanes.UNROLLED':16},{'lanes.BUSY':4096},{'lanes.BUSY':8192},{'lanes.BUSY':1024,'lanes.UNROLLED':8}],
- 'layernorm-grad':[{},{'rows.WALKING':2048},{'rows.FEW':16},{'rows.WALKING':512},{'rows.FEW':16,'rows.WALKING':512},{'rows.WORDS':96},{'rows.WORDS':128,'rows.WALKING':512},{'rows.WORDS':200,'rows.WALKING':512}],
+ 'layernorm':[{},{'rows.MANY_ROWS':N},{'rows.FEW':32},{'rows.BLOCK':128},{'rows.OTHERS':4},{'rows.OTHERS':30}],
+ 'softmax':[{},{'rows.MANY_ROWS':N},{'rows.FEW':32},{'rows.OTHERS':30}],
+ 'softmax-columns':[{},{'rows.ROOM':0},{'rows.OTHERS':30},{'rows.MANY':16}],
+ 'layernorm-grad':[{},{'rows.ROOM':0},{'rows.OTHERS':60},{'rows.OTHERS':-10},{'rows.MANY':16},{'rows.WORDS':48}],
 }
 mods={'rows':rows,'lanes':lanes,'partial':partial}
 only=sys.argv[1:] or list(plans)
