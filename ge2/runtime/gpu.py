@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from contextvars import copy_context
 from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
@@ -18,6 +19,7 @@ import numpy as np
 from ge2.backends.cpu.load import execute
 from ge2.backends.cpu.quiet import hush, restore
 from ge2.backends.device import Device, address, download, upload, view
+from ge2.base.config import config
 from ge2.base.dtypes import HALF, SHORT
 from ge2.base.pause import collector_paused
 from ge2.base.record import mutable, record
@@ -166,10 +168,11 @@ class GpuDriver:
         return Turn(self.nbytes, tuple(placed), tuple(types[i] for i in placed), tuple(again), run)
 
     def load(self) -> None:
-        """Compiles the kernels, those of a program at once."""
+        """Compiles the kernels, those of a program at once, each under the settings of here and now."""
         sources = list(self.sources.values())
-        with ThreadPoolExecutor(max(len(sources), 1)) as pool:
-            modules = list(pool.map(lambda s: self.device.module(s.text()), sources))
+        with ThreadPoolExecutor(max(min(len(sources), config.thread_count()), 1)) as pool:
+            asked = [pool.submit(copy_context().run, self.device.module, s.text()) for s in sources]
+            modules = [each.result() for each in asked]
         for n, (source, module) in enumerate(zip(sources, modules, strict=True)):
             self.names[f"{source.name}_{n}"] = module.get_function(source.name)
         self.compiling = f"{len(sources)} kernels for {self.device.limits.name}"

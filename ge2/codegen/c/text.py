@@ -21,6 +21,7 @@ class Text:
     comment: str = ""
     body: tuple[Text, ...] = ()  # of a loop
     pragma: str = ""
+    end: str = ""  # what follows the closing brace of a body
 
 
 ALONE = 0  # in place of a number of threads: a kernel so small, and called so often, that it has no team

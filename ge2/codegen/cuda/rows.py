@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
+from ge2.base.dtypes import FLOAT32
 from ge2.codegen.c.nest import AGAIN, Loop, Spec, Work, nest
 from ge2.codegen.c.text import Text
 from ge2.codegen.cuda import folds
@@ -28,7 +29,12 @@ ALWAYS = 1 << 30  # nothing is kept from one stage of a row to the next
 BLOCK, MOST = 256, 1024
 BUSY = 2048  # threads that keep a multiprocessor busy
 WORDS = 64  # registers of a thread that the elements of a row may take
-FEW = 32  # elements of a row that a thread has at most, where their number is ours to choose
+FEW, MANY = 16, 32  # elements of a row that a thread has at most, if that is ours to choose; where blocks go on
+MANY_ROWS = 64  # rows for each multiprocessor, from which on blocks go on to other rows
+REGISTERS = 65536  # of a multiprocessor
+OTHERS, ADDRESS = 12, 8  # registers of a thread besides those of its row, and for each array
+SHARED, ROOM = 224 << 10, 96 << 10  # bytes of a multiprocessor, and the most that a block takes, for rows ahead
+UNROLLED = 4  # rounds of a loop over a row that is not held, whose reads are under way at once
 LONG = 1 << 14  # elements from which on a row that is only folded is shared by blocks, if rows are few
 
 
@@ -84,9 +90,13 @@ class Rows:
         ]
         self.held = {p for p in lying if resident}
         parts = [part(problem, w, self.places.order) for w in problem.folded]
+        if not self.across:
+            self.sink()
         self.root = nest(problem.works, specs, again)
         self.said = Statements(problem, self.places, self.root)
         self.shape = self.shaped()
+        self.walks = self.across or self.goes_on()
+        self.ahead = [p for p in self.read_ahead()] if self.walks else []
         self.splits, self.blocks = self.spread(parts)
         gathered = [p for p in parts if p and (p.fold.over - whole or self.splits > 1)]
         self.lost = len([w for w in problem.folded if w.over - whole]) > len(
@@ -95,18 +105,28 @@ class Rows:
         number = self.blocks * self.shape.rows if self.across else self.splits
         self.partials = Partials(problem, self.places, gathered, number)
 
+    def sink(self) -> None:
+        """What is alike for all rows is done in each where a block has no other: nothing then waits for it."""
+        row = frozenset(self.row)
+        for w in self.problem.works:
+            if w.kind == "compute" and w.axes and w.axes <= row:
+                w.axes |= frozenset(self.walked)
+
     # -- how many threads a row has
 
     def lies(self, p: Param) -> bool:
         """Whether the elements of a row lie side by side in an array."""
         return self.lane >= 0 and self.problem.axes.strides[p].get(self.lane) == 1
 
-    def words(self) -> float:
-        """Registers that an element of a row takes: arrays, values between stages, sums over rows."""
-        arrays = sum(max(p.var.type.dtype.itemsize, 1) for p in self.held if p not in self.problem.outs)
+    def words(self, alive: bool = False) -> float:
+        """Registers that an element of a row takes: arrays, values between stages, sums over rows; `alive`: at
+        once, for values between stages are made of the arrays."""
+        rows = [c for c in self.everything(self.root) if c.spec and c.spec.role == "rows"] or [self.root]
+        read = self.said.read_in([w for c in rows for w in c.everything()])
+        arrays = sum(p.var.type.dtype.itemsize for p in read if p in self.held)
         between = sum(h.dtype.itemsize for h in self.between())
         sums = sum(folds.state_bytes(w) for w in self.problem.folded if w.y and self.said.homes[w.y].dims)
-        return (arrays + between + sums) / 4
+        return ((max(arrays, between) if alive else arrays + between) + sums) / 4
 
     def between(self) -> list[Held]:
         return [y for y, home in self.said.homes.items() if home.dims and self.said.makers[y].kind != "fold"]
@@ -117,7 +137,8 @@ class Rows:
         if not self.resident:
             team = min(BLOCK if self.count >= 2 * self.units else MOST, max(power(-(-n // pack)), 1))
             return Shape(team, max(team, BLOCK), 0)
-        most = max(min(FEW, int(WORDS / max(self.words(), 0.5))), pack)
+        few, words = (MANY, 2 * WORDS) if self.across else (FEW, WORDS)
+        most = max(min(few, int(words / max(self.words(), 0.5))), pack)
         team = min(max(power(-(-n // most)), min(32, power(-(-n // pack)))), MOST)
         return Shape(team, max(team, min(BLOCK, MOST)), -(-n // (team * pack)))
 
@@ -125,15 +146,47 @@ class Rows:
         """How many blocks share a row, and how many share the rows."""
         shape, loops = self.shape, [c for c in self.everything(self.root) if c.spec and c.spec.role == "row"]
         team_blocks = -(-self.count // shape.rows)
-        if self.across:
+        if self.walks:
             groups = math.prod(self.problem.axes.sizes[a] for a in self.groups)
-            at_once = max(BUSY // 2 // shape.block, 1) * self.units
+            at_once = self.at_once * self.units
             return 1, max(1, min(team_blocks, -(-at_once // max(groups, 1))))
         alone = len(loops) == 1 and all(p is not None for p in parts) and not self.resident
         if not alone or self.length < LONG:
             return 1, team_blocks
         wanted = self.units * BUSY // (shape.block * max(team_blocks, 1))
         return max(1, min(wanted, self.length // (shape.team * self.pack * 4))), team_blocks
+
+    @property
+    def at_once(self) -> int:
+        """How many blocks a multiprocessor is to hold, by the registers that their rows take."""
+        alive = self.shape.packs * self.pack * self.words(alive=True)
+        others = OTHERS + ADDRESS * len([p for p in self.held if p not in self.problem.outs])
+        by_registers = REGISTERS // (self.shape.block * (int(alive) + others))
+        by_shared = SHARED // max(self.shared, 1)
+        return max(1, min(by_registers, by_shared, BUSY // self.shape.block))
+
+    def goes_on(self) -> bool:
+        """Whether blocks go from row to row though nothing is gathered over them: then reads are under way
+        while a row is computed."""
+        enough = self.count >= MANY_ROWS * self.units and self.shape.rows == 1 and self.shape.packs > 0
+        return enough and self.resident and len(self.walked) > 0 and bool(self.read_ahead())
+
+    def read_ahead(self) -> list[Param]:
+        """The arrays whose next row is read while one is computed."""
+        if self.shape.rows > 1 or not self.resident or self.lane < 0 or self.length % self.pack:
+            return []
+        read = [p for p in self.said.read_in(list(self.root.everything())) if p in self.held and self.depends(p)]
+        wide = [self.places.wide(p) * p.var.type.dtype.itemsize for p in read]
+        return read if read and min(wide) >= 4 and self.room(read) <= ROOM else []
+
+    def room(self, arrays: Sequence[Param]) -> int:
+        """Bytes of shared memory for two rows of each."""
+        each = 2 * self.shape.packs * self.pack * self.shape.block
+        return sum(each * p.var.type.dtype.itemsize for p in arrays)
+
+    @property
+    def shared(self) -> int:
+        return self.room(self.ahead)
 
     def everything(self, loop: Loop) -> list[Loop]:
         inner = [c for c in loop.children if isinstance(c, Loop)]
@@ -152,7 +205,7 @@ class Rows:
         long = not self.across and self.length >= LONG and self.count < self.units and not self.stages()
         return (
             few
-            and each <= (WORDS if self.shape.block > 512 else 1.5 * WORDS)
+            and each <= (WORDS if self.shape.block > 512 else 2 * WORDS)
             and self.length > 0
             and not long
         )
@@ -176,7 +229,8 @@ class Rows:
         grid = (groups, self.blocks) if self.across else (self.blocks, self.splits)
         main = CudaKernel(
             problem.region.kind, problem.text, tuple(self.places.arguments.values()), tuple(body),
-            shape.block, grid, tuple(fixed), 0, len(problem.region.graph.eqns), tuple(self.said.helpers),
+            shape.block, grid, tuple(fixed), self.shared, len(problem.region.graph.eqns),
+            tuple(self.said.helpers), 0, self.at_once if self.walks else 1,
         )  # fmt: skip
         return Kernels((main, *self.partials.kernels()), self.partials.temps)
 
@@ -216,21 +270,56 @@ class Rows:
     def rows(self, loop: Loop) -> list[Text]:
         gathered = self.gathered(loop)
         r = self.places.linear(self.walked, "r")
-        inner = [
-            *map(Text, self.places.split(r, self.walked)),
-            *self.held_rows(walked=True),
-            *self.inside(loop),
-        ]
-        if not self.across:
+        split = [*map(Text, self.places.split(r, self.walked))]
+        inner = [*split, *self.held_rows(walked=True), *self.inside(loop)]
+        if not self.walks:
             return [*self.which("blockIdx.x"), *inner]
-        int_, count = self.places.whole, self.total(self.walked)
-        step = "gridDim.y" if self.shape.rows == 1 else "gridDim.y * ROWS"
-        start = "blockIdx.y" if self.shape.rows == 1 else "blockIdx.y * ROWS"
+        int_, count, axis = self.places.whole, self.total(self.walked), "y" if self.across else "x"
+        several = "" if self.shape.rows == 1 else " * ROWS"
+        start, step = f"blockIdx.{axis}{several}", f"gridDim.{axis}{several}"
         name = r if self.shape.rows == 1 else "first"
         head = f"for ({int_} {name} = {start}; {name} < {count}; {name} += {step})"
-        body = inner if self.shape.rows == 1 else [*self.which(), *inner]
-        lines = [line for w in gathered for line in self.started(w)]
+        body = [*self.which(), *inner] if several else [*self.next_row(r, step, count), *inner] if self.ahead else inner
+        lines = [*self.fetching(r, split), Text(f"fetch({start}, 0);")] if self.ahead else []
+        lines += [line for w in gathered for line in self.started(w)]
         return [*lines, Text(head, body=tuple(body)), *(line for w in gathered for line in self.left_over(w))]
+
+    def fetching(self, r: str, split: Sequence[Text]) -> list[Text]:
+        """The function that reads a row ahead, and where it puts it: a place of each thread's own."""
+        lines, offset = [Text("extern __shared__ __align__(16) unsigned char room[];")], 0
+        copies = [self.place()]
+        for p in self.ahead:
+            name, wide = self.places.array(p), min(self.places.wide(p), self.pack)
+            at = f"room + {offset}" if offset else "room"
+            ctype = f"ge2_some<{STORED[p.var.type.dtype]}, {self.width}>"
+            lines.append(Text(f"auto *const {name}_next = ({ctype} *)({at}) + threadIdx.x;"))
+            slot = f"{name}_next + (slot * PACKS + k) * {self.shape.block}"
+            copies.append(Text(f"ge2_ahead<{wide}>({slot}, {name} + {self.places.element(p)});"))
+            offset += self.room([p])
+        if self.ragged:
+            letter = self.places.letters[self.lane]
+            copies = [copies[0], Text(f"if ({letter} >= {self.total(self.row)}) break;"), *copies[1:]]
+        body = (*split, unrolled("k", "PACKS", copies))
+        head = f"const auto fetch = [&]({self.places.whole} {r}, int slot)"
+        return [*lines, Text(head, body=body, end=";"), Text("int slot = 0;")]
+
+    def next_row(self, r: str, step: str, count: str) -> list[Text]:
+        """Takes the row that was read ahead, and has the next one read."""
+        takes = []
+        for p in self.ahead:
+            name = self.places.array(p)
+            takes.append(Text(f"{name}_row[k] = {name}_next[(slot * PACKS + k) * {self.shape.block}];"))
+        rows = [
+            Text(f"ge2_some<{STORED[p.var.type.dtype]}, {self.width}> {self.places.array(p)}_row[PACKS];")
+            for p in self.ahead
+        ]
+        return [
+            Text("ge2_ahead_wait();"),
+            *rows,
+            unrolled("k", "PACKS", takes),
+            Text("slot = 1 - slot;"),
+            Text(f"if ({r} + {step} < {count})", body=(Text(f"fetch({r} + {step}, slot);"),)),
+        ]
 
     def which(self, block: str = "") -> list[Text]:
         """The row of a team; those beyond the last do as it does, and store nothing."""
@@ -257,11 +346,13 @@ class Rows:
             if p not in self.held or self.depends(p) != walked:
                 continue
             name, wide = self.places.array(p), min(self.places.wide(p), self.pack)
+            self.said.packs[p] = f"{name}_row[k].at[{'v' if self.pack > 1 else '0'}]"
+            if p in self.ahead:
+                continue
             place = f"{name} + {self.places.element(p)}"
             ctype = f"ge2_some<{STORED[p.var.type.dtype]}, {self.width}>"
             lines.append(Text(f"{ctype} {name}_row[PACKS];"))
             reads.append(Text(f"{name}_row[k] = ge2_read<{self.width}, {wide}>({place}{self.left});"))
-            self.said.packs[p] = f"{name}_row[k].at[{'v' if self.pack > 1 else '0'}]"
         return [*lines, unrolled("k", "PACKS", [self.place(), *reads])] if reads else []
 
     def depends(self, p: Param) -> bool:
@@ -276,7 +367,7 @@ class Rows:
     @property
     def ragged(self) -> bool:
         """Whether some thread has less of a row than others."""
-        return self.length % (self.shape.team * self.pack) != 0 or not self.resident
+        return self.length % (self.pack * (self.shape.team if self.resident else 1)) != 0
 
     @property
     def left(self) -> str:
@@ -295,15 +386,34 @@ class Rows:
         if not works:
             return []
         lines = [line for w in self.gathered(loop) for line in self.started(w)]
+        lines += self.prepared(works)
         inner = self.neighbours(works)
         if self.resident:
             along = self.along()
             place = [self.place()] if along or mentions(inner, self.places.letters[self.row[0]]) else []
             head = unrolled("k", "PACKS", [*place, *along, *inner])
         else:
-            head = Text(self.striding(), body=(*self.along(), *inner), pragma="#pragma unroll 4")
+            head = Text(self.striding(), body=(*self.along(), *inner), pragma=f"#pragma unroll {UNROLLED}")
         lines.append(head)
         return [*lines, *(line for w in self.gathered(loop) for line in self.merged(w))]
+
+    def prepared(self, works: Sequence[Work]) -> list[Text]:
+        """The numbers of a row that its elements are divided by."""
+        self.said.divisors, lines = {}, []
+        for w in works:
+            if w.step is None or w.step.eqn is None or w.step.eqn.op.name != "div" or w.y is None:
+                continue
+            x, by = w.xs
+            if by in self.said.divisors or w.y.dtype != FLOAT32 or not self.alike(x, by):
+                continue
+            name = self.said.divisors[by] = f"by{len(self.said.divisors) or ''}"
+            lines.append(Text(f"const ge2_divisor {name} = ge2_divisor_f32({self.said.operand(by)});"))
+        return lines
+
+    def alike(self, x: Held, by: Held) -> bool:
+        """Whether a divisor is one for all elements of a row."""
+        row = set(self.row)
+        return not row.isdisjoint(x.axes) and row.isdisjoint(by.axes)
 
     def along(self) -> list[Text]:
         """The places along the axes of a row, where it has several."""
