@@ -122,8 +122,9 @@ class GpuDriver:
             (*self.start(), *self.body),
             ", ".join(results),
         )
-        inner = [b.written(run=False).texts["cuda"] for each in self.branches.values() for b in each]
-        self.texts["cuda"] = "\n".join([*(s.text() for s in self.sources.values()), *inner])
+        inner = [] if self.run else [b for each in self.branches.values() for b in each]
+        texts = [s.text() for s in self.sources.values()]
+        self.texts["cuda"] = "\n".join([*texts, *(b.written(run=False).texts["cuda"] for b in inner)])
         self.texts["python"] = render(TEMPLATE, text)
         if self.run:
             self.load()

@@ -112,9 +112,7 @@ LOOPS = {
     "a carry that is stacked as well": (recurrent, (5, 5), (6, 5)),
     "its derivative": (ge2.grad(lambda w, x: (recurrent(w, x)[1] ** 2).sum(), (0, 1)), (5, 5), (6, 5)),
     "backwards": (
-        lambda x: ge2.lax.scan(
-            lambda h, v: (h * 0.5 + v, h * v), np.zeros(5, np.float32), x, reverse=True
-        ),
+        lambda x: ge2.lax.scan(lambda h, v: (h * 0.5 + v, h * v), np.zeros(5, np.float32), x, reverse=True),
         (6, 5),
     ),
     "numbers, four bytes apart": (
@@ -130,9 +128,7 @@ LOOPS = {
         (4, 16),
     ),
     "a carry whose parts change places": (
-        lambda x: ge2.lax.scan(
-            lambda h, v: ((h[1], h[0] + v), h[0]), (np.float32(0), np.float32(1)), x
-        ),
+        lambda x: ge2.lax.scan(lambda h, v: ((h[1], h[0] + v), h[0]), (np.float32(0), np.float32(1)), x),
         (4,),
     ),
     "what stays": (fixed, (4,)),
