@@ -24,13 +24,14 @@ from ge2.kernels.indexing import CGather, CIndex, CScatter, CScatterAdd
 from ge2.kernels.kernel import Family, Launch, Problem
 from ge2.kernels.library import Library, Product
 from ge2.kernels.own import COwn
+from ge2.kernels.products import CudaBlas, CudaProduct
 from ge2.kernels.scans import CScan
 from ge2.kernels.sorting import CSearch, CSort
 
 CATALOG: tuple[Family, ...] = (
     CRegion(), CProduct(), CCopy(), CConcatenate(), CPad(), CUpdateSlice(), CConstant(), CTable(),
     CGather(), CScatterAdd(), CScatter(), CIndex(), CScan(), CBits(), CFold(), CSort(), CSearch(), COwn(),
-    CudaRegion(), CudaCopy(), CudaConstant(),
+    CudaRegion(), CudaCopy(), CudaConstant(), CudaBlas(), CudaProduct(),
     BlockedPointwise(), BlockedRowwise(), BlockedReduce(), Product(), Library(),
 )  # fmt: skip
 
