@@ -155,9 +155,10 @@ class ndarray:
     def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
         if any(map(foreign, args)):
             return NotImplemented
-        if "out" in kwargs:
-            kwargs["out"] = tuple(map(bare, kwargs["out"]))
-        return wrap(getattr(ufunc, method)(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()}))
+        outs = kwargs.pop("out", ())
+        given = {k: bare(v) for k, v in kwargs.items()} | ({"out": tuple(map(bare, outs))} if outs else {})
+        found = getattr(ufunc, method)(*map(bare, args), **given)
+        return outs[0] if outs else wrap(found)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if not all(issubclass(t, ndarray | np.ndarray) for t in types):

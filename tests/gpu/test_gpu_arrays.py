@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -365,6 +366,13 @@ def test_ahead_of_time(cp: Any) -> None:
     compiled = ge2.jit(lambda x: x * 2).lower(x).compile()
     assert compiled(x).get().tolist() == [2.0] * 3
     assert "pointwise" in compiled.as_text("cuda")
+
+
+def test_a_dump(cp: Any, tmp_path: Path) -> None:
+    with config.using(dump=str(tmp_path)):
+        ge2.jit(lambda x: np.tanh(x) * 3.5)(cp.ones(3, np.float32))
+    names = {path.name.partition("-")[2] for path in tmp_path.iterdir()}
+    assert {"program.cu", "program.py", "plan.txt", "repro.py"} <= names
 
 
 def test_arrays_of_torch_and_jax(cp: Any) -> None:
