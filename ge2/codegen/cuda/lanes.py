@@ -136,7 +136,11 @@ class Lanes:
         *outer, lane = self.kept
         letter, extent, int_ = self.places.letters[lane], self.places.extent(lane), self.places.whole
         mine = "blockIdx.y * blockDim.x + threadIdx.x"
-        place = f"const {int_} {letter} = {mine};" if self.pack == 1 else f"const {int_} {letter} = ({mine}) * PACK;"
+        place = (
+            f"const {int_} {letter} = {mine};"
+            if self.pack == 1
+            else f"const {int_} {letter} = ({mine}) * PACK;"
+        )
         row = self.places.linear(outer, "(int)blockIdx.x")
         first = [Text(f"const {int_} {row} = blockIdx.x;")] if len(outer) == 1 else []
         lines = [Text(place), Text(f"if ({letter} >= {extent}) return;"), *first]
