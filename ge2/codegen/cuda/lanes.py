@@ -83,7 +83,7 @@ class Lanes:
         return columns, block, max(1, min(wanted, most)) if split else 1
 
     def columns_of_a_row(self) -> int:
-        """How many threads go along the lane, a block of one row; 0 where rows are short: they are one then."""
+        """How many threads a block has along the lane; 0 where rows are short, and one block has several."""
         if len(self.kept) < 2 or not self.packs:
             return 0
         row = -(-self.problem.axes.sizes[self.lane] // self.pack)

@@ -113,11 +113,12 @@ class Rows:
         self.wider = self.said.widened = self.read_wide()
 
     def sink(self) -> None:
-        """What is alike for all rows is done in each where a block has no other: nothing then waits for it."""
-        row = frozenset(self.row)
+        """What is alike for all rows is done in each, unless it is a result: a block has one row."""
+        walked = frozenset(self.walked)
+        if any(w.kind == "store" and w.axes.isdisjoint(walked) for w in self.problem.works):
+            return
         for w in self.problem.works:
-            if w.kind == "compute" and w.axes and w.axes <= row:
-                w.axes |= frozenset(self.walked)
+            w.axes |= walked
 
     # -- how many threads a row has
 
@@ -126,8 +127,8 @@ class Rows:
         return self.lane >= 0 and self.problem.axes.strides[p].get(self.lane) == 1
 
     def words(self, alive: bool = False) -> float:
-        """Registers that an element of a row takes: arrays, values between stages, sums over rows; `alive`: at
-        once, for values between stages are made of the arrays."""
+        """Registers that an element of a row takes: arrays, values between stages, sums over rows; `alive`:
+        at once, for values between stages are made of the arrays."""
         rows = [c for c in self.everything(self.root) if c.spec and c.spec.role == "rows"] or [self.root]
         read = self.said.read_in([w for c in rows for w in c.everything()])
         arrays = sum(p.var.type.dtype.itemsize for p in read if p in self.held)
@@ -368,9 +369,11 @@ class Rows:
                 continue
             read = f"ge2_read<{self.width}, {wide}>({name} + {self.places.element(p)}{self.left})"
             if p in self.wider:
-                short, element = SUFFIX[p.var.type.dtype], "[k * PACK + v]" if self.pack > 1 else "[k]"
+                short = SUFFIX[p.var.type.dtype]
+                element = "[k * PACK + v]" if self.pack > 1 else "[k]"
                 lines.append(Text(f"float {name}_row[{self.each}];"))
-                each = f"{name}_row{element} = ge2_cast_{short}_f32({name}_at.at[{'v' if self.pack > 1 else '0'}]);"
+                one = "v" if self.pack > 1 else "0"
+                each = f"{name}_row{element} = ge2_cast_{short}_f32({name}_at.at[{one}]);"
                 reads.append(Text(f"const auto {name}_at = {read};"))
                 reads.append(unrolled("v", "PACK", [Text(each)]) if self.pack > 1 else Text(each))
                 self.said.packs[p] = f"{name}_row{element}"
@@ -427,8 +430,8 @@ class Rows:
         return [*lines, *(line for w in self.gathered(loop) for line in self.merged(w))]
 
     def stripe(self, loop: Loop) -> list[Work]:
-        """Sums of floats over long rows: a thread adds up each of its neighbours for itself, so that none waits
-        for another, and what is rounded stays small."""
+        """Sums over long rows: a thread adds up each of its neighbours for itself, so that none waits for
+        another, and what is rounded stays small."""
         if self.resident or self.pack == 1:
             return []
         found = [
