@@ -18,6 +18,9 @@ PARTS = {
     "ge2_some": "pack",
     "ge2_team_": "team",
     "ge2_column_": "team",
+    "ge2_rank": "order",
+    "ge2_digit": "order",
+    "ge2_run_end": "order",
 }
 
 
