@@ -76,9 +76,14 @@ class Rows:
     def grid(self) -> Grid:
         return Grid(self.far)
 
-    def threads(self, grid: Grid, pack: int) -> list[Text]:
-        """A thread for each element of each row, or each pack."""
-        return grid.spread([*self.i, *self.u], [*self.over, *self.along], pack)
+    def threads(self, grid: Grid, pack: int, along_y: bool = False) -> list[Text]:
+        """A thread for each element of each row, or each pack; side by side where y is, if asked."""
+        axes = list(
+            zip([*self.i, *self.u], [*self.over, *self.along], self.y_over + self.y_along, strict=True)
+        )
+        if along_y and pack == 1:
+            axes.sort(key=lambda axis: -abs(axis[2]))
+        return grid.spread([letter for letter, _, _ in axes], [n for _, n, _ in axes], pack)
 
     def wrapped(self, grid: Grid) -> list[Text]:
         """Which element of each indexed axis is named: `at`, or `at0`, `at1`, ..."""
@@ -134,7 +139,7 @@ class CudaGather(Cuda):
             return Kernels(())
         grid, pack = rows.grid(), rows.pack
         grid.array("x", ins[0], x.dtype)
-        body = [*rows.threads(grid, pack), *rows.wrapped(grid)]
+        body = [*rows.threads(grid, pack, along_y=True), *rows.wrapped(grid)]
         grid.result("y", outs[0], x.dtype)
         to, source = rows.in_y(grid), rows.in_x(grid)
         move = f"ge2_write<PACK, PACK>(y + {to}, ge2_read<PACK, PACK>(x + {source}));"
