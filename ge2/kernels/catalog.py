@@ -9,6 +9,10 @@ from ge2.base.errors import NoRuleError
 from ge2.base.record import record
 from ge2.kernels.blocked import BlockedPointwise, BlockedReduce, BlockedRowwise
 from ge2.kernels.cuda import CudaConstant, CudaCopy, CudaRegion
+from ge2.kernels.cuda_draws import CudaBits, CudaFold
+from ge2.kernels.cuda_indexing import CudaGather, CudaIndex
+from ge2.kernels.cuda_moves import CudaConcatenate, CudaPad, CudaUpdateSlice
+from ge2.kernels.cuda_scatter import CudaScatter, CudaScatterAdd
 from ge2.kernels.draws import CBits, CFold
 from ge2.kernels.generated import (
     CConcatenate,
@@ -30,7 +34,8 @@ from ge2.kernels.sorting import CSearch, CSort
 CATALOG: tuple[Family, ...] = (
     CRegion(), CProduct(), CCopy(), CConcatenate(), CPad(), CUpdateSlice(), CConstant(), CTable(),
     CGather(), CScatterAdd(), CScatter(), CIndex(), CScan(), CBits(), CFold(), CSort(), CSearch(), COwn(),
-    CudaRegion(), CudaCopy(), CudaConstant(),
+    CudaRegion(), CudaCopy(), CudaConstant(), CudaGather(), CudaIndex(),
+    CudaScatter(), CudaScatterAdd(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
     BlockedPointwise(), BlockedRowwise(), BlockedReduce(), Product(), Library(),
 )  # fmt: skip
 

@@ -34,6 +34,7 @@ from ge2.ir import Atom, Eqn, Literal, Var
 from ge2.kernels.catalog import select
 from ge2.kernels.cuda import Cuda
 from ge2.kernels.kernel import Problem
+from ge2.ops.constant import Constant
 from ge2.ops.dot import DotGeneral
 from ge2.passes.host import compute
 from ge2.runtime.cost import bytes_behind
@@ -280,6 +281,14 @@ class GpuDriver:
     def library(self, step: Step) -> list[Line]:
         """What the reference computes, on the CPU; loops and branches, whose bodies run on the device."""
         eqn, chosen = step.eqn, self.branches.get(step.number)
+        if isinstance(eqn.op, Constant):  # which is there from the start
+            (out,) = eqn.outs
+            return [
+                Line(
+                    f"{self.name(out)} = {self.given(upload(self.device, eqn.op.reference()), 'k')}",
+                    "constant",
+                )
+            ]
         inputs = ", ".join(map(self.array, eqn.inputs))
         if chosen is not None:
             f = self.given(

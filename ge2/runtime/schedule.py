@@ -16,7 +16,7 @@ from ge2.kernels.catalog import select
 from ge2.kernels.generated import CProduct
 from ge2.kernels.kernel import Family, Problem
 from ge2.kernels.library import Library, Product
-from ge2.ops.index import Scatter, ScatterAdd, UpdateSlice
+from ge2.ops.index import Gather, Scatter, ScatterAdd, UpdateSlice
 from ge2.ops.region import Region
 from ge2.ops.shape import (
     Barrier,
@@ -127,7 +127,7 @@ class Scheduler:
             for i, var in enumerate(eqn.outs):
                 self.place(n, kind, eqn, i, var)
         self.lifetimes()
-        if self.target == "c" and "library" not in self.kinds:
+        if self.target == "cuda" or (self.target == "c" and "library" not in self.kinds):
             self.lend()
             self.join()
         steps = tuple(
@@ -179,7 +179,8 @@ class Scheduler:
     def made_there(self, n: int, eqn: Eqn, x: Var, var: Var) -> bool:
         """Has what is only returned in another form made right where the result lies."""
         source, op = self.buffers[x], eqn.op
-        regional = source.first >= 0 and isinstance(self.graph.eqns[source.first].op, Region)
+        strided = (Region, Gather) if self.target == "cuda" else (Region,)  # what may write in any order
+        regional = source.first >= 0 and isinstance(self.graph.eqns[source.first].op, strided)
         fits = isinstance(op, Reshape) or (isinstance(op, Transpose) and regional)
         if not fits or var not in self.returned or x in self.layouts or self.reads[x] > 1:
             return False
@@ -244,6 +245,7 @@ class Scheduler:
                 if buffer.base is old:
                     buffer.base = new
             old.base, old.storage = new, "view"
+            self.there.setdefault(n, set()).add((0, 0))
 
     def join(self) -> None:
         """Parts that a region computes for a concatenation, or a padding, alone are made where they go."""
@@ -366,7 +368,7 @@ def in_place(eqn: Eqn, i: int, x: Var, target: str) -> bool:
     """Whether result `i` of a step may be written over input `x` element by element."""
     op = eqn.op
     if isinstance(op, WRITES):
-        return target == "c" and x is eqn.inputs[0] and eqn.inputs.count(x) == 1
+        return target in NATIVE and x is eqn.inputs[0] and eqn.inputs.count(x) == 1
     if not isinstance(op, Region):
         return False
     if target in NATIVE and op.kind == "rowwise":

@@ -51,5 +51,5 @@ def test_programs_in_cuda_agree_with_float64(first: int) -> None:
 @needs_compiler
 @pytest.mark.parametrize("seed", [62, 588, 765, 1560, 1606, 1608, 1610])
 def test_programs_that_once_failed(seed: int) -> None:
-    """Values of a row that were said to be of each neighbour, results beside empty ones, values used too early."""
+    """Values of a row taken for those of neighbours, results beside empty ones, values read too early."""
     assert not list(judged(seed, {"cuda": on_device(seed, ShimDevice())}))

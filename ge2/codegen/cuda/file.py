@@ -21,6 +21,9 @@ PARTS = {
     "ge2_column_": "team",
     "ge2_divisor": "divide",
     "ge2_over_": "divide",
+    "ge2_rank": "order",
+    "ge2_digit": "order",
+    "ge2_run_end": "order",
 }
 
 
