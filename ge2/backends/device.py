@@ -57,6 +57,13 @@ def upload(device: Device, x: Any) -> Any:
     return device.xp.array(x, order="C")
 
 
+def put(to: Any, x: Any) -> None:
+    """Copies an array of the device into another one of the same type."""
+    if x.dtype in FP8:
+        to, x = to.view(np.uint8), x.view(np.uint8)
+    to[...] = x
+
+
 def download(x: Any) -> Any:
     """An array of the device on the host; anything else as it is."""
     return x.get() if hasattr(x, "get") else x

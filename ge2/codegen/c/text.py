@@ -85,7 +85,8 @@ class CKernel:
 class Operand:
     """An array that a step reads (`in`), makes (`out`), or has for itself (`temp`), or a part of one.
 
-    Strides and offset count elements. `value`: it is a number that is handed over as such.
+    Strides and offset count elements. `value`: it is a number that is handed over as such. `loose`: elements
+    of which the array's place is a multiple, if it is not known to be that of the widest access.
     """
 
     role: str
@@ -93,6 +94,7 @@ class Operand:
     strides: Dims
     offset: int = 0
     value: bool = False
+    loose: int = 0
 
     def part(self, start: Dims, step: Dims) -> Operand:
         """The elements `start, start + step, ...` of each axis."""

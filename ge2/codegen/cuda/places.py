@@ -163,7 +163,8 @@ class Places:
         strides, dtype = self.axes.strides[p], p.var.type.dtype
         if strides.get(self.lane) != 1:
             return 1
-        parts = [s for a, s in strides.items() if a != self.lane] + [self.operands[p.var].offset]
+        operand = self.operands[p.var]
+        parts = [*(s for a, s in strides.items() if a != self.lane), operand.offset, operand.loose]
         found = WIDEST // dtype.itemsize
         while found > 1 and any(each % found for each in parts):
             found //= 2
