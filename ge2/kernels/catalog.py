@@ -9,6 +9,7 @@ from ge2.base.errors import NoRuleError
 from ge2.base.record import record
 from ge2.kernels.blocked import BlockedPointwise, BlockedReduce, BlockedRowwise
 from ge2.kernels.cuda import CudaConstant, CudaCopy, CudaRegion
+from ge2.kernels.cuda_scans import CudaScan
 from ge2.kernels.draws import CBits, CFold
 from ge2.kernels.generated import (
     CConcatenate,
@@ -30,7 +31,7 @@ from ge2.kernels.sorting import CSearch, CSort
 CATALOG: tuple[Family, ...] = (
     CRegion(), CProduct(), CCopy(), CConcatenate(), CPad(), CUpdateSlice(), CConstant(), CTable(),
     CGather(), CScatterAdd(), CScatter(), CIndex(), CScan(), CBits(), CFold(), CSort(), CSearch(), COwn(),
-    CudaRegion(), CudaCopy(), CudaConstant(),
+    CudaRegion(), CudaCopy(), CudaConstant(), CudaScan(),
     BlockedPointwise(), BlockedRowwise(), BlockedReduce(), Product(), Library(),
 )  # fmt: skip
 

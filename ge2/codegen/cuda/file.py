@@ -16,8 +16,12 @@ PARTS = {
     "ge2_read": "pack",
     "ge2_write": "pack",
     "ge2_some": "pack",
-    "ge2_team_": "team", "ge2_divisor": "divide", "ge2_over_": "divide",
+    "ge2_team_": "team",
+    "ge2_divisor": "divide",
+    "ge2_over_": "divide",
     "ge2_column_": "team",
+    "ge2_scan_": "scan",
+    "ge2_scaled_": "scaled",
 }
 
 
