@@ -18,15 +18,12 @@ def timed(f,arrays,n=0.03):
         for _ in range(k): f(*arrays)
         wait(); ts.append((time.perf_counter()-t)/k)
     return sorted(ts)[3]*1e6
+N=1<<30
 plans={
- 'gelu':[{}, {'lanes.BLOCK':128},{'lanes.BLOCK':512}],
- 'adam':[{}, {'lanes.BLOCK':128},{'lanes.BLOCK':512}],
- 'squares':[{},{'rows.UNROLLED':8},{'rows.MOST':512},{'rows.MOST':256},{'rows.MOST':512,'rows.UNROLLED':8},{'rows.BUSY':4096},{'rows.BUSY':8192},{'rows.BUSY':8192,'rows.MOST':512}],
- 'layernorm':[{},{'rows.FEW':8},{'rows.FEW':16},{'rows.FEW':64,'rows.WORDS':96}],
- 'softmax':[{},{'rows.FEW':16},{'rows.FEW':8}],
- 'softmax-columns':[{},{'rows.WALKING':2048},{'rows.WALKING':1536},{'rows.FEW':8},{'rows.FEW':8,'rows.WALKING':2048},{'rows.FEW':32,'rows.WORDS':96},{'rows.FEW':32,'rows.WORDS':96,'rows.WALKING':512}],
- 'columns':[{},{'lanes.UNROLLED':8},{'lanes.UNROLLED':16},{'lanes.BUSY':4096},{'lanes.BUSY':8192},{'lanes.BUSY':1024,'lanes.UNROLLED':8}],
- 'layernorm-grad':[{},{'rows.WALKING':2048},{'rows.FEW':16},{'rows.WALKING':512},{'rows.FEW':16,'rows.WALKING':512},{'rows.WORDS':96},{'rows.WORDS':128,'rows.WALKING':512}],
+ 'layernorm':[{},{'rows.MANY_ROWS':N},{'rows.FEW':32},{'rows.BLOCK':128},{'rows.OTHERS':4},{'rows.OTHERS':30}],
+ 'softmax':[{},{'rows.MANY_ROWS':N},{'rows.FEW':32},{'rows.OTHERS':30}],
+ 'softmax-columns':[{},{'rows.ROOM':0},{'rows.OTHERS':30},{'rows.MANY':16}],
+ 'layernorm-grad':[{},{'rows.ROOM':0},{'rows.OTHERS':60},{'rows.OTHERS':-10},{'rows.MANY':16},{'rows.WORDS':48}],
 }
 mods={'rows':rows,'lanes':lanes,'partial':partial}
 only=sys.argv[1:] or list(plans)
@@ -40,7 +37,7 @@ for name in only:
             f=compile_graph(g,device=dev); f.build()
             info=[]
             for s in f.driver.sources.values():
-                b=dev.module(s.text()).binary.kernels[0]; info.append(f"{s.name} {s.kernel.grid} {s.kernel.block} {[x.value for x in s.kernel.fixed]} r{b.registers} s{b.spills}")
+                b=dev.module(s.text()).binary.kernels; info.append(f"{s.name} {s.kernel.grid} {s.kernel.block} {[x.value for x in s.kernel.fixed]} r{b[0].registers if b else '?'}")
             print(f"{name:16} {timed(f,arrays):8.1f} us  {p}  {info}",flush=True)
         except Exception as e: print(name,p,'FAILED',repr(e)[:300],flush=True)
         finally:

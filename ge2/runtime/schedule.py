@@ -16,7 +16,7 @@ from ge2.kernels.catalog import select
 from ge2.kernels.generated import CProduct
 from ge2.kernels.kernel import Family, Problem
 from ge2.kernels.library import Library, Product
-from ge2.ops.index import Scatter, ScatterAdd, UpdateSlice
+from ge2.ops.index import Gather, Scatter, ScatterAdd, UpdateSlice
 from ge2.ops.region import Region
 from ge2.ops.shape import (
     Barrier,
@@ -103,7 +103,10 @@ class Scheduler:
         self.homes: dict[Var, Var] | None = None  # of a round: what alone may be written over what
         self.kinds = [self.kind(n, eqn) for n, eqn in enumerate(graph.eqns)]
         self.solid = {
-            a for kind, e in zip(self.kinds, graph.eqns, strict=True) if kind == "loop" for a in e.inputs
+            a
+            for kind, e in zip(self.kinds, graph.eqns, strict=True)
+            if kind in ("loop", "hosted")
+            for a in e.inputs
         }
         for var in graph.inputs:
             self.add(var, "host" if var.type.weak else "input", -1)
@@ -127,7 +130,7 @@ class Scheduler:
             for i, var in enumerate(eqn.outs):
                 self.place(n, kind, eqn, i, var)
         self.lifetimes()
-        if self.target == "c" and "library" not in self.kinds:
+        if self.target == "cuda" or (self.target == "c" and "library" not in self.kinds):
             self.lend()
             self.join()
         steps = tuple(
@@ -151,7 +154,7 @@ class Scheduler:
                 self.add(var, "output" if var in self.returned else "arena", n)
             else:
                 self.add(var, "view", n, source.base or source)
-        elif kind in ("kernel", "matmul", "loop"):
+        elif kind in ("kernel", "matmul", "loop", "hosted"):
             self.add(var, "output" if var in self.returned else "arena", n)
         elif var.type.weak:
             self.add(var, "host", n)
@@ -179,7 +182,8 @@ class Scheduler:
     def made_there(self, n: int, eqn: Eqn, x: Var, var: Var) -> bool:
         """Has what is only returned in another form made right where the result lies."""
         source, op = self.buffers[x], eqn.op
-        regional = source.first >= 0 and isinstance(self.graph.eqns[source.first].op, Region)
+        strided = (Region, Gather) if self.target == "cuda" else (Region,)  # what may write in any order
+        regional = source.first >= 0 and isinstance(self.graph.eqns[source.first].op, strided)
         fits = isinstance(op, Reshape) or (isinstance(op, Transpose) and regional)
         if not fits or var not in self.returned or x in self.layouts or self.reads[x] > 1:
             return False
@@ -244,6 +248,7 @@ class Scheduler:
                 if buffer.base is old:
                     buffer.base = new
             old.base, old.storage = new, "view"
+            self.there.setdefault(n, set()).add((0, 0))
 
     def join(self) -> None:
         """Parts that a region computes for a concatenation, or a padding, alone are made where they go."""
@@ -340,6 +345,8 @@ def kind_of(eqn: Eqn, target: str) -> str:
         return "host"
     if isinstance(eqn.op, Region):
         return "kernel" if served(eqn, target) else "library"
+    if target == "cuda" and isinstance(eqn.op, CONTROL) and not weakly(eqn):
+        return "hosted"
     constant = isinstance(eqn.op, Iota) or (
         isinstance(eqn.op, BroadcastInDim) and isinstance(eqn.inputs[0], Literal)
     )
@@ -349,6 +356,11 @@ def kind_of(eqn: Eqn, target: str) -> str:
         return "view" if all(isinstance(a, Var) and not a.type.weak for a in eqn.inputs) else "library"
     family = served(eqn, target)
     return "library" if family is None else "matmul" if isinstance(family, Product) else "kernel"
+
+
+def weakly(eqn: Eqn) -> bool:
+    """Whether Python numbers go in or come out."""
+    return any(a.type.weak for a in (*eqn.inputs, *eqn.outs))
 
 
 def served(eqn: Eqn, target: str) -> Family | None:
@@ -366,7 +378,7 @@ def in_place(eqn: Eqn, i: int, x: Var, target: str) -> bool:
     """Whether result `i` of a step may be written over input `x` element by element."""
     op = eqn.op
     if isinstance(op, WRITES):
-        return target == "c" and x is eqn.inputs[0] and eqn.inputs.count(x) == 1
+        return target in NATIVE and x is eqn.inputs[0] and eqn.inputs.count(x) == 1
     if not isinstance(op, Region):
         return False
     if target in NATIVE and op.kind == "rowwise":

@@ -41,11 +41,10 @@ class Lanes:
         self.places = Places(axes, problem.operands, [*self.kept, *self.over])
         self.places.lane = self.lane
         self.pack = self.packed()
-        specs = [Spec(tuple(self.kept), "block")] if self.kept else []
-        specs += [Spec(tuple(self.over))] if self.over else []
+        specs = [Spec(tuple(self.over))] if self.over else []
         specs += [Spec((self.lane,), "inner")] if self.pack > 1 else []
         parts = [part(problem, w, self.kept) for w in problem.folded]
-        self.root = nest(problem.works, specs, ALWAYS)
+        self.root = nest(problem.works, specs, ALWAYS, Spec(tuple(self.kept), "block") if self.kept else None)
         self.said = Statements(problem, self.places, self.root)
         self.packs = self.count()
         simple = [p for p in parts if p is not None and set(p.axes) == set(kept)]
@@ -84,7 +83,7 @@ class Lanes:
         return columns, block, max(1, min(wanted, most)) if split else 1
 
     def columns_of_a_row(self) -> int:
-        """How many threads go along the lane, a block of one row; 0 where rows are short: they are one then."""
+        """How many threads a block has along the lane; 0 where rows are short, and one block has several."""
         if len(self.kept) < 2 or not self.packs:
             return 0
         row = -(-self.problem.axes.sizes[self.lane] // self.pack)
@@ -137,7 +136,11 @@ class Lanes:
         *outer, lane = self.kept
         letter, extent, int_ = self.places.letters[lane], self.places.extent(lane), self.places.whole
         mine = "blockIdx.y * blockDim.x + threadIdx.x"
-        place = f"const {int_} {letter} = {mine};" if self.pack == 1 else f"const {int_} {letter} = ({mine}) * PACK;"
+        place = (
+            f"const {int_} {letter} = {mine};"
+            if self.pack == 1
+            else f"const {int_} {letter} = ({mine}) * PACK;"
+        )
         row = self.places.linear(outer, "(int)blockIdx.x")
         first = [Text(f"const {int_} {row} = blockIdx.x;")] if len(outer) == 1 else []
         lines = [Text(place), Text(f"if ({letter} >= {extent}) return;"), *first]

@@ -19,7 +19,7 @@ from ge2.ops.shape import Iota
 
 LETTERS = "ijlmquwxyz"
 WIDEST = 16  # bytes of one access
-FAR = 1 << 31  # elements from which on a place needs 64 bits
+FAR = (1 << 31) - (1 << 27)  # elements from which on a place, and a step beyond, needs 64 bits
 # fmt: off
 RESERVED = frozenset((
     "alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class",
@@ -163,7 +163,8 @@ class Places:
         strides, dtype = self.axes.strides[p], p.var.type.dtype
         if strides.get(self.lane) != 1:
             return 1
-        parts = [s for a, s in strides.items() if a != self.lane] + [self.operands[p.var].offset]
+        operand = self.operands[p.var]
+        parts = [*(s for a, s in strides.items() if a != self.lane), operand.offset, operand.loose]
         found = WIDEST // dtype.itemsize
         while found > 1 and any(each % found for each in parts):
             found //= 2
