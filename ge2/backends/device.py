@@ -44,8 +44,9 @@ def view(x: Any, offset: int, shape: Sequence[int], dtype: np.dtype, strides: Se
     """Part of the memory of an array in C order: offset and strides in bytes."""
     if isinstance(x, np.ndarray):
         whole = np.frombuffer(x, np.uint8) if x.size else np.empty(0, np.uint8)
-        typed = np.ndarray((), dtype, whole, offset) if whole.size else np.empty((), dtype)
-        return np.lib.stride_tricks.as_strided(typed, tuple(shape), tuple(strides))
+        held = np.dtype(np.uint8) if dtype in FP8 else dtype  # what `as_strided` would not know
+        typed = np.ndarray((), held, whole, offset) if whole.size else np.empty((), held)
+        return np.lib.stride_tricks.as_strided(typed, tuple(shape), tuple(strides)).view(dtype)
     return type(x)(tuple(shape), dtype, x.data + offset, tuple(strides))
 
 
@@ -54,6 +55,13 @@ def upload(device: Device, x: Any) -> Any:
     if x.dtype in FP8:  # which CuPy does not know how to copy
         return device.xp.array(x.view(np.uint8), order="C").view(x.dtype)
     return device.xp.array(x, order="C")
+
+
+def put(to: Any, x: Any) -> None:
+    """Copies an array of the device into another one of the same type."""
+    if x.dtype in FP8:
+        to, x = to.view(np.uint8), x.view(np.uint8)
+    to[...] = x
 
 
 def download(x: Any) -> Any:

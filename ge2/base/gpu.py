@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 _known: dict[type, bool] = {}
@@ -19,6 +20,20 @@ def on_gpu(x: Any) -> bool:
         names = [(c.__module__.partition(".")[0], c.__name__) for c in cls.__mro__]
         found = _known[cls] = ("cupy", "ndarray") in names
     return found
+
+
+def host(x: Any) -> Any:
+    """The elements of an array of a GPU as NumPy's, which waits for them; anything else as it is."""
+    return x.get() if on_gpu(x) else x
+
+
+def beside(x: Any, other: Any) -> Any:
+    """NumPy's array on the GPU of `other`, if that lies on one; anything else as it is."""
+    if not on_gpu(other) or not hasattr(x, "dtype") or on_gpu(x):
+        return x
+    cupy = sys.modules[type(other).__module__.partition(".")[0]]
+    with other.device:
+        return cupy.asarray(x)
 
 
 def gpu_of(x: Any) -> int:

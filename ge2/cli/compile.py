@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from typing import Any, Final, final
 
 import ge2
-from ge2.backends.cuda.nvrtc import Binary
+from ge2.backends.cuda.nvrtc import Binary, Order, compile_all
 from ge2.backends.cuda.offline import OfflineDevice, limits_of
-from ge2.base.config import config
 from ge2.base.errors import Ge2Error
 from ge2.base.record import record
 from ge2.base.words import size_words, table
@@ -19,6 +18,7 @@ from ge2.cli.load import load
 from ge2.cli.show import Look, check
 from ge2.cli.specs import EXAMPLE, arguments
 from ge2.codegen.cuda.file import Source
+from ge2.runtime.compile import compile_graph
 from ge2.runtime.executable import Executable
 from ge2.runtime.gpu import GpuDriver
 from ge2.runtime.records import PLACES, KernelRecord, cut, places
@@ -60,9 +60,9 @@ def run(options: argparse.Namespace) -> int:
     function, module = load(options.place)
     args, kwargs = arguments(options.args, vars(module))
     check(function, args, kwargs, options.place)
-    with config.using(executor="shim"):  # whose programs are CUDA kernels
-        executable = Look(ge2.grad(function) if options.grad else function, args, kwargs).lowered().executable
-        kernels = compiled(executable, OfflineDevice(limits_of(options.arch)))
+    graph = Look(ge2.grad(function) if options.grad else function, args, kwargs).graph()
+    executable = compile_graph(graph, device=OfflineDevice(limits_of(options.arch)))
+    kernels = compiled(executable, options.arch)
     written = write(kernels, options.output) if options.output else []
     if options.json:
         data = {"arch": options.arch, "kernels": list(map(as_data, kernels)), "files": written}
@@ -75,33 +75,40 @@ def run(options: argparse.Namespace) -> int:
 # ----------------------------------------------------------------------------------------------- the kernels
 
 
-def compiled(executable: Executable, device: OfflineDevice) -> list[Compiled]:
+def compiled(executable: Executable, arch: str) -> list[Compiled]:
     """The kernels of a program and of the loops and branches in it, each once."""
-    found: dict[str, Compiled] = {}
-    for driver in drivers(executable, device):
+    found: dict[str, tuple[Source, str]] = {}
+    for driver in drivers(executable):
         known = {each.function: each for each in records(driver.made)}
         for n, (code, source) in enumerate(driver.sources.items()):
-            if code not in found:
-                name = f"{source.name}_{len(found)}"
-                found[code] = one(name, source, device, known.get(f"{source.name}_{n}"))
-    return list(found.values())
+            found.setdefault(code, (source, lines_of(known.get(f"{source.name}_{n}"))))
+    binaries = compile_all([Order(source.text(), arch) for source, _ in found.values()])
+    return [
+        one(n, *each, binary) for n, (each, binary) in enumerate(zip(found.values(), binaries, strict=True))
+    ]
 
 
-def drivers(executable: Executable, device: OfflineDevice) -> Iterator[GpuDriver]:
-    yield GpuDriver(executable.program, device, executable.name, executable.branches).build()
+def drivers(executable: Executable) -> Iterator[GpuDriver]:
+    """The text of a program, and of those in it."""
+    assert executable.device is not None, "it is no program for a GPU"
+    yield GpuDriver(
+        executable.program, executable.device, executable.name, executable.branches, False
+    ).build()
     for branches in executable.branches.values():
         for branch in branches:
-            yield from drivers(branch, device)
+            yield from drivers(branch)
 
 
-def one(name: str, source: Source, device: OfflineDevice, known: KernelRecord | None) -> Compiled:
-    """`known`: what the program says of the step; nothing of a second kernel of it."""
-    text, kernel = source.text(), source.kernel
-    binary = device.module(text).binary
-    lines = cut(places(known.sources), PLACES, ", ") if known else "the one above"
+def lines_of(known: KernelRecord | None) -> str:
+    """The user's lines, as the program tells them of a step; it does not of a second kernel of one."""
+    return cut(places(known.sources), PLACES, ", ") if known else "the one above"
+
+
+def one(number: int, source: Source, lines: str, binary: Binary) -> Compiled:
     (usage,) = binary.kernels
-    figures = usage.registers, usage.spills, usage.stack, usage.shared
-    return Compiled(name, text, binary, lines, kernel.block, *figures, kernel.shared)
+    kernel, figures = source.kernel, (usage.registers, usage.spills, usage.stack, usage.shared)
+    name = f"{source.name}_{number}"
+    return Compiled(name, source.text(), binary, lines, kernel.block, *figures, kernel.shared)
 
 
 def write(kernels: list[Compiled], folder: str) -> list[str]:

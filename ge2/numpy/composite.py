@@ -11,6 +11,7 @@ import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX, EXTENDED, FLOAT64, INEXACT
 from ge2.base.errors import ArgumentError, ConcretizationTypeError, InputError, TypeRuleError
+from ge2.base.gpu import host
 from ge2.base.source import here
 from ge2.ir import type_of
 from ge2.numpy import elementwise as e
@@ -43,7 +44,7 @@ def is_traced(x: Any) -> bool:
 def known_elements(x: Any) -> Any:
     """The elements of an array, of a traced one where its trace knows them (as for `if`); else None."""
     try:
-        return np.asarray(x)
+        return np.asarray(host(x))
     except ConcretizationTypeError:
         return None
 

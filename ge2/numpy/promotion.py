@@ -26,6 +26,7 @@ from ge2.base.dtypes import (
     short,
 )
 from ge2.base.errors import InputError, OutOfBoundsError, ShapeError, TypeRuleError
+from ge2.base.gpu import on_gpu
 from ge2.base.source import here
 from ge2.ir import ArrayType, Dims, type_of
 from ge2.ops.elementwise import ConvertElementType
@@ -67,7 +68,7 @@ def lift(x: Any) -> Any:
 
 def _stacked(items: Sequence[Any]) -> Any:
     values = [lift(x) for x in items]
-    if not any(hasattr(x, "type") for x in values):
+    if not any(hasattr(x, "type") or on_gpu(x) for x in values):
         try:
             return check_known(np.asarray(items))
         except ValueError as error:

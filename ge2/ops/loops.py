@@ -90,11 +90,13 @@ class ScanLoop(GraphOp):
     def reference(self, *arrays: Any) -> Any:
         return self.rounds(self.body, *arrays)
 
-    def rounds(self, body: Callable[..., Sequence[Any]], *arrays: Any) -> tuple[Any, ...]:
-        """The loop in Python, whatever computes a round."""
+    def rounds(
+        self, body: Callable[..., Sequence[Any]], *arrays: Any, empty: Callable[..., Any] = np.empty
+    ) -> tuple[Any, ...]:
+        """The loop in Python, whatever computes a round. `empty` makes the stacks."""
         consts, carry, elements = self.parts(arrays)
         types = types_of(self.body.outputs[self.carry :])
-        results = [np.empty((self.length, *t.shape), t.dtype) for t in types]
+        results = [empty((self.length, *t.shape), t.dtype) for t in types]
         for t in reversed(range(self.length)) if self.reverse else range(self.length):
             found = body(*consts, *carry, *(x[t, ...] for x in elements))
             carry = list(found[: self.carry])

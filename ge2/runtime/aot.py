@@ -73,7 +73,7 @@ def struct_of(key: Any) -> Any:
     return ShapeDtypeStruct((), np.dtype(key), True) if isinstance(key, type) else ShapeDtypeStruct(*key)
 
 
-DIALECTS = ("jaxpr", "c", "python")
+DIALECTS = ("jaxpr", "c", "cuda", "python")
 
 
 @final
@@ -165,7 +165,7 @@ def as_text(executable: Executable, dialect: str) -> str:
         return executable.as_text()
     found = executable.text(dialect)
     if not found:
-        other = next((d for d in ("c", "python") if executable.text(d)), "jaxpr")
+        other = next((d for d in DIALECTS[1:] if executable.text(d)), "jaxpr")
         raise InputError(f"{executable.name} runs no {dialect}", where=here(), fix=f"dialect={other!r}")
     return found
 

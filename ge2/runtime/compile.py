@@ -133,16 +133,19 @@ def inner_graph(step: Step, i: int, target: str) -> tuple[Graph, Callable[[Graph
 
 def executable(program: Program, how: How, limited: bool = False) -> Executable:
     branches = {
-        step.number: tuple(
-            compile_graph(
-                inner, name=f"{how.name}_{step.name}{i}", part=True, limited=limited, device=how.device
-            )
-            for i, inner in enumerate(held(step.eqn.op))
-        )
+        step.number: tuple(branch(step, i, how, limited) for i in range(len(held(step.eqn.op))))
         for step in program.steps
-        if step.kind == "library" and isinstance(step.eqn.op, CONTROL)
+        if step.kind in ("library", "hosted") and isinstance(step.eqn.op, CONTROL)
     }
     return Executable(
         how.name, program, config.executor, config.thread_count(), branches, how.donated, device=how.device,
         limited=limited,
     )  # fmt: skip
+
+
+def branch(step: Step, i: int, how: How, limited: bool) -> Executable:
+    """Graph `i` of a loop or a branch, as a program that is run with the whole."""
+    graph, name = held(step.eqn.op)[i], f"{how.name}_{step.name}{i}"
+    made = compile_graph(graph, name=name, part=True, limited=limited, device=how.device)
+    made.within = step.eqn.op
+    return made

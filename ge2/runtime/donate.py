@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from ge2.base.dtypes import INEXACT
+from ge2.base.gpu import on_gpu
 from ge2.base.log import warn
 from ge2.base.pytree import Structure, key_paths
 from ge2.base.record import record
@@ -36,38 +37,49 @@ class Donation:
         self, leaves: Sequence[Any], offered: Sequence[int], others: Sequence[Any]
     ) -> frozenset[int]:
         """Those that are whole arrays of their own; one warning for the rest."""
-        owners = Counter(id(owner(x)) for x in (*leaves, *others) if isinstance(x, np.ndarray))
-        refused = {
-            i: why
-            for i in offered
-            if isinstance(leaves[i], np.ndarray) and (why := refusal(leaves[i], owners))
-        }
+        owners = Counter(id(owner(x)) for x in (*leaves, *others) if is_memory(x))
+        refused = {i: why for i in offered if is_memory(leaves[i]) and (why := refusal(leaves[i], owners))}
         for why in refused.values():
             what = f"an argument of {title(self.function)} was not donated: {why}"
             warn(what, "a writable array of its own, such as x.copy()", once=("donate", self.function, why))
-        fit = (np.ndarray, ShapeDtypeStruct)
-        return frozenset(i for i in offered if i not in refused and isinstance(leaves[i], fit))
+        fit = [i for i in offered if is_memory(leaves[i]) or isinstance(leaves[i], ShapeDtypeStruct)]
+        return frozenset(i for i in fit if i not in refused)
+
+
+def is_memory(x: Any) -> bool:
+    return isinstance(x, np.ndarray) or on_gpu(x)
 
 
 def owner(x: Any) -> Any:
-    """The array whose memory a view shows."""
+    """The array whose memory a view shows; on a GPU the memory."""
+    if on_gpu(x):
+        return x.data.mem
     while isinstance(x.base, np.ndarray):
         x = x.base
     return x
 
 
-def refusal(x: np.ndarray, owners: Counter[int]) -> str:
+def refusal(x: Any, owners: Counter[int]) -> str:
     if x.base is not None or not x.flags.owndata:
         return "it is a view"
-    if not x.flags.writeable:
+    if on_gpu(x) and type(x.data.mem).__name__ == "UnownedMemory":
+        return "its memory is another library's"
+    if not getattr(x.flags, "writeable", True):
         return "it is read-only"
-    return "it overlaps another argument" if owners[id(x)] > 1 else ""
+    return "it overlaps another argument" if owners[id(owner(x))] > 1 else ""
 
 
-def spoil(donated: Sequence[np.ndarray], results: Sequence[Any]) -> None:
+def shared(x: Any, y: Any) -> bool:
+    """Whether two arrays may have memory in common."""
+    if on_gpu(x) or on_gpu(y):
+        return on_gpu(x) and on_gpu(y) and x.data.mem is y.data.mem
+    return isinstance(y, np.ndarray) and np.may_share_memory(x, y)
+
+
+def spoil(donated: Sequence[Any], results: Sequence[Any]) -> None:
     """Fills donated arrays that hold no result, so that a program that still reads them is found out."""
     for x in donated:
-        if not any(isinstance(y, np.ndarray) and np.may_share_memory(x, y) for y in results):
+        if not any(shared(x, y) for y in results):
             x.fill(
                 np.nan
                 if x.dtype in INEXACT

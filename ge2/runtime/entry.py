@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, Final, final
 import numpy as np
 
 from ge2.base.config import config
+from ge2.base.gpu import on_gpu
 from ge2.base.pytree import Structure
 from ge2.base.spelled import Build, Match, builder, matcher
 from ge2.base.structure import LEAF
 from ge2.ir import ON_GPU, Eqn, Graph, Op, Var, type_of
 from ge2.ops.control import EXECUTOR, Call
 from ge2.runtime.once import alone
-from ge2.runtime.places import place_of, there
 from ge2.runtime.signature import is_static
+from ge2.trace.places import place_of
 from ge2.transforms.arguments import Results
 
 if TYPE_CHECKING:
@@ -62,6 +63,15 @@ def gpu_or_not(number: int | None) -> Device | None:
     from ge2.backends.cuda.device import gpu
 
     return gpu(number)
+
+
+def there(device: Device | None, x: Any) -> Any:
+    """A captured array on the device: what a function made while it was traced was NumPy's."""
+    if device is None or on_gpu(x) or not isinstance(x, np.ndarray):
+        return x
+    from ge2.backends.device import upload
+
+    return upload(device, x)
 
 
 def key_of(graph: Graph, donated: tuple[bool, ...], limit: int | None, device: int | None) -> Any:

@@ -13,9 +13,11 @@ import numpy as np
 from ge2.backends.cpu.extension import Meanwhile
 from ge2.backends.cpu.quiet import hush, restore
 from ge2.backends.cpu.toolchain import excuse, toolchain
+from ge2.backends.device import upload
 from ge2.base.config import config
 from ge2.base.dtypes import python_type
 from ge2.base.errors import CompileError, CompilerTrouble
+from ge2.base.gpu import host
 from ge2.base.record import mutable
 from ge2.ir import ArrayType, Evaluate, Graph, Op, Var, read
 from ge2.ops.elementwise import Elementwise
@@ -35,6 +37,7 @@ from ge2.trace.watch import check_finite
 if TYPE_CHECKING:
     from ge2.backends.device import Device
     from ge2.runtime.remat import Remat
+    from ge2.runtime.rounds import Turn
 
 EVALUATE = Evaluate()
 ALIGNMENT = 64
@@ -51,12 +54,17 @@ class Runner(Protocol):
 class Reference:
     """Op by op with the references: the oracle."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, device: Device | None = None) -> None:
+        self.graph, self.device = graph, device
 
     def __call__(self, *arrays: Any) -> list[Any]:
+        found = interpret(self.graph, [*map(host, arrays)])
+        results = [owned(y, a.type) for y, a in zip(found, self.graph.outputs, strict=True)]
+        if self.device is None:
+            return results
         return [
-            owned(y, a.type) for y, a in zip(interpret(self.graph, arrays), self.graph.outputs, strict=True)
+            y if a.type.weak else upload(self.device, y)
+            for y, a in zip(results, self.graph.outputs, strict=True)
         ]
 
 
@@ -176,11 +184,13 @@ class Executable:
     watched: Graph | None = None  # as traced, where the results of a call are looked at for NaN
     limited: bool = False  # whether it has a limit on its memory
     part: bool = False  # whether another program runs it
+    within: Op | None = None  # the loop or the branch that does
     label: str = ""  # what its files begin with, where the setting `dump` asked for them
     _run: Runner | None = None
     _how: str = ""
     _text: Driver | None = None
     _inner: Inner | None = None
+    _turn: Turn | None = None
     _lock: RLock = field(default_factory=RLock, repr=False)
 
     def __call__(self, *arrays: Any) -> list[Any]:
@@ -190,7 +200,7 @@ class Executable:
         """What runs it; the first thread to ask makes it."""
         with self._lock:
             if self._run is None:
-                run = Reference(self.graph) if self.executor == "reference" else self.driven()
+                run = Reference(self.graph, self.device) if self.executor == "reference" else self.driven()
                 self._run = run if self.watched is None else Watched(run, self.watched, self.name)
                 if isinstance(self._run, Meanwhile):
                     self._run.told = self.settle
@@ -234,14 +244,15 @@ class Executable:
         if self.label and config.dump:
             self.dump(driver)
         if self.part:
-            self._inner = inner_of(driver)
+            self._inner, self._turn = inner_of(driver), getattr(driver, "turn", None)
         return runner(driver)
 
     def written(self, run: bool = True) -> Driver:
         if self.device is not None:
             from ge2.runtime.gpu import GpuDriver
 
-            return GpuDriver(self.program, self.device, self.name, self.branches, run).build()  # type: ignore[return-value]
+            within = self.within if self.part else None
+            return GpuDriver(self.program, self.device, self.name, self.branches, run, within).build()  # type: ignore[return-value]
         inner = {n: [branch.inner() for branch in found] for n, found in self.branches.items()}
         return Driver(self.program, self.threads, self.name, inner, self.limited and self.part, run).build()
 
@@ -249,6 +260,14 @@ class Executable:
         """It as part of another program. That of one C function alone has scratch of its own."""
         run = self.build()
         return self._inner or alone(run)
+
+    def turn(self, run: bool) -> Turn:
+        """It as a round on a device; if it is not to `run`, to be written of alone."""
+        if not run:
+            return self.written(run=False).turn  # type: ignore[attr-defined,no-any-return]
+        self.build()
+        assert self._turn is not None
+        return self._turn
 
     def _blame(self, trouble: CompilerTrouble) -> None:
         """CompileError if a compiler that is well otherwise refuses a program with a user's own C in it."""
@@ -295,11 +314,16 @@ class Executable:
             return analysis.memory(self.program, 0)
         plan = self.driver.plan
         assert plan is not None
-        inner = [branch for found in self.branches.values() for branch in found]
-        memories = [branch.memory_analysis() for branch in inner]
-        apart = sum(m.arena - branch.inner().nbytes for m, branch in zip(memories, inner, strict=True))
+        inner = [(n, branch) for n, found in self.branches.items() for branch in found]
+        memories = [branch.memory_analysis() for _, branch in inner]
+        apart = sum(m.arena - self.lent(n, b) for m, (n, b) in zip(memories, inner, strict=True))
         found = analysis.memory(self.program, plan.nbytes + apart, memories, self.remat)
         return replace(found, kept=0) if self.limited and self.part else found
+
+    def lent(self, n: int, branch: Executable) -> int:
+        """How much of this arena a program that step `n` runs has for its own."""
+        hosted = self.program.steps[n].kind == "hosted"
+        return branch.turn(False).nbytes if hosted else branch.inner().nbytes
 
     def cost_analysis(self) -> dict[str, float]:
         return analysis.cost_analysis(self.program)

@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from contextvars import copy_context
 from dataclasses import field
 from functools import partial
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from ge2.backends.cpu.load import execute
 from ge2.backends.cpu.quiet import hush, restore
 from ge2.backends.device import Device, address, download, upload, view
+from ge2.base.config import config
 from ge2.base.dtypes import HALF, SHORT
 from ge2.base.pause import collector_paused
 from ge2.base.record import mutable, record
@@ -28,7 +30,7 @@ from ge2.codegen.cuda.kernel import CudaKernel, bare
 from ge2.codegen.environment import render
 from ge2.codegen.values import held
 from ge2.codegen.view import Line
-from ge2.ir import Atom, Eqn, Literal, Var
+from ge2.ir import ArrayType, Atom, Eqn, Literal, Op, Var
 from ge2.kernels.catalog import select
 from ge2.kernels.cuda import Cuda
 from ge2.kernels.kernel import Problem
@@ -40,6 +42,10 @@ from ge2.runtime.hosted import Inner, hosted
 from ge2.runtime.memory import Lifetime, Plan, plan
 from ge2.runtime.program import Buffer, Program, Step
 from ge2.runtime.records import Made
+from ge2.runtime.rounds import Turn, loose, rounds, spare
+
+if TYPE_CHECKING:
+    from ge2.runtime.executable import Executable
 
 TEMPLATE = "numpy/launches.py.jinja"
 
@@ -51,6 +57,7 @@ class Text:
 
     parameters: str
     arena: int
+    lent: bool  # whether there is memory for it
     run: tuple[Line, ...]
     results: str
 
@@ -63,8 +70,9 @@ class GpuDriver:
     program: Program
     device: Device
     title: str
-    branches: Mapping[int, Sequence[Callable[..., list[Any]]]]
+    branches: Mapping[int, Sequence[Executable]]
     run: bool = True  # whether the program is to run; else it is written for people, and nothing is compiled
+    within: Op | None = None  # the loop or the branch whose program it is
     names: dict[str, Any] = field(default_factory=dict)
     body: list[Line] = field(default_factory=list)
     made: list[Made] = field(default_factory=list)
@@ -75,6 +83,8 @@ class GpuDriver:
     texts: dict[str, str] = field(default_factory=dict)
     direct: Callable[..., list[Any]] | None = None
     compiling: str = ""
+    loose: dict[str, int] = field(default_factory=dict)  # arrays among the elements of stacks
+    turn: Turn | None = None
 
     @property
     def nbytes(self) -> int:
@@ -92,6 +102,9 @@ class GpuDriver:
             empty=device.xp.empty, array=device.xp.array, ready=partial(ready, device), at=address,
             view=view, address=np.uint64, upload=partial(upload, device),
         )  # fmt: skip
+        if self.within is not None:
+            stacked = loose(self.within, self.program.graph)
+            self.loose = {self.name(v): n for v, n in stacked.items()}
         for buffer in self.program.buffers.values():
             if buffer.storage == "arena":
                 self.needs.append((buffer.name, Lifetime(buffer.type.nbytes, buffer.first, buffer.last)))
@@ -103,24 +116,65 @@ class GpuDriver:
         for _, found in lines:
             self.body += found
         results = [self.result(a, i) for i, a in enumerate(self.program.graph.outputs)]
-        given = [self.name(v) for v in self.program.graph.inputs]
-        arrays = [self.name(v) for v in self.program.graph.inputs if not v.type.weak]
-        start = [Line(f"{name} = ready({name})") for name in arrays]
-        text = Text(", ".join(given), self.plan.nbytes, (*start, *self.body), ", ".join(results))
-        self.texts["cuda"] = "\n".join(s.text() for s in self.sources.values())
+        text = Text(
+            self.parameters(),
+            self.plan.nbytes,
+            self.within is not None,
+            (*self.start(), *self.body),
+            ", ".join(results),
+        )
+        inner = [] if self.run else [b for each in self.branches.values() for b in each]
+        texts = [s.text() for s in self.sources.values()]
+        self.texts["cuda"] = "\n".join([*texts, *(b.written(run=False).texts["cuda"] for b in inner)])
         self.texts["python"] = render(TEMPLATE, text)
+        if self.run:
+            self.load()
+            execute(self.texts["python"], self.names)
+        run: Any = self.names.get("run")
+        if self.within is not None:
+            self.turn = self.turned(run)
+            run = partial(self.turn.alone, device)
         if not self.run:
             return self
-        self.load()
-        execute(self.texts["python"], self.names)
-        self.direct = partial(on_device, getattr(device, "here", nullcontext), self.names["run"])
+        self.direct = partial(on_device, getattr(device, "here", nullcontext), run)
         return self
 
+    def parameters(self) -> str:
+        """What the function takes: if another program runs it the memory and the places, then the arrays."""
+        outputs = self.program.graph.outputs
+        places = [self.name(outputs[i]) for i in self.placed()] if self.within is not None else []  # type: ignore[arg-type]
+        memory = ["memory"] if self.within is not None else []
+        return ", ".join([*memory, *places, *map(self.name, self.program.graph.inputs)])
+
+    def start(self) -> list[Line]:
+        """Arguments as kernels read them; who runs a part sees to it."""
+        if self.within is not None:
+            return []
+        arrays = [self.name(v) for v in self.program.graph.inputs if not v.type.weak]
+        return [Line(f"{name} = ready({name})") for name in arrays]
+
+    def placed(self) -> list[int]:
+        """The results for which there is an array beforehand."""
+        outputs = self.program.graph.outputs
+        return [
+            i
+            for i, a in enumerate(outputs)
+            if isinstance(a, Var) and self.buffer(a).storage == "output" and a not in outputs[:i]
+        ]
+
+    def turned(self, run: Any) -> Turn:
+        """The program as a part of another one."""
+        outputs, placed = self.program.graph.outputs, self.placed()
+        again = [(i, j) for i in placed for j in range(i + 1, len(outputs)) if outputs[i] is outputs[j]]
+        types = tuple(a.type for a in outputs)
+        return Turn(self.nbytes, tuple(placed), tuple(types[i] for i in placed), tuple(again), run)
+
     def load(self) -> None:
-        """Compiles the kernels, those of a program at once."""
+        """Compiles the kernels, those of a program at once, each under the settings of here and now."""
         sources = list(self.sources.values())
-        with ThreadPoolExecutor(max(len(sources), 1)) as pool:
-            modules = list(pool.map(lambda s: self.device.module(s.text()), sources))
+        with ThreadPoolExecutor(max(min(len(sources), config.thread_count()), 1)) as pool:
+            asked = [pool.submit(copy_context().run, self.device.module, s.text()) for s in sources]
+            modules = [each.result() for each in asked]
         for n, (source, module) in enumerate(zip(sources, modules, strict=True)):
             self.names[f"{source.name}_{n}"] = module.get_function(source.name)
         self.compiling = f"{len(sources)} kernels for {self.device.limits.name}"
@@ -160,7 +214,7 @@ class GpuDriver:
             return self.library(step)
         if step.kind == "view":
             return []
-        how = {"host": self.host, "library": self.library, "matmul": self.matmul}
+        how = {"host": self.host, "library": self.library, "matmul": self.matmul, "hosted": self.hosted}
         return how.get(step.kind, self.kernels)(step)
 
     def host(self, step: Step) -> list[Line]:
@@ -209,8 +263,9 @@ class GpuDriver:
     def operand(self, role: str, i: int, a: Atom) -> Operand:
         if isinstance(a, Literal) or a.type.weak:
             return Operand(role, i, (), value=True)
-        layout = self.layout(a)
-        return Operand(role, i, layout.strides, layout.offset)
+        layout, buffer = self.layout(a), self.buffer(a)
+        loose = self.loose.get((buffer.base or buffer).name, 0)
+        return Operand(role, i, layout.strides, layout.offset, loose=loose)
 
     def need(self, nbytes: int, step: int) -> str:
         name = f"own{len(self.needs)}"
@@ -251,7 +306,7 @@ class GpuDriver:
         buffer = self.buffer(var)
         if buffer.storage == "view" and buffer.base is not None and var not in self.program.graph.outputs:
             buffer = buffer.base
-        if buffer.storage != "output" or buffer.name in self.begun:
+        if buffer.storage != "output" or buffer.name in self.begun or self.within is not None:
             return []
         self.begun.add(buffer.name)
         type_ = buffer.type
@@ -275,6 +330,36 @@ class GpuDriver:
             whole, offset = "memory", f"{base.name}_offset + {offset}"
         return f"view({whole}, {offset}, {t.shape}, {t.dtype.name}, {strides})"
 
+    def hosted(self, step: Step) -> list[Line]:
+        """A loop or a branch: its rounds are launched one after another, in memory of the arena."""
+        eqn, chosen = step.eqn, self.branches[step.number]
+        turns = [branch.turn(self.run) for branch in chosen]
+        memory = self.need(max(t.nbytes for t in turns), step.number)
+        spares = [(t, self.need(t.nbytes, step.number)) for t in spare(eqn.op)]
+        f = self.given(rounds(eqn.op, turns), f"{eqn.op.name}_")
+        places = [self.array(v) for v in eqn.outs], [self.lent(name, t) for t, name in spares]
+        lists = [f"[{', '.join(each)}]" for each in places]
+        lent = self.lent(memory, ArrayType((max(t.nbytes for t in turns),), np.dtype(np.uint8)))
+        handed = ", ".join([lent, *lists, *map(self.aligned, eqn.inputs)])
+        lines = [line for v in eqn.outs for line in self.fresh(v)]
+        return [*lines, Line(f"{f}({handed})", eqn.op.name)]
+
+    def lent(self, name: str, type_: ArrayType) -> str:
+        """A part of the arena as an array."""
+        strides = plain(type_.shape).strides
+        nbytes = tuple(n * type_.dtype.itemsize for n in strides)
+        return f"view(memory, {name}_offset, {type_.shape}, {type_.dtype.name}, {nbytes})"
+
+    def aligned(self, a: Atom) -> str:
+        """An atom as an array that begins where wide accesses may."""
+        text = self.array(a)
+        if isinstance(a, Literal):
+            return text
+        layout, buffer = self.layout(a), self.buffer(a)
+        parts = layout.offset, self.loose.get((buffer.base or buffer).name, 0)
+        lies = all(n * a.type.dtype.itemsize % 16 == 0 for n in parts)
+        return text if lies and layout.strides == plain(a.type.shape).strides else f"ready({text})"
+
     def library(self, step: Step) -> list[Line]:
         """What the reference computes, on the CPU; loops and branches, whose bodies run on the device."""
         eqn, chosen = step.eqn, self.branches.get(step.number)
@@ -288,9 +373,8 @@ class GpuDriver:
             ]
         inputs = ", ".join(map(self.array, eqn.inputs))
         if chosen is not None:
-            f = self.given(
-                partial(hosted(eqn.op, [*map(alone, chosen)]), [()] * len(chosen)), f"{eqn.op.name}_"
-            )
+            run = hosted(eqn.op, [*map(alone, chosen)], self.device.xp.empty)
+            f = self.given(partial(run, [()] * len(chosen)), f"{eqn.op.name}_")
         else:
             f = self.given(partial(elsewhere, self.device, eqn), f"{eqn.op.name}_")
         outs = ", ".join(self.name(v) for v in eqn.outs) + ("," if eqn.op.several else "")
@@ -314,9 +398,12 @@ class GpuDriver:
     def result(self, atom: Atom, i: int) -> str:
         """What is returned: a Python number, or an array that nobody else holds."""
         if isinstance(atom, Literal):
-            return self.array(atom) if atom.type.weak else f"array({self.array(atom)})"
+            lent = atom.type.weak or self.within is not None
+            return self.array(atom) if lent else f"array({self.array(atom)})"
         if atom.type.weak:
             return self.name(atom)
+        if self.within is not None:
+            return self.array(atom)
         again = atom in self.program.graph.outputs[:i]
         if self.buffer(atom).storage == "output" and not again:
             return self.name(atom)

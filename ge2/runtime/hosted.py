@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, final
 
+import numpy as np
+
 from ge2.base.record import record
 from ge2.ir import Var
 from ge2.ops.control import Cond
@@ -32,10 +34,14 @@ def bound(inner: Sequence[Inner], arena: Any) -> tuple[Bound, ...]:
     return tuple(each.bind(arena) for each in inner)
 
 
-def hosted(op: Any, inner: Sequence[Inner]) -> Callable[..., Sequence[Any]]:
-    """The operation as a function of its programs, bound, and of arrays."""
+def hosted(
+    op: Any, inner: Sequence[Inner], empty: Callable[..., Any] = np.empty
+) -> Callable[..., Sequence[Any]]:
+    """The operation as a function of its programs, bound, and of arrays. `empty` makes arrays."""
     runs = [each.run for each in inner]
-    if isinstance(op, ScanLoop | RepeatLoop):
+    if isinstance(op, ScanLoop):
+        return lambda places, *xs: op.rounds(partial(runs[0], places[0]), *xs, empty=empty)
+    if isinstance(op, RepeatLoop):
         return lambda places, *xs: op.rounds(partial(runs[0], places[0]), *xs)
     if isinstance(op, WhileLoop):
         return lambda places, *xs: op.rounds(*map(partial, runs, places), *xs)

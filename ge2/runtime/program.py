@@ -13,9 +13,10 @@ from ge2.ir import ArrayType, Eqn, Graph, Var
 # Where an array comes from: given by the caller, a Python number, the arena, made for the caller, made by the
 # step that computes it, the same memory as another.
 STORAGE = ("input", "host", "arena", "output", "library", "view")
-# host: Python numbers. view: no work. copy: a view that has to be a copy. kernel: a region.
+# host: Python numbers. view: no work. copy: a view that has to be a copy. kernel: a region. hosted: a loop or
+# branch whose rounds Python launches, in the memory of the whole.
 END = 1 << 60  # in place of a step: to the end of the call
-KINDS = ("host", "view", "copy", "kernel", "loop", "matmul", "library")
+KINDS = ("host", "view", "copy", "kernel", "loop", "hosted", "matmul", "library")
 
 
 @final

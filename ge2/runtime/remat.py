@@ -24,6 +24,7 @@ from ge2.runtime.hosted import CONTROL, passing
 from ge2.runtime.loops import MANY, held, spares
 from ge2.runtime.memory import Lifetime, plan
 from ge2.runtime.program import Program, Step
+from ge2.runtime.rounds import spare
 from ge2.runtime.waiting import Candidate, Repeat, Waiting, operations
 from ge2.transforms.unstack import Unstacked, unstacked
 
@@ -111,7 +112,7 @@ class Planner:
 
     def links(self, step: Step) -> list[Link]:
         """The programs that a step runs, as they are now."""
-        if step.kind not in ("loop", "library") or not isinstance(step.eqn.op, CONTROL):
+        if step.kind not in ("loop", "hosted", "library") or not isinstance(step.eqn.op, CONTROL):
             return []
         return [self.link(step, i, graph) for i, graph in enumerate(held(step.eqn.op))]
 
@@ -261,6 +262,8 @@ def need(program: Program, step: Step, links: Sequence[Link]) -> Lifetime:
     nbytes = max(link.trial.scratch for link in links)
     if step.kind == "loop":
         nbytes += sum(spares(step.eqn.op, i, p) for i, p in enumerate(program.inner[step.number]))
+    if step.kind == "hosted":
+        nbytes += sum(t.nbytes for t in spare(step.eqn.op))
     return Lifetime(nbytes, step.number, step.number)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from ge2.base.config import config
+from ge2.base.gpu import host
 from ge2.base.record import record
 from ge2.codegen.environment import render
 from ge2.ir import Eqn, Graph, GraphOp, Op
@@ -64,9 +65,9 @@ def dump_repro(graph: Graph, executable: Executable) -> None:
 
 def dump_inputs(name: str, arrays: Sequence[Any]) -> None:
     """Writes the arguments of a call, unless they are very large."""
-    if sum(np.asarray(x).nbytes for x in arrays) > LARGEST:
+    if sum(np.asarray(x).nbytes for x in map(host, arrays)) > LARGEST:
         return
-    named = {f"input_{i}": np.asarray(x) for i, x in enumerate(arrays)}
+    named = {f"input_{i}": np.asarray(host(x)) for i, x in enumerate(arrays)}
 
     def write(path: Path) -> None:
         np.savez(path, **named)  # type: ignore[arg-type]

@@ -105,7 +105,10 @@ class Scheduler:
         self.homes: dict[Var, Var] | None = None  # of a round: what alone may be written over what
         self.kinds = [self.kind(n, eqn) for n, eqn in enumerate(graph.eqns)]
         self.solid = {
-            a for kind, e in zip(self.kinds, graph.eqns, strict=True) if kind == "loop" for a in e.inputs
+            a
+            for kind, e in zip(self.kinds, graph.eqns, strict=True)
+            if kind in ("loop", "hosted")
+            for a in e.inputs
         }
         for var in graph.inputs:
             self.add(var, "host" if var.type.weak else "input", -1)
@@ -153,7 +156,7 @@ class Scheduler:
                 self.add(var, "output" if var in self.returned else "arena", n)
             else:
                 self.add(var, "view", n, source.base or source)
-        elif kind in ("kernel", "matmul", "loop"):
+        elif kind in ("kernel", "matmul", "loop", "hosted"):
             self.add(var, "output" if var in self.returned else "arena", n)
         elif var.type.weak:
             self.add(var, "host", n)
@@ -344,6 +347,8 @@ def kind_of(eqn: Eqn, target: str) -> str:
         return "host"
     if isinstance(eqn.op, Region):
         return "kernel" if served(eqn, target) else "library"
+    if target == "cuda" and isinstance(eqn.op, CONTROL) and not weakly(eqn):
+        return "hosted"
     constant = isinstance(eqn.op, Iota) or (
         isinstance(eqn.op, BroadcastInDim) and isinstance(eqn.inputs[0], Literal)
     )
@@ -353,6 +358,11 @@ def kind_of(eqn: Eqn, target: str) -> str:
         return "view" if all(isinstance(a, Var) and not a.type.weak for a in eqn.inputs) else "library"
     family = served(eqn, target)
     return "library" if family is None else "matmul" if isinstance(family, Product) else "kernel"
+
+
+def weakly(eqn: Eqn) -> bool:
+    """Whether Python numbers go in or come out."""
+    return any(a.type.weak for a in (*eqn.inputs, *eqn.outs))
 
 
 def served(eqn: Eqn, target: str) -> Family | None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ge2.base.dtypes import COMPLEX, FLOAT64, HALF, INEXACT, real_part
 from ge2.base.errors import ArgumentError
+from ge2.base.gpu import beside, host
 from ge2.base.pytree import flatten, unflatten
 from ge2.base.source import here
 from ge2.ir import type_of
@@ -109,7 +110,7 @@ def difference_term(y: Any, weight: float) -> Any:
     dtype = type_of(y).dtype
     if dtype not in INEXACT:
         return empty(np.shape(y))
-    return np.asarray(y).astype(np.complex128 if dtype in COMPLEX else np.float64) * weight
+    return np.asarray(host(y)).astype(np.complex128 if dtype in COMPLEX else np.float64) * weight
 
 
 def added(a: Any, b: Any) -> Any:
@@ -126,7 +127,9 @@ def moved(args: tuple[Any, ...], direction: Any, by: float) -> tuple[Any, ...]:
 
 
 def step(x: Any, v: Any, by: float) -> Any:
-    return x if is_float0(v) else x + by * v if type(x) in (float, complex) else (x + by * v).astype(x.dtype)
+    if is_float0(v) or type(x) in (float, complex):
+        return x if is_float0(v) else x + by * v
+    return beside((host(x) + by * host(v)).astype(x.dtype), x)
 
 
 def random_like(rng: np.random.Generator, tree: Any) -> Any:
@@ -141,11 +144,11 @@ def random_leaf(rng: np.random.Generator, x: Any) -> Any:
     t = type_of(x)
     v = rng.standard_normal(t.shape)
     v = v + 1j * rng.standard_normal(t.shape) if t.dtype in COMPLEX else v
-    return type(x)(v) if t.weak else np.asarray(v).astype(t.dtype)
+    return type(x)(v) if t.weak else beside(np.asarray(v).astype(t.dtype), x)
 
 
 def bare(tree: Any) -> list[Any]:
-    return [x for x in flatten(tree)[0] if not is_float0(x)]
+    return [host(x) for x in flatten(tree)[0] if not is_float0(x)]
 
 
 def narrowest(*trees: Any) -> np.dtype:

@@ -18,6 +18,7 @@ from ge2.base.errors import (
     TracerBoolConversionError,
     TracerIntegerConversionError,
 )
+from ge2.base.gpu import host
 from ge2.base.source import here
 from ge2.ir import Atom, Eqn, Literal, Var
 from ge2.ir.op import Evaluate
@@ -178,4 +179,4 @@ def number(x: Tracer, use: str) -> Any:
             )
             raise ValueError(what)
         raise TypeError(f"only arrays of one element become Python numbers; this is a traced {x.type}")
-    return np.asarray(value_of(x, use)).item()
+    return np.asarray(host(value_of(x, use))).item()

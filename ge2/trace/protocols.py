@@ -9,6 +9,7 @@ import numpy as np
 from ge2 import numpy as gnp
 from ge2.base.dtypes import INEXACT, can_cast
 from ge2.base.errors import InPlaceError, NoRuleError
+from ge2.base.gpu import host
 from ge2.base.source import here
 from ge2.ir import type_of
 from ge2.numpy.elementwise import UFUNCS
@@ -53,7 +54,7 @@ class Protocols:
         return gnp
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        return np.array(concrete.value_of(self, "array"), dtype=dtype)  # type: ignore[arg-type]
+        return np.array(host(concrete.value_of(self, "array")), dtype=dtype)  # type: ignore[arg-type]
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
@@ -97,10 +98,10 @@ class Protocols:
         return int(self)
 
     def item(self, *args: int) -> Any:
-        return np.asarray(concrete.value_of(self, "float")).item(*args)  # type: ignore[arg-type]
+        return np.asarray(host(concrete.value_of(self, "float"))).item(*args)  # type: ignore[arg-type]
 
     def tolist(self) -> Any:
-        return np.asarray(concrete.value_of(self, "float")).tolist()  # type: ignore[arg-type]
+        return np.asarray(host(concrete.value_of(self, "float"))).tolist()  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
         return f"<{self.label()}>"

@@ -13,6 +13,7 @@ import numpy as np
 from ge2.base.config import config
 from ge2.base.dtypes import FLOATS, INEXACT, python_type
 from ge2.base.errors import NonFiniteError
+from ge2.base.gpu import host
 from ge2.base.record import record
 from ge2.ir import Eqn, Evaluate, Graph, Op, Var, interpreting, read, type_of
 from ge2.ops.control import Call
@@ -100,6 +101,7 @@ def check_finite(graph: Graph, args: Sequence[Any], results: Sequence[Any], titl
 
     One that came with the arguments is theirs to have.
     """
+    args, results = [*map(host, args)], [*map(host, results)]
     if not any(map(is_bad, results)):
         return
     watch = Watch()

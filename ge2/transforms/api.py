@@ -11,6 +11,7 @@ import numpy as np
 
 from ge2.base.dtypes import COMPLEX, INEXACT
 from ge2.base.errors import GradientError, InputError, PytreeError
+from ge2.base.gpu import host
 from ge2.base.pytree import broadcast_prefix, flatten, unflatten
 from ge2.base.source import here
 from ge2.ir import ArrayType, Flags, Graph, type_of, without_dead_code
@@ -228,7 +229,13 @@ def like(x: Any, type: ArrayType, what: str) -> Any:
         fix = f"an array of shape {type.shape} and dtype {type.dtype}"
         raise GradientError(f"{what} ({type}) is {t}, which is another shape or dtype", where=here(), fix=fix)
     if type.weak:
-        return x if t.weak else x.cast(type.dtype, weak=True) if hasattr(x, "cast") else np.asarray(x).item()
+        return (
+            x
+            if t.weak
+            else x.cast(type.dtype, weak=True)
+            if hasattr(x, "cast")
+            else np.asarray(host(x)).item()
+        )
     if t.weak:
         return x.cast(type.dtype) if hasattr(x, "cast") else type.dtype.type(x)
     return x

@@ -12,6 +12,7 @@ import numpy as np
 
 from ge2.base.dtypes import INEXACT, PYTHON
 from ge2.base.errors import InputError, PytreeError
+from ge2.base.gpu import beside, on_gpu
 from ge2.base.pytree import (
     KeyPath,
     Structure,
@@ -27,6 +28,7 @@ from ge2.base.record import mutable, record
 from ge2.base.source import here
 from ge2.ir import ArrayType, Evaluate, ShapeDtypeStruct, current, type_of
 from ge2.trace import Closed, Input, check_type, is_traced, stage, title_of
+from ge2.trace.places import common_place
 from ge2.trace.tracer import located
 from ge2.transforms.zeros import empty, float0, is_float0
 
@@ -71,6 +73,8 @@ class Arguments:
                 found.arrays.append(i)
             elif not (isinstance(leaf, OPAQUE) or callable(leaf) or is_float0(leaf)):
                 raise found.refused(i)
+        if any(map(on_gpu, leaves)):
+            common_place(found.title, [(found.name(i), leaves[i]) for i in found.arrays], ())
         return found
 
     def refused(self, i: int) -> InputError:
@@ -290,23 +294,21 @@ def checked_type(arguments: Arguments, i: int) -> ArrayType:
 def owned(results: Sequence[Any], args: Sequence[Any] = ()) -> list[Any]:
     """Results that are the caller's own: writable, contiguous, sharing memory with no input and no other.
 
-    Python numbers and traced values pass.
+    They lie on the GPU of the arguments, if those lie on one. Python numbers and traced values pass.
     """
-    seen = {id(x) for x in args}
-    return [_owned(y, seen) for y in results]
+    seen, near = {id(x) for x in args}, next(filter(on_gpu, args), None)
+    return [_owned(y, seen, near) for y in results]
 
 
-def _owned(y: Any, seen: set[int]) -> Any:
+def _owned(y: Any, seen: set[int], near: Any) -> Any:
     if type(y) in PYTHON or is_traced(y):
         return y
-    plain = (
-        type(y) is np.ndarray
-        and y.base is None
-        and y.flags.c_contiguous
-        and y.flags.writeable
-        and id(y) not in seen
-    )
-    y = y if plain else np.array(y, order="C")
+    if on_gpu(y):  # whose arrays are all writable
+        y = y if y.base is None and y.flags.c_contiguous and id(y) not in seen else y.copy(order="C")
+    else:
+        plain = type(y) is np.ndarray and y.base is None and y.flags.c_contiguous and y.flags.writeable
+        y = y if plain and id(y) not in seen else np.array(y, order="C")
+    y = beside(y, near)
     seen.add(id(y))
     return y
 

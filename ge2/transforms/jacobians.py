@@ -10,6 +10,7 @@ import numpy as np
 
 from ge2.base.dtypes import COMPLEX, INEXACT
 from ge2.base.errors import GradientError
+from ge2.base.gpu import beside
 from ge2.base.pytree import flatten, unflatten
 from ge2.base.source import here
 from ge2.ir import Dims, type_of
@@ -122,10 +123,10 @@ def basis(tree: Any) -> Any:
     leaves, structure = flatten(tree)
     types = [type_of(x) for x in leaves]
     total, at, found = sum(t.size for t in types), 0, []
-    for t in types:
+    for x, t in zip(leaves, types, strict=True):
         part = np.zeros((total, t.size), t.dtype)
         part[np.arange(at, at + t.size), np.arange(t.size)] = 1
-        found.append(part.reshape((total, *t.shape)))
+        found.append(beside(part.reshape((total, *t.shape)), x))
         at += t.size
     return unflatten(structure, found)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ge2.base.dtypes import BOOL
 from ge2.base.errors import InputError, TypeRuleError
+from ge2.base.gpu import on_gpu
 from ge2.base.pytree import Structure, flatten, key_paths, keystr, mismatch, unflatten
 from ge2.base.source import here
 from ge2.ir import ArrayType, GraphOp, type_of
@@ -367,6 +368,6 @@ def applied(op: GraphOp, values: Sequence[Any]) -> list[Any]:
     values = [strong_value(x) for x in values]
     if not at_top():
         return list(op(*values))
-    values = [np.asarray(x) for x in values]
+    values = [x if on_gpu(x) else np.asarray(x) for x in values]
     graph = retrace(lambda *xs: list(op(*xs)), [type_of(x) for x in values])
     return owned(Call(graph, op.name)(*values), values)

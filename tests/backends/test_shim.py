@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -651,6 +652,26 @@ def test_the_order_is_that_of_the_settings_and_the_same_each_time() -> None:
     assert sorted(orders[1]) == sorted(orders[3]) == orders[0]
 
 
+def test_launches_from_several_threads() -> None:
+    def sums(n: int) -> list[float]:
+        a, found = np.full(n, 2, np.float32), []
+        for _ in range(20):
+            part, odds = np.zeros(3), np.zeros(3, np.int32)
+            launched(SUM, (a, part, odds, np.int32(n)), 3, 128)
+            found.append(part.sum())
+        return found
+
+    with ThreadPoolExecutor(4) as pool:
+        assert [set(each) for each in pool.map(sums, (100, 200, 300, 400))] == [{200}, {400}, {600}, {800}]
+
+
+def test_static_shared_memory_beyond_48_kb() -> None:
+    source = kernel("__shared__ double s[6145];\ns[threadIdx.x + n] = 1;\na[0] = s[0];")
+    run = ShimDevice().module(source).get_function("wrong")
+    with pytest.raises(InputError, match="49160 . 0 bytes of shared memory"):
+        run((1,), (1,), (np.zeros(1, np.int32), np.int32(0)))
+
+
 def test_limits_of_the_known_devices() -> None:
     assert {each.name: each.architecture for each in KNOWN} == {
         "A100": "sm_80",
@@ -670,6 +691,9 @@ OUTSIDE = {
     "use-after-poison": "extern __shared__ int s[]; if (n == 20) a[threadIdx.x] = s[threadIdx.x + n];",
     "stack-buffer-overflow": "int x[4]; for (int i = 0; i < n; i++) x[i % 5] = i; a[0] = x[n % 4];",
 }
+LARGE = kernel(
+    "__shared__ double s[6100];\ns[6099] = 5;\n__syncthreads();\na[0] = s[6099];", "double *a", "large"
+)
 PROGRAM = """
 import sys
 import numpy as np
@@ -688,6 +712,8 @@ for seed in (0, 1):
     a = np.arange(77.0)
     device.module(REVERSE).get_function("reverse")((1,), (77,), (a, np.int32(77)), shared_mem=77 * 8)
     assert a[0] == 76
+    device.module(LARGE).get_function("large")((1,), (1,), (a,))
+    assert a[0] == 5
 for what, source in OUTSIDE.items():
     print("now", what, file=sys.stderr, flush=True)
     run = ShimDevice().module(source).get_function("wrong")
@@ -712,7 +738,9 @@ def test_places_outside_are_found_by_the_address_sanitizer(tmp_path: Path) -> No
     }
     sources = {what: kernel(body) for what, body in OUTSIDE.items()}
     scan = SCAN.replace("WAIT", "__nanosleep(20)")
-    texts = f"SUM = {SUM!r}\nSCAN = {scan!r}\nREVERSE = {REVERSE!r}\nOUTSIDE = {sources!r}\n"
+    texts = (
+        f"SUM = {SUM!r}\nSCAN = {scan!r}\nREVERSE = {REVERSE!r}\nLARGE = {LARGE!r}\nOUTSIDE = {sources!r}\n"
+    )
     done = subprocess.run(
         [sys.executable, "-c", texts + PROGRAM],
         capture_output=True,

@@ -61,7 +61,7 @@ def test_the_environment_is_read() -> None:
     wanted = Settings(True, False, "reference", 3, True, ("fuse", "fold"), "dumps")
     assert out.stdout.splitlines() == [
         repr(wanted),
-        "(True, 'reference', 3, ('fuse', 'fold'), '', '', False, False)",
+        "(True, 'reference', 3, ('fuse', 'fold'), '', '', False, False, False)",
     ]
 
 
@@ -81,7 +81,7 @@ def test_a_misspelt_variable_warns_once_with_the_nearest_name() -> None:
         ("GE2_CHECK", "maybe", "GE2_CHECK='maybe': is neither 1 nor 0; False is used"),
         ("GE2_THREADS", "many", "GE2_THREADS='many': is no whole number; 0 is used"),
         ("GE2_THREADS", "-1", "GE2_THREADS='-1': must not be negative; 0 is used"),
-        ("GE2_EXECUTOR", "cuda", "must be 'c' or 'blocked' or 'reference'; 'c' is used"),
+        ("GE2_EXECUTOR", "cuda", "must be 'c' or 'blocked' or 'shim' or 'reference'; 'c' is used"),
     ],
 )
 def test_a_bad_value_warns_when_it_is_read_and_the_default_holds(name: str, text: str, said: str) -> None:
@@ -180,7 +180,10 @@ def test_the_key_follows_what_changes_compilation() -> None:
         ({"threads": True}, "config.threads must be a whole number; got True"),
         ({"threads": -1}, "config.threads must not be negative; got -1"),
         ({"check": 1}, "config.check must be True or False; got 1"),
-        ({"executor": "cuda"}, "config.executor must be 'c' or 'blocked' or 'reference'; got 'cuda'"),
+        (
+            {"executor": "cuda"},
+            "config.executor must be 'c' or 'blocked' or 'shim' or 'reference'; got 'cuda'",
+        ),
         ({"passes_off": (1,)}, "config.passes_off must be a tuple of strings"),
     ],
 )

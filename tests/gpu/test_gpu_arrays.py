@@ -9,7 +9,9 @@ import pytest
 
 import ge2
 from ge2.backends.cuda.device import cupy
-from ge2.base.errors import DeviceError
+from ge2.base.config import config
+from ge2.base.errors import DeviceError, NonFiniteError
+from ge2.base.log import Ge2Warning
 
 
 @pytest.fixture
@@ -25,7 +27,8 @@ def softmax(x: Any) -> Any:
 def close(y: Any, w: Any) -> None:
     assert type(y).__module__.startswith("cupy")
     assert y.dtype == w.dtype and y.shape == w.shape
-    np.testing.assert_allclose(y.get(), w, rtol=2e-6, atol=1e-6)
+    largest = np.abs(w).max(initial=1.0)
+    np.testing.assert_allclose(y.get(), w, rtol=2e-6, atol=1e-6 * largest)
 
 
 def test_a_jitted_function(cp: Any, rng: np.random.Generator) -> None:
@@ -81,6 +84,287 @@ def test_a_loop_and_a_branch(cp: Any, rng: np.random.Generator) -> None:
         return ge2.lax.cond(total.sum() > 0, lambda: rows * 2, lambda: rows)
 
     close(ge2.jit(run)(cp.asarray(x)), ge2.jit(run)(x))
+
+
+def recurrent(w: Any, x: Any) -> Any:
+    return ge2.lax.scan(lambda h, v: ((h := np.tanh(h @ w + v)), h), np.zeros(5, np.float32), x)
+
+
+def counted(n: Any) -> Any:
+    first = np.int32(0), np.float32(0), np.float32(1)
+    return ge2.lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, c[2], c[1] + c[2]), first)
+
+
+def nested(x: Any) -> Any:
+    def within(h: Any, v: Any) -> Any:
+        return ge2.lax.fori_loop(0, 3, lambda i, a: a * v[1:4] + i, h[:3]).sum() + h, h
+
+    return ge2.lax.scan(within, np.zeros(5, np.float32), x)
+
+
+def fixed(x: Any) -> Any:
+    """A part of the carry stays, a result is always the same number."""
+    first = np.float32(2), np.float32(1)
+    return ge2.lax.scan(lambda h, v: ((h[0], h[1] + v * h[0]), np.float32(3)), first, x)
+
+
+LOOPS = {
+    "a carry that is stacked as well": (recurrent, (5, 5), (6, 5)),
+    "its derivative": (ge2.grad(lambda w, x: (recurrent(w, x)[1] ** 2).sum(), (0, 1)), (5, 5), (6, 5)),
+    "backwards": (
+        lambda x: ge2.lax.scan(lambda h, v: (h * 0.5 + v, h * v), np.zeros(5, np.float32), x, reverse=True),
+        (6, 5),
+    ),
+    "numbers, four bytes apart": (
+        lambda x: ge2.lax.scan(lambda h, v: (h + v, (h, v)), np.float32(0), x),
+        (13,),
+    ),
+    "rows of 12 bytes": (
+        lambda x: ge2.lax.scan(lambda h, v: (h + v, (h * v, v @ v)), np.zeros(3, np.float32), x),
+        (9, 3),
+    ),
+    "rows of 64 bytes": (
+        lambda x: ge2.lax.scan(lambda h, v: (h + v, np.exp(h)), np.zeros(16, np.float32), x),
+        (4, 16),
+    ),
+    "a carry whose parts change places": (
+        lambda x: ge2.lax.scan(lambda h, v: ((h[1], h[0] + v), h[0]), (np.float32(0), np.float32(1)), x),
+        (4,),
+    ),
+    "what stays": (fixed, (4,)),
+    "no rounds": (lambda x: ge2.lax.scan(lambda h, v: (h + v, h), np.ones(5, np.float32), x), (0, 5)),
+    "one in another": (nested, (7, 5)),
+    "a view of the middle": (lambda x: ge2.lax.scan(lambda h, v: (h + v, h), x[0, 1:], x[1:, 1:]), (5, 6)),
+    "a count": (lambda x: ge2.lax.fori_loop(0, 5, lambda i, a: a * 0.5 + i, x), (9,)),
+    "a branch": (
+        lambda x: ge2.lax.cond(x.sum() > 0, lambda x: (x * 2, x), lambda x: (x, x[::-1]), x),
+        (9,),
+    ),
+    "one of three branches": (
+        lambda x: ge2.lax.switch((x[0] * 0 + 5).astype(int), [lambda x: x, np.exp, lambda x: -x], x),
+        (9,),
+    ),
+    "each for itself": (
+        ge2.vmap(lambda a: ge2.lax.while_loop(lambda c: c < 5, lambda c: c * 2 + 1, abs(a))),
+        (4,),
+    ),
+    "Python numbers": (
+        lambda x: ge2.lax.while_loop(lambda c: c[0] < 4, lambda c: (c[0] + 1, c[1] * 2), (0, x))[1],
+        (3,),
+    ),
+    "rows that come in rows": (lambda x: ge2.lax.map(lambda r: np.cumsum(r)[::-1], x), (4, 3)),
+}
+
+
+def leaves_of(tree: Any) -> list[Any]:
+    return list(ge2.tree_util.tree_leaves(tree))
+
+
+def alike(found: Any, want: Any) -> None:
+    for y, w in zip(leaves_of(found), leaves_of(want), strict=True):
+        close(y, np.asarray(w))
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_loops(cp: Any, rng: np.random.Generator, name: str) -> None:
+    f, *shapes = LOOPS[name]
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in shapes]
+    want, given = f(*arrays), [*map(cp.asarray, arrays)]
+    run = ge2.jit(f)
+    for _ in range(2):
+        alike(run(*given), want)
+    for x, y in zip(arrays, given, strict=True):
+        assert y.get().tolist() == x.tolist(), "an argument was written over"
+
+
+def test_loops_outside_jit(cp: Any, rng: np.random.Generator) -> None:
+    x = rng.standard_normal((6, 5), np.float32)
+    w = rng.standard_normal((5, 5), np.float32)
+    alike(recurrent(cp.asarray(w), cp.asarray(x)), recurrent(w, x))
+    derivative = LOOPS["its derivative"][0]
+    alike(derivative(cp.asarray(w), cp.asarray(x)), derivative(w, x))
+
+
+def test_a_predicate_decides(cp: Any) -> None:
+    count, _, value = ge2.jit(counted)(cp.asarray(np.int32(9)))
+    assert (int(count), float(value)) == (9, 55.0)
+    count, _, value = ge2.jit(counted)(cp.asarray(np.int32(0)))
+    assert (int(count), float(value)) == (0, 1.0)
+
+
+def test_results_of_a_loop_are_the_callers(cp: Any) -> None:
+    f = ge2.jit(lambda x: ge2.lax.scan(lambda h, v: (h, h), x, x[None] * 2))
+    x = cp.ones(4, np.float32)
+    h, ys = f(x)
+    h[...] = 7
+    assert x.get().tolist() == [1.0] * 4 and ys.get().tolist() == [[1.0] * 4]
+
+
+# ------------------------------------------------------------------------------------------------ transforms
+
+
+@ge2.custom_vjp
+def doubled(x: Any) -> Any:
+    return x * 2
+
+
+doubled.defvjp(lambda x: (x * 2, x), lambda r, g: (g * r,))
+
+
+def branchy(x: Any) -> Any:
+    return (x * 2).sum() if x.sum() > 0 else (x * 3).sum()
+
+
+def in_place(x: Any) -> Any:
+    y = x.copy()
+    y += 1
+    y[1] = 5
+    y[2:] *= 3
+    return y
+
+
+def pulled(x: Any) -> Any:
+    y, pull = ge2.vjp(np.sin, x)
+    return y, pull(x)
+
+
+def pushed(x: Any) -> Any:
+    y, push = ge2.linearize(np.sin, x)
+    return y, push(x)
+
+
+FUNCTIONS = {
+    "vmap": ge2.vmap(lambda a: np.tanh(a).sum()),
+    "vmap of grad": ge2.vmap(ge2.grad(lambda x: (x * x).sum())),
+    "jvp": lambda x: ge2.jvp(np.sin, (x,), (x,)),
+    "vjp": pulled,
+    "linearize": pushed,
+    "hessian": lambda x: ge2.hessian(lambda x: (np.sin(x) * x).sum())(x[0]),
+    "jacfwd": lambda x: ge2.jacfwd(lambda x: np.sin(x) * x)(x[0]),
+    "a gradient that reads nothing": ge2.grad(lambda x: (x * 3).sum()),
+    "a branch of Python": ge2.grad(branchy),
+    "in place": lambda x: ge2.grad(lambda x: in_place(x).sum())(x),
+    "an index": ge2.grad(lambda x: x[np.array([0, 0, 2])].sum()),
+    "a rule": ge2.grad(lambda x: doubled(x).sum()),
+    "checkpoint": ge2.grad(ge2.checkpoint(lambda x: np.sin(np.sin(x)).sum())),
+    "a jitted part": ge2.grad(lambda x: ge2.jit(lambda y: (y * y).sum())(x)),
+    "auxiliary": ge2.value_and_grad(lambda x: ((x * x).sum(), {"a": x + 1}), has_aux=True),
+    "a list": lambda x: ge2.numpy.stack([x, x * 2]),
+    "a function of ge2.numpy": ge2.numpy.tanh,
+    "the same twice": lambda x: ge2.vmap(lambda r: (r, r, r * 1))(x),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_without_jit(cp: Any, rng: np.random.Generator, name: str) -> None:
+    """Every operation is a program of its own, and what comes back lies on the GPU."""
+    x = rng.standard_normal((4, 5)).astype(np.float32)
+    alike(FUNCTIONS[name](cp.asarray(x)), FUNCTIONS[name](x))
+
+
+def test_trees(cp: Any, rng: np.random.Generator) -> None:
+    def step(p: Any, x: Any) -> Any:
+        loss, grads = ge2.value_and_grad(lambda p: ((x @ p["w"] + p["b"]) ** 2).mean())(p)
+        return ge2.tree.map(lambda a, g: a - 0.1 * g, p, grads), loss
+
+    x = rng.standard_normal((4, 5), np.float32)
+    p = {"w": rng.standard_normal((5, 3), np.float32), "b": np.zeros(3, np.float32)}
+    on_gpu = ge2.tree.map(cp.asarray, p)
+    for f in (step, ge2.jit(step)):
+        alike(f(on_gpu, cp.asarray(x)), step(p, x))
+        alike(f(p=on_gpu, x=cp.asarray(x)), step(p, x))
+
+
+def test_what_a_function_closes_over(cp: Any) -> None:
+    class Model:
+        def __init__(self, w: Any) -> None:
+            self.w = w
+
+        def __call__(self, x: Any) -> Any:
+            return x * self.w
+
+    x, w = cp.ones(3, np.float32), cp.asarray(np.float32([1, 2, 3]))
+    model = Model(w)
+    for f in (model, lambda x: model(x), lambda x, w=w: x * w):
+        run, derivative = ge2.jit(f), ge2.grad(lambda x, f=f: f(x).sum())
+        assert run(x).get().tolist() == [1.0, 2.0, 3.0]
+        assert derivative(x).get().tolist() == [1.0, 2.0, 3.0]
+        assert ge2.jit(derivative)(x).get().tolist() == [1.0, 2.0, 3.0]
+        w *= 2
+        assert run(x).get().tolist() == [2.0, 4.0, 6.0]
+        w /= 2
+
+
+def test_random_numbers(cp: Any) -> None:
+    key = ge2.random.key(3)
+    f = ge2.jit(lambda k, x: x + ge2.random.uniform(ge2.random.split(k)[1], (3,), np.float32))
+    alike(f(cp.asarray(key), cp.ones(3, np.float32)), f(key, np.ones(3, np.float32)))
+    alike(ge2.random.normal(cp.asarray(key), (3,)), ge2.random.normal(key, (3,)))
+
+
+def test_donated_memory(cp: Any) -> None:
+    f = ge2.jit(lambda x, y: (x + y, y.sum()), donate_argnums=0)
+    x = cp.ones(64, np.float32)
+    place = x.data.ptr
+    found, _ = f(x, cp.ones(64, np.float32))
+    assert found.data.ptr == place and found.get().tolist() == [2.0] * 64
+
+
+def test_what_is_not_donated(cp: Any) -> None:
+    f = ge2.jit(lambda x, y: (x + y, y.sum()), donate_argnums=0)
+    base = cp.ones(65, np.float32)
+    with pytest.warns(Ge2Warning, match="was not donated: it is a view"):
+        f(base[:64], cp.ones(64, np.float32))
+    assert base.get().tolist() == [1.0] * 65
+    g = ge2.jit(lambda x, y: (x + y, y.sum()), donate_argnums=0)
+    with pytest.warns(Ge2Warning, match="was not donated: it overlaps another argument"):
+        g(base, base)
+    assert base.get().tolist() == [1.0] * 65
+
+
+def test_donated_memory_is_spoilt_when_checked(cp: Any) -> None:
+    x = cp.ones(4, np.float32)
+    with config.using(check=True):
+        ge2.jit(lambda x: x.sum(), donate_argnums=0)(x)
+    assert np.isnan(x.get()).all()
+
+
+def test_the_references(cp: Any) -> None:
+    with config.using(executor="reference"):
+        y, two = ge2.jit(lambda x: (x * 2, 2.0))(cp.ones(3, np.float32))
+        assert y.get().tolist() == [2.0] * 3 and two == 2.0
+        assert ge2.numpy.tanh(cp.zeros(2)).get().tolist() == [0.0, 0.0]
+
+
+def test_a_nan_is_named(cp: Any) -> None:
+    with ge2.debug_nans(), pytest.raises(NonFiniteError, match="log made a NaN"):
+        ge2.jit(lambda x: np.log(x))(-cp.ones(3, np.float32))
+
+
+def test_prints_and_callbacks(cp: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    def f(x: Any) -> Any:
+        ge2.debug.print("sum {}", x.sum())
+        shape = ge2.ShapeDtypeStruct(x.shape, x.dtype)
+        return ge2.pure_callback(lambda v: np.asarray(v) * 2, shape, x) + 1
+
+    assert ge2.jit(f)(cp.ones(3, np.float32)).get().tolist() == [3.0] * 3
+    assert capsys.readouterr().out == "sum 3.0\n"
+
+
+def test_derivatives_are_checked(cp: Any) -> None:
+    ge2.test_util.check_grads(lambda x: np.sin(x).sum(), (cp.ones(3),), order=2)
+
+
+def test_mixing_without_jit(cp: Any) -> None:
+    with pytest.raises(DeviceError, match=r"(?s)a on GPU 0 and b on the CPU.*cupy.asarray"):
+        ge2.grad(lambda a, b: (a * b).sum())(cp.ones(3), np.ones(3))
+
+
+def test_ahead_of_time(cp: Any) -> None:
+    x = cp.ones(3, np.float32)
+    compiled = ge2.jit(lambda x: x * 2).lower(x).compile()
+    assert compiled(x).get().tolist() == [2.0] * 3
+    assert "pointwise" in compiled.as_text("cuda")
 
 
 def test_arrays_of_torch_and_jax(cp: Any) -> None:

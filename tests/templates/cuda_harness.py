@@ -150,7 +150,7 @@ class OnGpu:
         with device.here():
             y = device.xp.empty(n * self.gives.itemsize, np.uint8)
             arguments = (np.int64(n), *(up(x.reshape(-1).view(np.uint8)) for x in given), y)
-            self.kernel((min(-(-n // 256), 1 << 20),), (256,), arguments)
+            self.kernel((max(1, min(-(-n // 256), 1 << 20)),), (256,), arguments)
         return device.xp.asnumpy(y).view(self.gives).reshape(xs[0].shape)
 
 

@@ -144,14 +144,14 @@ def test_parts_that_nothing_cancels(place: str) -> None:
 
 
 @pytest.mark.parametrize("name", INVERSE)
-def test_numbers_of_extreme_size(name: str, loops: Loops) -> None:
+def test_numbers_of_extreme_size(name: str, loops: Loops, place: str) -> None:
     sizes = [1e-310, 1e-300, 1e-160, 1e-20, 1e20, 1e160, 1e300, 1.7e308]
     z = np.array([complex(a * s, b * t) for a in sizes for b in sizes for s in (1, -1) for t in (1, -1)])
     truth = op_of(name).reference(z.astype(np.clongdouble))
     for g, t in zip(parts(loops[COMPLEX128, name](z)), parts(truth), strict=True):
         normal = np.abs(t) > 1e-300  # below, units of the last place are coarse
         off = np.abs(g.astype(t.dtype) - t)[normal] / np.spacing(np.abs(t).astype(float))[normal]
-        assert off.max() < 8, z[normal][np.argmax(off)]
+        assert off.max() < (16 if place == "gpu" else 8), z[normal][np.argmax(off)]
 
 
 def test_operators_are_the_functions(place: str) -> None:

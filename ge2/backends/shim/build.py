@@ -108,6 +108,7 @@ class Module(Structure):
         ("dynamic_size", c_uint64),
         ("code", c_void_p),
         ("end", c_void_p),
+        ("fenced", c_uint64),
     )
 
 

@@ -39,6 +39,16 @@ WORDS: Final = {
 _running = Lock()  # the runtime runs one kernel at a time
 
 
+def _after_fork() -> None:
+    """Whoever held the lock does not exist in the child."""
+    global _running
+    _running = Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 @final
 @record
 class ShimStream:
@@ -187,9 +197,9 @@ class ShimKernel:
 
 
 def _static(module: int) -> int:
-    """Bytes of shared memory in the source; with what a sanitizer sets around them."""
+    """Bytes of shared memory in the source; 0 where a sanitizer has made them more."""
     found = Module.from_address(module)
-    return (found.shared_end or 0) - (found.shared or 0)
+    return 0 if found.fenced else (found.shared_end or 0) - (found.shared or 0)
 
 
 def _bytes(value: Any, kind: str, size: int, word: str) -> bytes:

@@ -102,10 +102,19 @@ class Home:
     first: Loop | None = None  # of a reduction: the outermost loop that it folds
 
 
-def nest(works: Sequence[Work], specs: Sequence[Spec], again: int = AGAIN) -> Loop:
-    """The tree of loops. What costs no more than `again` operations is made again rather than kept."""
+def nest(
+    works: Sequence[Work], specs: Sequence[Spec], again: int = AGAIN, around: Spec | None = None
+) -> Loop:
+    """The tree of loops. What costs no more than `again` operations is made again rather than kept.
+
+    All of it lies in the loop `around`, also what does not run along its axes: on a GPU it is the threads.
+    """
     root = Loop(None, None)
-    build(list(works), list(specs), root, Kernel(list(works), again))
+    if around is not None:
+        root.children.append(Loop(around, root))
+    inner = root if around is None else root.children[0]
+    assert isinstance(inner, Loop)
+    build(list(works), list(specs), inner, Kernel(list(works), again))
     return root
 
 

@@ -21,6 +21,7 @@ class Text:
     comment: str = ""
     body: tuple[Text, ...] = ()  # of a loop
     pragma: str = ""
+    end: str = ""  # what follows the closing brace of a body
 
 
 ALONE = 0  # in place of a number of threads: a kernel so small, and called so often, that it has no team
@@ -84,7 +85,8 @@ class CKernel:
 class Operand:
     """An array that a step reads (`in`), makes (`out`), or has for itself (`temp`), or a part of one.
 
-    Strides and offset count elements. `value`: it is a number that is handed over as such.
+    Strides and offset count elements. `value`: it is a number that is handed over as such. `loose`: elements
+    of which the array's place is a multiple, if it is not known to be that of the widest access.
     """
 
     role: str
@@ -92,6 +94,7 @@ class Operand:
     strides: Dims
     offset: int = 0
     value: bool = False
+    loose: int = 0
 
     def part(self, start: Dims, step: Dims) -> Operand:
         """The elements `start, start + step, ...` of each axis."""

@@ -42,6 +42,7 @@ class CudaKernel:
     shared: int = 0
     equations: int = 0
     helpers: tuple[str, ...] = ()  # what a user's CUDA needs before the function
+    most: int = 0  # threads that a block may have, if other sizes give it others
     resident: int = 1  # blocks that a multiprocessor is to hold at once
 
     @property
@@ -65,7 +66,8 @@ class CudaKernel:
     @property
     def bounds(self) -> str:
         """How many threads a block has at most, and how many blocks are to fit."""
-        return f"{self.block}, {self.resident}" if self.resident > 1 else str(self.block)
+        most = self.most or self.block
+        return f"{most}, {self.resident}" if self.resident > 1 else str(most)
 
 
 def later(argument: Argument, temps: int) -> Argument:

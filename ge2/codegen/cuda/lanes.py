@@ -23,6 +23,8 @@ from ge2.codegen.values import Param
 ALWAYS = 1 << 30  # nothing is kept from one loop over the rows to the next
 BLOCK = 256
 BUSY = 2048  # threads that keep a multiprocessor busy
+ROW, DEEP = 64, 1 << 15  # packs of a row from which on blocks are parts of rows; the most blocks of one
+UNROLLED = 4  # rows of which a thread reads at once
 LEAST = 8  # rows that a thread has at least, before others help it
 
 
@@ -39,11 +41,10 @@ class Lanes:
         self.places = Places(axes, problem.operands, [*self.kept, *self.over])
         self.places.lane = self.lane
         self.pack = self.packed()
-        specs = [Spec(tuple(self.kept), "block")] if self.kept else []
-        specs += [Spec(tuple(self.over))] if self.over else []
+        specs = [Spec(tuple(self.over))] if self.over else []
         specs += [Spec((self.lane,), "inner")] if self.pack > 1 else []
         parts = [part(problem, w, self.kept) for w in problem.folded]
-        self.root = nest(problem.works, specs, ALWAYS)
+        self.root = nest(problem.works, specs, ALWAYS, Spec(tuple(self.kept), "block") if self.kept else None)
         self.said = Statements(problem, self.places, self.root)
         self.packs = self.count()
         simple = [p for p in parts if p is not None and set(p.axes) == set(kept)]
@@ -67,7 +68,7 @@ class Lanes:
     def shape(self, split: bool) -> tuple[int, int, int]:
         """Columns of a block, its threads, and how many blocks share the rows."""
         if not self.over or not self.packs:
-            return BLOCK, BLOCK, 1
+            return self.columns_of_a_row(), BLOCK, 1
         rows, busy = math.prod(self.problem.axes.sizes[a] for a in self.over), self.units * BUSY
         columns, block = BLOCK if self.packs >= busy else min(32, power(self.packs)), BLOCK
         while (
@@ -77,9 +78,27 @@ class Lanes:
             and rows > LEAST * block // columns
         ):
             block *= 2
-        wanted = -(-busy // (-(-self.packs // columns) * block))
+        wanted = busy // (-(-self.packs // columns) * block)  # one wave: a few blocks more would be another
         most = rows // (block // columns * LEAST)
         return columns, block, max(1, min(wanted, most)) if split else 1
+
+    def columns_of_a_row(self) -> int:
+        """How many threads a block has along the lane; 0 where rows are short, and one block has several."""
+        if len(self.kept) < 2 or not self.packs:
+            return 0
+        row = -(-self.problem.axes.sizes[self.lane] // self.pack)
+        if row < ROW or row > BLOCK * DEEP:
+            return 0
+        return -(-row // -(-row // BLOCK) // 32) * 32
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        if self.over:
+            return -(-self.packs // self.columns), self.partials.count
+        if not self.columns:
+            return -(-self.packs // BLOCK), 1
+        row = -(-self.problem.axes.sizes[self.lane] // self.pack)
+        return self.packs // row, -(-row // self.columns)
 
     # -- the text
 
@@ -91,9 +110,9 @@ class Lanes:
         fixed = [Fixed("PACK", self.pack, "neighbours along the lane, of a thread")] if self.pack > 1 else []
         fixed += [Fixed("COLUMNS", self.columns, "threads side by side, of a block")] if self.over else []
         main = CudaKernel(
-            problem.region.kind, problem.text, tuple(self.places.arguments.values()), tuple(body), self.block,
-            (-(-self.packs // self.columns), self.partials.count), tuple(fixed), 0,
-            len(problem.region.graph.eqns), tuple(self.said.helpers),
+            problem.region.kind, problem.text, tuple(self.places.arguments.values()), tuple(body),
+            self.block if self.over or not self.columns else self.columns, self.grid, tuple(fixed), 0,
+            len(problem.region.graph.eqns), tuple(self.said.helpers), self.block,
         )  # fmt: skip
         return Kernels((main, *self.partials.kernels()), self.partials.temps)
 
@@ -101,6 +120,8 @@ class Lanes:
         """Which pack is this thread's. Where threads meet later, those that have none do as the first."""
         if not self.kept:
             return [] if self.over else [Text("if (threadIdx.x) return;")]
+        if not self.over and self.columns:
+            return self.of_a_row()
         number, int_ = self.number(), self.places.whole
         width, own = ("COLUMNS", "threadIdx.x % COLUMNS") if self.over else (str(BLOCK), "threadIdx.x")
         if not self.over:
@@ -109,6 +130,21 @@ class Lanes:
             mine = f"const {int_} mine = ({int_})blockIdx.x * {width} + {own};"
             found = [mine, f"const bool here = mine < {number};", f"const {int_} p = here ? mine : 0;"]
         return [*map(Text, found), *self.letters()]
+
+    def of_a_row(self) -> list[Text]:
+        """Blocks are parts of rows, so that nothing has to be divided."""
+        *outer, lane = self.kept
+        letter, extent, int_ = self.places.letters[lane], self.places.extent(lane), self.places.whole
+        mine = "blockIdx.y * blockDim.x + threadIdx.x"
+        place = (
+            f"const {int_} {letter} = {mine};"
+            if self.pack == 1
+            else f"const {int_} {letter} = ({mine}) * PACK;"
+        )
+        row = self.places.linear(outer, "(int)blockIdx.x")
+        first = [Text(f"const {int_} {row} = blockIdx.x;")] if len(outer) == 1 else []
+        lines = [Text(place), Text(f"if ({letter} >= {extent}) return;"), *first]
+        return lines if first else [*lines, *map(Text, self.places.split("(int)blockIdx.x", outer))]
 
     def number(self) -> str:
         """How many packs there are, in CUDA."""
@@ -239,7 +275,7 @@ class Lanes:
         inner = [*map(Text, places.split(r, self.over)), *self.inside(loop)]
         return [
             *(line for w in gathered for line in self.begin(w)),
-            Text(head, body=tuple(inner), pragma="#pragma unroll 4"),
+            Text(head, body=tuple(inner), pragma=f"#pragma unroll {UNROLLED}"),
             *(line for w in gathered for line in self.end(w)),
         ]
 

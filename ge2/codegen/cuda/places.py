@@ -19,7 +19,7 @@ from ge2.ops.shape import Iota
 
 LETTERS = "ijlmquwxyz"
 WIDEST = 16  # bytes of one access
-FAR = 1 << 31  # elements from which on a place needs 64 bits
+FAR = (1 << 31) - (1 << 27)  # elements from which on a place, and a step beyond, needs 64 bits
 # fmt: off
 RESERVED = frozenset((
     "alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class",
@@ -31,7 +31,7 @@ RESERVED = frozenset((
     "union", "unsigned", "using", "virtual", "void", "volatile", "wchar_t", "while", "xor", "abs",
     "acos", "asin", "atan", "cbrt", "ceil", "cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1",
     "floor", "fma", "fmax", "fmin", "fmod", "hypot", "ldexp", "log", "log10", "log1p", "log2", "max",
-    "min", "pow", "rint", "round", "sin", "sinh", "sqrt", "tan", "tanh", "trunc", "here", "k", "v", "t",
+    "min", "pow", "rint", "round", "sin", "sinh", "sqrt", "tan", "tanh", "trunc", "by", "here", "k", "v", "t",
     "n", "p", "s", "r", "part", "parts", "row", "rest", "first", "team", "step",
 ))
 # fmt: on
@@ -163,7 +163,8 @@ class Places:
         strides, dtype = self.axes.strides[p], p.var.type.dtype
         if strides.get(self.lane) != 1:
             return 1
-        parts = [s for a, s in strides.items() if a != self.lane] + [self.operands[p.var].offset]
+        operand = self.operands[p.var]
+        parts = [*(s for a, s in strides.items() if a != self.lane), operand.offset, operand.loose]
         found = WIDEST // dtype.itemsize
         while found > 1 and any(each % found for each in parts):
             found //= 2

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
+from ge2.base.dtypes import FLOAT32, HALF
 from ge2.codegen.c.nest import AGAIN, Loop, Spec, Work, nest
 from ge2.codegen.c.text import Text
 from ge2.codegen.cuda import folds
 from ge2.codegen.cuda.kernel import CudaKernel, Fixed
 from ge2.codegen.cuda.partial import Kernels, Part, Partials, part
 from ge2.codegen.cuda.places import Places
-from ge2.codegen.cuda.typed import HELD, STORED
+from ge2.codegen.cuda.typed import HELD, STORED, SUFFIX
 from ge2.codegen.cuda.writer import UNROLL, Problem, Statements, power, unrolled
 from ge2.codegen.values import Held, Param
 
@@ -28,7 +30,18 @@ ALWAYS = 1 << 30  # nothing is kept from one stage of a row to the next
 BLOCK, MOST = 256, 1024
 BUSY = 2048  # threads that keep a multiprocessor busy
 WORDS = 64  # registers of a thread that the elements of a row may take
-FEW = 32  # elements of a row that a thread has at most, where their number is ours to choose
+FEW, MANY = (
+    16,
+    32,
+)  # elements of a row that a thread has at most, if that is ours to choose; where blocks go on
+CROWD = 512  # threads of a multiprocessor that hide each other's waiting
+REGISTERS = 65536  # of a multiprocessor
+OTHERS, ADDRESS = 12, 8  # registers of a thread besides those of its row, and for each array
+SHARED, ROOM = (
+    224 << 10,
+    96 << 10,
+)  # bytes of a multiprocessor, and the most that a block takes, for rows ahead
+UNROLLED = 4  # rounds of a loop over a row that is not held, whose reads are under way at once
 LONG = 1 << 14  # elements from which on a row that is only folded is shared by blocks, if rows are few
 
 
@@ -84,9 +97,12 @@ class Rows:
         ]
         self.held = {p for p in lying if resident}
         parts = [part(problem, w, self.places.order) for w in problem.folded]
+        if not self.across:
+            self.sink()
         self.root = nest(problem.works, specs, again)
         self.said = Statements(problem, self.places, self.root)
         self.shape = self.shaped()
+        self.ahead = self.read_ahead() if self.across else []
         self.splits, self.blocks = self.spread(parts)
         gathered = [p for p in parts if p and (p.fold.over - whole or self.splits > 1)]
         self.lost = len([w for w in problem.folded if w.over - whole]) > len(
@@ -94,6 +110,15 @@ class Rows:
         )
         number = self.blocks * self.shape.rows if self.across else self.splits
         self.partials = Partials(problem, self.places, gathered, number)
+        self.wider = self.said.widened = self.read_wide()
+
+    def sink(self) -> None:
+        """What is alike for all rows is done in each, unless it is a result: a block has one row."""
+        walked = frozenset(self.walked)
+        if any(w.kind == "store" and w.axes.isdisjoint(walked) for w in self.problem.works):
+            return
+        for w in self.problem.works:
+            w.axes |= walked
 
     # -- how many threads a row has
 
@@ -101,12 +126,15 @@ class Rows:
         """Whether the elements of a row lie side by side in an array."""
         return self.lane >= 0 and self.problem.axes.strides[p].get(self.lane) == 1
 
-    def words(self) -> float:
-        """Registers that an element of a row takes: arrays, values between stages, sums over rows."""
-        arrays = sum(max(p.var.type.dtype.itemsize, 1) for p in self.held if p not in self.problem.outs)
+    def words(self, alive: bool = False) -> float:
+        """Registers that an element of a row takes: arrays, values between stages, sums over rows; `alive`:
+        at once, for values between stages are made of the arrays."""
+        rows = [c for c in self.everything(self.root) if c.spec and c.spec.role == "rows"] or [self.root]
+        read = self.said.read_in([w for c in rows for w in c.everything()])
+        arrays = sum(p.var.type.dtype.itemsize for p in read if p in self.held)
         between = sum(h.dtype.itemsize for h in self.between())
         sums = sum(folds.state_bytes(w) for w in self.problem.folded if w.y and self.said.homes[w.y].dims)
-        return (arrays + between + sums) / 4
+        return ((max(arrays, between) if alive else arrays + between) + sums) / 4
 
     def between(self) -> list[Held]:
         return [y for y, home in self.said.homes.items() if home.dims and self.said.makers[y].kind != "fold"]
@@ -117,7 +145,8 @@ class Rows:
         if not self.resident:
             team = min(BLOCK if self.count >= 2 * self.units else MOST, max(power(-(-n // pack)), 1))
             return Shape(team, max(team, BLOCK), 0)
-        most = max(min(FEW, int(WORDS / max(self.words(), 0.5))), pack)
+        few, words = (MANY, 2 * WORDS) if self.across else (FEW, WORDS)
+        most = max(min(few, int(words / max(self.words(), 0.5))), pack)
         team = min(max(power(-(-n // most)), min(32, power(-(-n // pack)))), MOST)
         return Shape(team, max(team, min(BLOCK, MOST)), -(-n // (team * pack)))
 
@@ -127,13 +156,52 @@ class Rows:
         team_blocks = -(-self.count // shape.rows)
         if self.across:
             groups = math.prod(self.problem.axes.sizes[a] for a in self.groups)
-            at_once = max(BUSY // 2 // shape.block, 1) * self.units
+            at_once = self.at_once * self.units
             return 1, max(1, min(team_blocks, -(-at_once // max(groups, 1))))
         alone = len(loops) == 1 and all(p is not None for p in parts) and not self.resident
         if not alone or self.length < LONG:
             return 1, team_blocks
         wanted = self.units * BUSY // (shape.block * max(team_blocks, 1))
         return max(1, min(wanted, self.length // (shape.team * self.pack * 4))), team_blocks
+
+    def read_wide(self) -> set[Param]:
+        """Arrays of half types whose rows are held as floats, since several stages read them."""
+        if self.across or not self.resident:
+            return set()
+        loops = [c for c in self.everything(self.root) if c.spec and c.spec.role == "row"]
+        times = Counter(p for c in loops for p in self.said.read_in(c.works))
+        return {p for p in self.held if p.var.type.dtype in HALF and self.depends(p) and times[p] > 1}
+
+    @property
+    def at_once(self) -> int:
+        """How many blocks a multiprocessor is to hold, by the registers that their rows take."""
+        alive = self.shape.packs * self.pack * self.words(alive=True)
+        others = OTHERS + ADDRESS * len([p for p in self.held if p not in self.problem.outs])
+        by_registers = REGISTERS // (self.shape.block * (int(alive) + others))
+        by_shared = SHARED // max(self.shared, 1)
+        return max(1, min(by_registers, by_shared, BUSY // self.shape.block))
+
+    def read_ahead(self) -> list[Param]:
+        """The arrays whose next row is read while one is computed, where few threads are at hand to wait."""
+        self.ahead = []
+        if self.at_once * self.shape.block > CROWD:
+            return []
+        if self.shape.rows > 1 or not self.resident or self.lane < 0 or self.length % self.pack:
+            return []
+        read = [
+            p for p in self.said.read_in(list(self.root.everything())) if p in self.held and self.depends(p)
+        ]
+        wide = [self.places.wide(p) * p.var.type.dtype.itemsize for p in read]
+        return read if read and min(wide) >= 4 and self.room(read) <= ROOM else []
+
+    def room(self, arrays: Sequence[Param]) -> int:
+        """Bytes of shared memory for two rows of each."""
+        each = 2 * self.shape.packs * self.pack * self.shape.block
+        return sum(each * p.var.type.dtype.itemsize for p in arrays)
+
+    @property
+    def shared(self) -> int:
+        return self.room(self.ahead)
 
     def everything(self, loop: Loop) -> list[Loop]:
         inner = [c for c in loop.children if isinstance(c, Loop)]
@@ -151,10 +219,7 @@ class Rows:
         each = self.shape.packs * self.pack * self.words()
         long = not self.across and self.length >= LONG and self.count < self.units and not self.stages()
         return (
-            few
-            and each <= (WORDS if self.shape.block > 512 else 1.5 * WORDS)
-            and self.length > 0
-            and not long
+            few and each <= (WORDS if self.shape.block > 512 else 2 * WORDS) and self.length > 0 and not long
         )
 
     def stages(self) -> bool:
@@ -176,7 +241,8 @@ class Rows:
         grid = (groups, self.blocks) if self.across else (self.blocks, self.splits)
         main = CudaKernel(
             problem.region.kind, problem.text, tuple(self.places.arguments.values()), tuple(body),
-            shape.block, grid, tuple(fixed), 0, len(problem.region.graph.eqns), tuple(self.said.helpers),
+            shape.block, grid, tuple(fixed), self.shared, len(problem.region.graph.eqns),
+            tuple(self.said.helpers), 0, self.at_once if self.across else 1,
         )  # fmt: skip
         return Kernels((main, *self.partials.kernels()), self.partials.temps)
 
@@ -216,21 +282,62 @@ class Rows:
     def rows(self, loop: Loop) -> list[Text]:
         gathered = self.gathered(loop)
         r = self.places.linear(self.walked, "r")
-        inner = [
-            *map(Text, self.places.split(r, self.walked)),
-            *self.held_rows(walked=True),
-            *self.inside(loop),
-        ]
+        split = [*map(Text, self.places.split(r, self.walked))]
+        inner = [*split, *self.held_rows(walked=True), *self.inside(loop)]
         if not self.across:
             return [*self.which("blockIdx.x"), *inner]
         int_, count = self.places.whole, self.total(self.walked)
-        step = "gridDim.y" if self.shape.rows == 1 else "gridDim.y * ROWS"
-        start = "blockIdx.y" if self.shape.rows == 1 else "blockIdx.y * ROWS"
+        several = "" if self.shape.rows == 1 else " * ROWS"
+        start, step = f"blockIdx.y{several}", f"gridDim.y{several}"
         name = r if self.shape.rows == 1 else "first"
         head = f"for ({int_} {name} = {start}; {name} < {count}; {name} += {step})"
-        body = inner if self.shape.rows == 1 else [*self.which(), *inner]
-        lines = [line for w in gathered for line in self.started(w)]
+        body = (
+            [*self.which(), *inner]
+            if several
+            else [*self.next_row(r, step, count), *inner]
+            if self.ahead
+            else inner
+        )
+        lines = [*self.fetching(r, split), Text(f"fetch({start}, 0);")] if self.ahead else []
+        lines += [line for w in gathered for line in self.started(w)]
         return [*lines, Text(head, body=tuple(body)), *(line for w in gathered for line in self.left_over(w))]
+
+    def fetching(self, r: str, split: Sequence[Text]) -> list[Text]:
+        """The function that reads a row ahead, and where it puts it: a place of each thread's own."""
+        lines, offset = [Text("extern __shared__ __align__(16) unsigned char room[];")], 0
+        copies = [self.place()]
+        for p in self.ahead:
+            name, wide = self.places.array(p), min(self.places.wide(p), self.pack)
+            at = f"room + {offset}" if offset else "room"
+            ctype = f"ge2_some<{STORED[p.var.type.dtype]}, {self.width}>"
+            lines.append(Text(f"auto *const {name}_next = ({ctype} *)({at}) + threadIdx.x;"))
+            slot = f"{name}_next + (slot * PACKS + k) * {self.shape.block}"
+            copies.append(Text(f"ge2_ahead<{wide}>({slot}, {name} + {self.places.element(p)});"))
+            offset += self.room([p])
+        if self.ragged:
+            letter = self.places.letters[self.lane]
+            copies = [copies[0], Text(f"if ({letter} >= {self.total(self.row)}) break;"), *copies[1:]]
+        body = (*split, unrolled("k", "PACKS", copies))
+        head = f"const auto fetch = [&]({self.places.whole} {r}, int slot)"
+        return [*lines, Text(head, body=body, end=";"), Text("int slot = 0;")]
+
+    def next_row(self, r: str, step: str, count: str) -> list[Text]:
+        """Takes the row that was read ahead, and has the next one read."""
+        takes = []
+        for p in self.ahead:
+            name = self.places.array(p)
+            takes.append(Text(f"{name}_row[k] = {name}_next[(slot * PACKS + k) * {self.shape.block}];"))
+        rows = [
+            Text(f"ge2_some<{STORED[p.var.type.dtype]}, {self.width}> {self.places.array(p)}_row[PACKS];")
+            for p in self.ahead
+        ]
+        return [
+            Text("ge2_ahead_wait();"),
+            *rows,
+            unrolled("k", "PACKS", takes),
+            Text("slot = 1 - slot;"),
+            Text(f"if ({r} + {step} < {count})", body=(Text(f"fetch({r} + {step}, slot);"),)),
+        ]
 
     def which(self, block: str = "") -> list[Text]:
         """The row of a team; those beyond the last do as it does, and store nothing."""
@@ -257,11 +364,23 @@ class Rows:
             if p not in self.held or self.depends(p) != walked:
                 continue
             name, wide = self.places.array(p), min(self.places.wide(p), self.pack)
-            place = f"{name} + {self.places.element(p)}"
+            self.said.packs[p] = f"{name}_row[k].at[{'v' if self.pack > 1 else '0'}]"
+            if p in self.ahead:
+                continue
+            read = f"ge2_read<{self.width}, {wide}>({name} + {self.places.element(p)}{self.left})"
+            if p in self.wider:
+                short = SUFFIX[p.var.type.dtype]
+                element = "[k * PACK + v]" if self.pack > 1 else "[k]"
+                lines.append(Text(f"float {name}_row[{self.each}];"))
+                one = "v" if self.pack > 1 else "0"
+                each = f"{name}_row{element} = ge2_cast_{short}_f32({name}_at.at[{one}]);"
+                reads.append(Text(f"const auto {name}_at = {read};"))
+                reads.append(unrolled("v", "PACK", [Text(each)]) if self.pack > 1 else Text(each))
+                self.said.packs[p] = f"{name}_row{element}"
+                continue
             ctype = f"ge2_some<{STORED[p.var.type.dtype]}, {self.width}>"
             lines.append(Text(f"{ctype} {name}_row[PACKS];"))
-            reads.append(Text(f"{name}_row[k] = ge2_read<{self.width}, {wide}>({place}{self.left});"))
-            self.said.packs[p] = f"{name}_row[k].at[{'v' if self.pack > 1 else '0'}]"
+            reads.append(Text(f"{name}_row[k] = {read};"))
         return [*lines, unrolled("k", "PACKS", [self.place(), *reads])] if reads else []
 
     def depends(self, p: Param) -> bool:
@@ -276,7 +395,7 @@ class Rows:
     @property
     def ragged(self) -> bool:
         """Whether some thread has less of a row than others."""
-        return self.length % (self.shape.team * self.pack) != 0 or not self.resident
+        return self.length % (self.pack * (self.shape.team if self.resident else 1)) != 0
 
     @property
     def left(self) -> str:
@@ -295,15 +414,58 @@ class Rows:
         if not works:
             return []
         lines = [line for w in self.gathered(loop) for line in self.started(w)]
+        lines += self.prepared(works)
+        striped = self.stripe(loop)
+        lines += [line for w in striped for line in self.stripes(w)]
         inner = self.neighbours(works)
+        self.said.striped = {}
         if self.resident:
             along = self.along()
             place = [self.place()] if along or mentions(inner, self.places.letters[self.row[0]]) else []
             head = unrolled("k", "PACKS", [*place, *along, *inner])
         else:
-            head = Text(self.striding(), body=(*self.along(), *inner), pragma="#pragma unroll 4")
+            head = Text(self.striding(), body=(*self.along(), *inner), pragma=f"#pragma unroll {UNROLLED}")
         lines.append(head)
+        lines += [self.together(w) for w in striped]
         return [*lines, *(line for w in self.gathered(loop) for line in self.merged(w))]
+
+    def stripe(self, loop: Loop) -> list[Work]:
+        """Sums over long rows: a thread adds up each of its neighbours for itself, so that none waits for
+        another, and what is rounded stays small."""
+        if self.resident or self.pack == 1:
+            return []
+        found = [
+            w for w in self.gathered(loop) if folds.op_of(w).name == "reduce_sum" and w.over <= set(self.row)
+        ]
+        self.said.striped = {w: f"{folds.state(w)}_of[v]" for w in found}
+        return found
+
+    def stripes(self, w: Work) -> list[Text]:
+        name = f"{folds.state(w)}_of"
+        first = Text(f"{name}[v] = {folds.start(w)};")
+        return [Text(f"{folds.state_type(w)} {name}[PACK];"), unrolled("v", "PACK", [first])]
+
+    def together(self, w: Work) -> Text:
+        name = folds.state(w)
+        return unrolled("v", "PACK", [Text(f"{name} = {folds.merged(w, name, f'{name}_of[v]')};")])
+
+    def prepared(self, works: Sequence[Work]) -> list[Text]:
+        """The numbers of a row that its elements are divided by."""
+        self.said.divisors, lines = {}, []
+        for w in works:
+            if w.step is None or w.step.eqn is None or w.step.eqn.op.name != "div" or w.y is None:
+                continue
+            x, by = w.xs
+            if by in self.said.divisors or w.y.dtype != FLOAT32 or not self.alike(x, by):
+                continue
+            name = self.said.divisors[by] = f"by{len(self.said.divisors) or ''}"
+            lines.append(Text(f"const ge2_divisor {name} = ge2_divisor_f32({self.said.operand(by)});"))
+        return lines
+
+    def alike(self, x: Held, by: Held) -> bool:
+        """Whether a divisor is one for all elements of a row."""
+        row = set(self.row)
+        return not row.isdisjoint(x.axes) and row.isdisjoint(by.axes)
 
     def along(self) -> list[Text]:
         """The places along the axes of a row, where it has several."""

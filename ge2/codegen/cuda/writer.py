@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ge2.base.dtypes import BOOL, COMPLEX, HALF
+from ge2.base.dtypes import BOOL, COMPLEX, FLOAT32, FLOAT64, HALF
 from ge2.codegen.blocks import Tiling
 from ge2.codegen.c.axes import Axes
 from ge2.codegen.c.nest import Home, Loop, Work, homes
@@ -88,10 +88,14 @@ class Statements:
         self.problem, self.places, self.root = problem, places, root
         self.homes: dict[Held, Home] = homes(root)
         self.makers = {w.y: w for w in root.everything() if w.y is not None}
+        self.products = self.summed()
         self.helpers: dict[str, None] = {}  # of users' expressions
         self.kept_at = "v"  # the place of the element at hand, of those that a thread keeps
         self.v = ""  # how the element along the lane is told, where several are at hand
         self.packs: dict[Param, str] = {}  # arrays of which several elements were read before
+        self.divisors: dict[Held, str] = {}  # what many elements are divided by, prepared
+        self.striped: dict[Work, str] = {}  # states of which each neighbour has its own
+        self.widened: set[Param] = set()  # arrays of half types that were read as floats
         self.written: dict[Param, str] = {}  # results of which several elements are written after
 
     # -- values
@@ -103,11 +107,38 @@ class Statements:
         comment = self.note(w.step.eqn)
         if w.kind == "fold":
             index = self.index(w) if folds.indexed(w) else ""
-            return Text(folds.taken_in(w, self.state(w), self.operand(w.xs[0]), index), comment)
+            return Text(
+                self.fused(w) or folds.taken_in(w, self.state(w), self.operand(w.xs[0]), index), comment
+            )
         home, code = self.homes[w.y], self.computed(w)
         if home.dims:
             return Text(f"{self.kept(w.y, home)} = {code};", comment)
         return Text(f"const {HELD[w.y.dtype]} {label(w.y.name)} = {code};", comment)
+
+    def summed(self) -> dict[Held, Work]:
+        """Products that are only added up: a sum takes each in as it is, and rounds once."""
+        readers: dict[Held, list[Work]] = {}
+        for w in self.root.everything():
+            for x in w.xs:
+                readers.setdefault(x, []).append(w)
+        found = {
+            y: w
+            for y, w in self.makers.items()
+            if is_product(w) and y.dtype in (FLOAT32, FLOAT64) and not self.homes[y].dims
+            if all(r.kind == "fold" and folds.op_of(r).name == "reduce_sum" for r in readers.get(y, ()))
+        }
+        for w in found.values():
+            assert w.home is not None
+            w.home.children.remove(w)
+        return found
+
+    def fused(self, w: Work) -> str:
+        """The statement that adds a product; nothing if what is folded is no such one."""
+        product = self.products.get(w.xs[0])
+        if product is None:
+            return ""
+        a, b = map(self.operand, product.xs)
+        return f"{self.state(w)} = ge2_fma_{SUFFIX[w.xs[0].dtype]}({a}, {b}, {self.state(w)});"
 
     def index(self, w: Work) -> str:
         """The place of an element along the axis that is folded."""
@@ -118,6 +149,8 @@ class Statements:
     def state(self, w: Work) -> str:
         """The state of a reduction, for the element at hand."""
         assert w.y is not None
+        if w in self.striped:
+            return self.striped[w]
         name, home = folds.state(w), self.homes[w.y]
         return f"{name}{self.at(home)}" if home.dims else name
 
@@ -148,6 +181,8 @@ class Statements:
             leaf = w.xs[0].leaf
             if isinstance(leaf, Param) and self.places.operands[leaf.var].value:
                 return operands[0]  # a number is handed over as float32
+            if leaf in self.widened:
+                return operands[0]
             return f"ge2_cast_{SUFFIX[w.step.xs[0].dtype]}_f32({operands[0]})"
         op: Any = eqn.op
         assert dtype is not None
@@ -160,6 +195,8 @@ class Statements:
                 if sums
                 else operands[0]
             )
+        if w.xs[-1] in self.divisors and op.name == "div":
+            return f"ge2_over_f32({operands[0]}, {self.divisors[w.xs[1]]})"
         if op.name == "convert_element_type":
             return cast(operands[0], dtype, eqn.outs[0].type.dtype)
         if getattr(op, "edition", 0):
@@ -200,8 +237,16 @@ class Statements:
 
     def read_in(self, works: Sequence[Work]) -> list[Param]:
         """The arrays that works read."""
-        found = [x.leaf for w in works for x in w.xs if isinstance(x.leaf, Param)]
+        read = [x for w in works for x in w.xs]
+        read += [x for y in read if y in self.products for x in self.products[y].xs]
+        found = [x.leaf for x in read if isinstance(x.leaf, Param)]
         return [p for p in dict.fromkeys(found) if not self.places.operands[p.var].value]
+
+
+def is_product(w: Work) -> bool:
+    return (
+        w.kind == "compute" and w.step is not None and w.step.eqn is not None and w.step.eqn.op.name == "mul"
+    )
 
 
 def unrolled(letter: str, count: str, body: Sequence[Text]) -> Text:

@@ -63,6 +63,7 @@ struct ge2_shim_module {
     char *dynamic;
     uint64_t dynamic_size;
     const char *code, *end; /* the library as it lies in memory */
+    uint64_t fenced;        /* a sanitizer has set something between the variables of shared memory */
 };
 
 /* The bytes of an array that a kernel was given, and which of its arguments that was. */

@@ -28,7 +28,9 @@ enum : size_t { GE2_SHIM_STACK = 512 << 10 };
 enum : size_t { GE2_SHIM_STACK = 128 << 10 };
 #endif
 
-#if defined(__ELF__) && defined(__x86_64__)
+#if defined(GE2_SHIM_UCONTEXT)
+#include <ucontext.h>
+#elif defined(__ELF__) && defined(__x86_64__)
 #define GE2_SHIM_ASSEMBLY 1
 asm(R"(
     .text

@@ -61,11 +61,17 @@ constexpr ge2_shim_kernel ge2_shim_of(const char *name, void (*)(P...), void (*c
 
 }
 
+#ifdef __SANITIZE_ADDRESS__
+#define GE2_SHIM_FENCED 1
+#else
+#define GE2_SHIM_FENCED 0
+#endif
+
 #define GE2_SHIM_EXPORT extern "C" __attribute__((visibility("default")))
 #define GE2_SHIM_MODULE                                                                                     \
     GE2_SHIM_EXPORT const ge2_shim_module ge2_shim_module_of = {                                            \
         &ge2_shim, ge2_shim_shared, ge2_shim_shared_end, ge2_shim_dynamic, sizeof ge2_shim_dynamic,         \
-        __ehdr_start, _end};
+        __ehdr_start, _end, GE2_SHIM_FENCED};
 #define GE2_SHIM_KERNEL(NAME)                                                                               \
     GE2_SHIM_EXPORT const ge2_shim_kernel ge2_shim_kernel_##NAME =                                          \
         ge2_shim_of(#NAME, NAME, [](void *const *arguments) { ge2_shim_apply(NAME, arguments); });

@@ -9,6 +9,10 @@
 
 #include "ge2/core.cuh"
 
+/* What only sums of products ask for: one rounding. */
+GE2_FN float ge2_fma_f32(float a, float b, float c) { return fmaf(a, b, c); }
+GE2_FN double ge2_fma_f64(double a, double b, double c) { return fma(a, b, c); }
+
 /* ---- a float's bits, and the float of some bits */
 
 GE2_FN uint32_t ge2_bits_f32(float x) { return __float_as_uint(x); }

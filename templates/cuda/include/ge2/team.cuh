@@ -4,28 +4,13 @@
 #ifndef GE2_TEAM_CUH
 #define GE2_TEAM_CUH
 
-#include "ge2/core.cuh"
-
-/* The value of the thread whose number in the warp differs in `bit`, by words of 4 bytes. */
-template <class S>
-GE2_FN S ge2_across(S mine, int bit) {
-    constexpr int WORDS = (sizeof(S) + 3) / 4;
-    union Words {
-        S whole;
-        uint32_t at[WORDS];
-        __device__ Words() : at() {}
-    } words;
-    words.whole = mine;
-#pragma unroll
-    for (int i = 0; i < WORDS; i++) words.at[i] = __shfl_xor_sync(0xffffffffu, words.at[i], bit);
-    return words.whole;
-}
+#include "ge2/warp.cuh"
 
 /* What the SIZE threads of a team hold, merged; each of them gets it. A team of more than a warp is whole warps, and
    then all threads of the block call this together. */
 template <int SIZE, int BLOCK, class S, class Merge>
 GE2_FN S ge2_team_fold(S mine, Merge merge) {
-    for (int bit = (SIZE < 32 ? SIZE : 32) / 2; bit; bit /= 2) mine = merge(mine, ge2_across(mine, bit));
+    for (int bit = (SIZE < 32 ? SIZE : 32) / 2; bit; bit /= 2) mine = merge(mine, ge2_lane_across(mine, bit));
     if constexpr (SIZE > 32) {
         __shared__ __align__(16) unsigned char room[BLOCK / 32 * sizeof(S)];
         S *of_warps = (S *)room;

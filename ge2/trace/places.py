@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ge2.base.errors import DeviceError
 from ge2.base.gpu import gpu_of, on_gpu
 from ge2.base.source import here
-from ge2.trace import is_traced
-
-if TYPE_CHECKING:
-    from ge2.backends.device import Device
+from ge2.trace.tracer import is_traced
 
 
 def place_of(arrays: Sequence[Any]) -> int | None:
@@ -43,12 +40,3 @@ def common_place(title: str, given: Sequence[tuple[str, Any]], closed: Sequence[
 
 def words(place: int | None) -> str:
     return "on the CPU" if place is None else f"on GPU {place}"
-
-
-def there(device: Device | None, x: Any) -> Any:
-    """A captured array on the device: what a function made while it was traced was NumPy's."""
-    if device is None or on_gpu(x) or not isinstance(x, np.ndarray):
-        return x
-    from ge2.backends.device import upload
-
-    return upload(device, x)

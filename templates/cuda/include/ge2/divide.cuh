@@ -1,0 +1,30 @@
+/* Division by a number that many are divided by, such as the sum of a row. */
+#ifndef GE2_DIVIDE_CUH
+#define GE2_DIVIDE_CUH
+
+#include "ge2/core.cuh"
+
+/* A divisor, brought near to 1 by a power of two, and its reciprocal in two parts of one sign: x / d is two products and
+   a fused sum, where a division is a dozen instructions. It is the quotient's rounding but for one in some millions,
+   which are off by one unit in the last place. */
+struct ge2_divisor {
+    float scale, high, low;
+};
+
+GE2_FN ge2_divisor ge2_divisor_f32(float d) {
+    const float size = fabsf(d);
+    const float scale = size > 0x1p64f ? 0x1p-64f : size < 0x1p-64f ? 0x1p64f : 1.0f;
+    const float scaled = d * scale;
+    float high = 1.0f / scaled;
+    if (!(size > 0.0f && size < GE2_INFINITY_F32)) return {scale, high, high};
+    if (fmaf(-scaled, high, 1.0f) < 0.0f) high = __uint_as_float(__float_as_uint(high) - 1); /* towards 0 */
+    const float rest = fmaf(-scaled, high, 1.0f);
+    return {scale, high, (rest > 0.0f ? rest : 0x1p-60f) * high}; /* not 0, or infinity times it would be NaN */
+}
+
+GE2_FN float ge2_over_f32(float x, ge2_divisor by) {
+    const float scaled = x * by.scale;
+    return fmaf(scaled, by.high, scaled * by.low);
+}
+
+#endif

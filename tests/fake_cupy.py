@@ -1,0 +1,370 @@
+"""A stand-in for CuPy on machines without a GPU: its arrays hold NumPy's memory and are as strict as CuPy's.
+
+They never become NumPy's by themselves, `numpy.*` functions that meet them come back here, flags and
+addresses are found where CuPy has them, and a view made of an address knows no base. `StandIn` is a GPU that
+has them: it runs kernels through the shim.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from ge2.backends.limits import H200, Limits
+from ge2.backends.shim.device import ShimDevice, ShimStream
+
+REFUSED = "Implicit conversion to a NumPy array is not allowed. Please use `.get()`"
+
+
+class MemoryPointer:
+    """An address within memory that somebody keeps."""
+
+    def __init__(self, memory: np.ndarray, offset: int = 0) -> None:
+        self.memory, self.offset = memory, offset
+
+    @property
+    def mem(self) -> Any:
+        """What was allocated."""
+        found = self.memory
+        while isinstance(found.base, np.ndarray):
+            found = found.base
+        return found
+
+    @property
+    def ptr(self) -> int:
+        return int(self.memory.ctypes.data) + self.offset
+
+    def __add__(self, offset: int) -> MemoryPointer:
+        return MemoryPointer(self.memory, self.offset + offset)
+
+
+class Flags:
+    def __init__(self, of: ndarray) -> None:
+        found = of._host.flags
+        self.c_contiguous, self.f_contiguous = found.c_contiguous, found.f_contiguous
+        self.owndata = of.base is None
+
+
+class ndarray:
+    """`ndarray(shape, dtype, memptr, strides)`, as CuPy's."""
+
+    __array_priority__ = 100
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        shape: Any,
+        dtype: Any = float,
+        memptr: MemoryPointer | None = None,
+        strides: Sequence[int] | None = None,
+        order: str = "C",
+    ) -> None:
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        dtype, self.base, self._number = np.dtype(dtype), None, current[0]
+        if memptr is None:
+            self._host = np.empty(shape, dtype, order=order)  # type: ignore[call-overload]
+            return
+        whole = memptr.memory.reshape(-1).view(np.uint8)
+        start = np.ndarray((), dtype, whole, memptr.offset) if 0 not in shape else np.empty((), dtype)
+        strided = np.lib.stride_tricks.as_strided
+        self._host = (
+            strided(start, shape, strides)
+            if strides is not None
+            else np.ndarray(shape, dtype, whole, memptr.offset)
+        )
+
+    # -- what an array tells
+
+    shape = property(lambda self: self._host.shape)
+    dtype = property(lambda self: self._host.dtype)
+    strides = property(lambda self: self._host.strides)
+    ndim = property(lambda self: self._host.ndim)
+    size = property(lambda self: self._host.size)
+    nbytes = property(lambda self: self._host.nbytes)
+    itemsize = property(lambda self: self._host.itemsize)
+    flags = property(Flags)
+    T = property(lambda self: wrap(self._host.T, self))
+    real = property(lambda self: wrap(self._host.real, self))
+    imag = property(lambda self: wrap(self._host.imag, self))
+
+    @property
+    def data(self) -> MemoryPointer:
+        memory = self._host
+        while isinstance(memory.base, np.ndarray):
+            memory = memory.base
+        if not memory.flags.c_contiguous:  # its own memory, in another order
+            memory = memory.T
+        return MemoryPointer(memory, self._host.ctypes.data - memory.ctypes.data)
+
+    @property
+    def device(self) -> Any:
+        return Device(self._number)
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        return {"shape": self.shape, "typestr": self.dtype.str, "data": (self.data.ptr, False), "version": 3}
+
+    # -- the way to the host
+
+    def get(self, stream: Any = None) -> Any:
+        return np.array(self._host)
+
+    def item(self) -> Any:
+        return self._host.item()
+
+    def tolist(self) -> Any:
+        return self._host.tolist()
+
+    def set(self, values: Any) -> None:
+        self._host[...] = values
+
+    __bool__ = lambda self: bool(self._host)  # noqa: E731
+    __int__ = lambda self: int(self._host)  # noqa: E731
+    __float__ = lambda self: float(self._host)  # noqa: E731
+    __complex__ = lambda self: complex(self._host)  # noqa: E731
+    __index__ = lambda self: self._host.__index__()  # noqa: E731
+
+    def __array__(self, dtype: Any = None) -> Any:
+        raise TypeError(REFUSED)
+
+    def __dlpack__(self, **_: Any) -> Any:
+        raise BufferError("a GPU's memory is not the CPU's")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, self._number
+
+    # -- functions
+
+    def __len__(self) -> int:
+        return len(self._host)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, key: Any) -> Any:
+        return wrap(self._host[bare(key)], self)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._host[bare(key)] = bare(value)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+        if any(map(foreign, args)):
+            return NotImplemented
+        if "out" in kwargs:
+            kwargs["out"] = tuple(map(bare, kwargs["out"]))
+        return wrap(getattr(ufunc, method)(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()}))
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if not all(issubclass(t, ndarray | np.ndarray) for t in types):
+            return NotImplemented
+        return wrap(function(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()}))
+
+    def astype(self, dtype: Any, copy: bool = True, order: str = "K") -> Any:
+        return wrap(self._host.astype(dtype, copy=copy, order=order), self)  # type: ignore[call-overload]
+
+    def __repr__(self) -> str:
+        return f"stand-in {self._host!r}"
+
+
+ndarray.__module__ = "cupy"
+
+METHODS = (
+    "reshape", "transpose", "view", "copy", "sum", "max", "min", "mean", "argmax", "all", "any", "ravel",
+    "squeeze", "fill", "dot", "prod", "std", "var", "clip", "conj",
+)  # fmt: skip
+OPERATORS = {
+    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "floordiv": "floor_divide",
+    "mod": "remainder", "pow": "power", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or",
+    "xor": "bitwise_xor", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
+    "eq": "equal", "ne": "not_equal",
+}  # fmt: skip
+
+
+def method(name: str) -> Callable[..., Any]:
+    def run(self: ndarray, *args: Any, **kwargs: Any) -> Any:
+        return wrap(getattr(self._host, name)(*map(bare, args), **kwargs), self)
+
+    return run
+
+
+def operator(name: str) -> Callable[..., Any]:
+    def run(self: ndarray, other: Any) -> Any:
+        if foreign(other):
+            return getattr(np, OPERATORS[name.strip("_")])(self, other)
+        return wrap(getattr(self._host, name)(bare(other)), self)
+
+    return run
+
+
+for _name in METHODS:
+    setattr(ndarray, _name, method(_name))
+for _name in OPERATORS:
+    setattr(ndarray, f"__{_name}__", operator(f"__{_name}__"))
+    if _name not in ("lt", "le", "gt", "ge", "eq", "ne"):
+        setattr(ndarray, f"__r{_name}__", operator(f"__r{_name}__"))
+        setattr(ndarray, f"__i{_name}__", operator(f"__i{_name}__"))
+for _name in ("neg", "abs", "invert"):
+    setattr(ndarray, f"__{_name}__", lambda self, _n=f"__{_name}__": wrap(getattr(self._host, _n)(), self))
+
+
+def foreign(x: Any) -> bool:
+    """Whether it is of a class that knows itself what NumPy's functions do with it."""
+    return (
+        hasattr(x, "__array_ufunc__")
+        and type(x) not in (ndarray, np.ndarray)
+        and not isinstance(x, np.generic)
+    )
+
+
+def bare(x: Any) -> Any:
+    """What NumPy is given for an argument; its own arrays are none that a GPU reads."""
+    if isinstance(x, np.ndarray):
+        raise TypeError(f"Unsupported type {type(x)}")
+    if isinstance(x, tuple | list):
+        return type(x)(map(bare, x))
+    return x._host if isinstance(x, ndarray) else x
+
+
+def wrap(x: Any, of: ndarray | None = None) -> Any:
+    if of is not None and x is of._host:
+        return of
+    if isinstance(x, tuple | list):
+        return type(x)(wrap(each, of) for each in x)
+    if not isinstance(x, np.ndarray | np.generic):
+        return x
+    made = object.__new__(ndarray)
+    made._host = np.asarray(x)  # CuPy's scalars are arrays
+    made._number = current[0] if of is None else of._number
+    made.base = of if of is not None and np.may_share_memory(made._host, of._host) else None
+    return made
+
+
+# ------------------------------------------------------------------------------------------------ the module
+
+current = [0]
+
+
+class Device:
+    def __init__(self, number: int = 0) -> None:
+        self.number = self.id = number
+
+    def __enter__(self) -> Device:
+        self.before, current[0] = current[0], self.number
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        current[0] = self.before
+
+    def synchronize(self) -> None:
+        """Nothing is under way."""
+
+
+def array(x: Any, dtype: Any = None, copy: bool = True, order: str = "K") -> Any:
+    """As CuPy's, which alone takes NumPy's arrays."""
+    if isinstance(x, list | tuple):
+        x = [each._host if isinstance(each, ndarray) else each for each in x]
+    host = x._host if isinstance(x, ndarray) else np.asarray(x)
+    if not copy and isinstance(x, ndarray) and dtype in (None, host.dtype):
+        return x
+    return wrap(np.array(host, dtype, order=order, copy=True))  # type: ignore[call-overload]
+
+
+def asarray(x: Any, dtype: Any = None) -> Any:
+    return array(x, dtype, copy=False)
+
+
+def ascontiguousarray(x: Any) -> Any:
+    return x if x.flags.c_contiguous else array(x, order="C")
+
+
+def asnumpy(x: Any) -> Any:
+    return x.get() if isinstance(x, ndarray) else np.asarray(x)
+
+
+def copyto(to: Any, x: Any) -> None:
+    np.copyto(bare(to), bare(x))
+
+
+def matmul(a: Any, b: Any, out: Any = None) -> Any:
+    return wrap(np.matmul(bare(a), bare(b), out=None if out is None else bare(out)))
+
+
+def maker(name: str) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return wrap(getattr(np, name)(*map(bare, args), **kwargs))
+
+    return run
+
+
+def module() -> ModuleType:
+    """What `import cupy` gives."""
+    made = ModuleType("cupy")
+    for f in (ndarray, array, asarray, ascontiguousarray, asnumpy, copyto, matmul):
+        setattr(made, f.__name__, f)
+    for name in ("empty", "zeros", "ones", "full", "arange", "eye", "linspace", "stack", "concatenate"):
+        setattr(made, name, maker(name))
+    for name in ("empty_like", "zeros_like", "ones_like", "exp", "sqrt", "maximum", "divide", "log"):
+        setattr(made, name, maker(name))
+    for name in ("float16", "float32", "float64", "int32", "int64", "uint8", "bool_", "newaxis"):
+        setattr(made, name, getattr(np, name))
+    made.cuda = SimpleNamespace(  # type: ignore[attr-defined]
+        Device=Device,
+        get_current_stream=ShimStream,
+        runtime=SimpleNamespace(getDevice=lambda: current[0], getDeviceCount=lambda: 2),
+    )
+    return made
+
+
+# -------------------------------------------------------------------------------------------------- the GPU
+
+
+class Launched:
+    """A kernel, which is given CuPy's arrays."""
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
+
+    def __call__(self, grid: Any, block: Any, args: Sequence[Any], shared_mem: int = 0) -> None:
+        for x in args:
+            assert not isinstance(x, np.ndarray) or x.shape == (), "an array of the CPU in a launch"
+        given = [x._host if isinstance(x, ndarray) else x for x in args]
+        self.kernel(grid, block, given, shared_mem=shared_mem)
+
+
+class StandIn:
+    """A GPU's place: its arrays are the stand-ins of CuPy's, its kernels run on the CPU."""
+
+    def __init__(self, number: int, xp: ModuleType, limits: Limits = H200) -> None:
+        self.number, self.xp, self.limits, self.shim = number, xp, limits, ShimDevice()
+
+    def here(self) -> Device:
+        return Device(self.number)
+
+    def stream(self) -> ShimStream:
+        return self.shim.stream()
+
+    def module(self, source: str) -> Any:
+        found = self.shim.module(source)
+        return SimpleNamespace(get_function=lambda name: Launched(found.get_function(name)))
+
+
+@contextmanager
+def stand_in(monkeypatch: Any) -> Iterator[ModuleType]:
+    """CuPy and its GPUs, replaced."""
+    from ge2.backends.cuda import device
+    from ge2.runtime import entry
+
+    xp = module()
+    gpus = {n: StandIn(n, xp) for n in range(2)}
+    monkeypatch.setattr(device, "gpu", gpus.__getitem__)
+    monkeypatch.setattr(device, "cupy", lambda: xp)
+    monkeypatch.setattr(device, "current_gpu", lambda: gpus[current[0]])
+    monkeypatch.setitem(sys.modules, "cupy", xp)
+    entry.forget()
+    yield xp
+    entry.forget()
