@@ -31,6 +31,7 @@ from ge2.ops.shape import (
     Transpose,
 )
 from ge2.passes.host import on_host
+from ge2.passes.indexed import indexed
 from ge2.passes.pipeline import run_pipeline
 from ge2.runtime.hosted import CONTROL
 from ge2.runtime.loops import carried, grounded, held, stands
@@ -54,7 +55,8 @@ FRESH = frozenset((
 @collector_paused
 def schedule(graph: Graph, donated: tuple[bool, ...] = (), target: str = "cpu") -> Program:
     """The program of a graph for a target: "cpu" is blocked NumPy, "c" compiled C, "cuda" launches."""
-    return Scheduler(grounded(graph, False) if target == "c" else graph, donated, target).run()
+    graph = grounded(graph, False) if target == "c" else indexed(graph) if target == "cuda" else graph
+    return Scheduler(graph, donated, target).run()
 
 
 def scheduled_round(op: Any, i: int, target: str) -> Program:
