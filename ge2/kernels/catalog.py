@@ -29,6 +29,7 @@ from ge2.kernels.indexing import CGather, CIndex, CScatter, CScatterAdd
 from ge2.kernels.kernel import Family, Launch, Problem
 from ge2.kernels.library import Library, Product
 from ge2.kernels.own import COwn
+from ge2.kernels.products import CudaBlas, CudaProduct
 from ge2.kernels.scans import CScan
 from ge2.kernels.sorting import CSearch, CSort
 
@@ -37,7 +38,7 @@ CATALOG: tuple[Family, ...] = (
     CGather(), CScatterAdd(), CScatter(), CIndex(), CScan(), CBits(), CFold(), CSort(), CSearch(), COwn(),
     CudaRegion(), CudaCopy(), CudaConstant(), CudaGather(), CudaIndex(),
     CudaScatter(), CudaScatterAdd(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
-    CudaScan(),
+    CudaScan(), CudaBlas(), CudaProduct(),
     BlockedPointwise(), BlockedRowwise(), BlockedReduce(), Product(), Library(),
 )  # fmt: skip
 
