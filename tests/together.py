@@ -54,9 +54,12 @@ class Together:
     kernels: dict[str, str] = field(default_factory=dict)  # by text without their name
     runs: list[str] = field(default_factory=list)
     made: Library | None = None
+    flags: tuple[str, ...] = ()
 
-    def take(self, source: str, name: str, symbol: str = "ge2_run") -> Part:
+    def take(self, source: str, name: str, flags: tuple[str, ...] = (), symbol: str = "ge2_run") -> Part:
         assert self.made is None, "it is compiled already"
+        assert not self.count or flags == self.flags, "programs of one file are compiled alike"
+        self.flags = flags
         text = PART.sub("", COMMENT.sub("", source)).replace("GE2_SHARED void", "static void")
         names: dict[str, str] = {}
         for found in FUNCTION.finditer(text):
@@ -80,7 +83,7 @@ class Together:
     def library(self) -> Library:
         if self.made is None:
             with config.using(compile_timeout=0):
-                self.made = library(self.text(), "together")
+                self.made = library(self.text(), "together", self.flags)
         return self.made
 
     def later(self, address: Callable[[], int], *args: Any, **more: Any) -> Callable[..., list[Any]]:

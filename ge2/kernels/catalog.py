@@ -9,6 +9,11 @@ from ge2.base.errors import NoRuleError
 from ge2.base.record import record
 from ge2.kernels.blocked import BlockedPointwise, BlockedReduce, BlockedRowwise
 from ge2.kernels.cuda import CudaConstant, CudaCopy, CudaRegion
+from ge2.kernels.cuda_draws import CudaBits, CudaFold
+from ge2.kernels.cuda_indexing import CudaGather, CudaIndex
+from ge2.kernels.cuda_moves import CudaConcatenate, CudaPad, CudaUpdateSlice
+from ge2.kernels.cuda_scans import CudaScan
+from ge2.kernels.cuda_scatter import CudaScatter, CudaScatterAdd
 from ge2.kernels.draws import CBits, CFold
 from ge2.kernels.generated import (
     CConcatenate,
@@ -31,7 +36,9 @@ from ge2.kernels.sorting import CSearch, CSort
 CATALOG: tuple[Family, ...] = (
     CRegion(), CProduct(), CCopy(), CConcatenate(), CPad(), CUpdateSlice(), CConstant(), CTable(),
     CGather(), CScatterAdd(), CScatter(), CIndex(), CScan(), CBits(), CFold(), CSort(), CSearch(), COwn(),
-    CudaRegion(), CudaCopy(), CudaConstant(), CudaBlas(), CudaProduct(),
+    CudaRegion(), CudaCopy(), CudaConstant(), CudaGather(), CudaIndex(),
+    CudaScatter(), CudaScatterAdd(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
+    CudaScan(), CudaBlas(), CudaProduct(),
     BlockedPointwise(), BlockedRowwise(), BlockedReduce(), Product(), Library(),
 )  # fmt: skip
 

@@ -10,7 +10,7 @@ from typing import final
 from ge2.codegen.c.axes import strides_of
 from ge2.codegen.c.layout import Layout, viewed
 from ge2.codegen.c.text import Operand, whole
-from ge2.codegen.cuda.cut import cut
+from ge2.codegen.cuda.cut import cut, filled
 from ge2.codegen.cuda.kernel import CudaKernel
 from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.cuda.scheme import cuda_kernels
@@ -66,6 +66,10 @@ def regional(region: Region, operands: Mapping[Var, Operand], units: int) -> Ker
 
 def written(region: Region, operands: dict[Var, Operand], units: int, temps: list[int]) -> list[CudaKernel]:
     """The same, with the arrays that they have for themselves added to `temps`, and to `operands`."""
+    rest = filled(region)
+    if rest is None:
+        return []
+    region = rest
     found = cuda_kernels(region, operands, units)
     if found is not None:
         kernels = [k.shifted(len(temps)) for k in found.kernels]

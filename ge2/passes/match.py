@@ -12,19 +12,19 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.dtypes import FLOAT32, FLOAT64, INTEGERS, accumulator
+from ge2.base.dtypes import FLOATS, FP8, INTEGERS
 from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var
 from ge2.ops.dot import DotGeneral
-from ge2.ops.elementwise import BY_NAME, WHERE
+from ge2.ops.elementwise import BY_NAME, WHERE, Pointlike
 from ge2.ops.index import within
-from ge2.ops.reduce import ReduceMax
+from ge2.ops.reduce import Reduce, ReduceMax
 from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
 from ge2.passes.fold import RULES as FOLDS
 from ge2.passes.sweep import Rules, Sweep, number
 
-COLUMNS = 1024  # beyond, reading single elements of a row is cheaper than comparing all
+COLUMNS = 1024  # beyond, reading elements of rows that are there is cheaper than comparing all
 INT32 = np.dtype(np.int32)
 
 
@@ -57,7 +57,12 @@ def match(graph: Graph) -> Graph:
     sweep = Sweep(RULES)
     sweep.uses.update(a for eqn in graph.eqns for a in eqn.inputs if isinstance(a, Var))
     sweep.uses.update(a for a in graph.outputs if isinstance(a, Var))
+    sweep.folded.update(e.inputs[0] for e in graph.eqns if folds_rows(e))
     return sweep.run(graph)
+
+
+def folds_rows(eqn: Eqn) -> bool:
+    return isinstance(eqn.op, Reduce) and eqn.inputs[0].type.ndim - 1 in eqn.op.axes
 
 
 def turned_product(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
@@ -85,23 +90,33 @@ def pick(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom 
     least = lowest(x.type.dtype)
     if least is None or not one_a_row(sweep, op.axes, x.type.shape, indices):
         return None
+    if x.type.shape[-1] > COLUMNS and not passing(sweep, x):
+        return None
     chosen = sweep.make(WHERE, (columns(sweep, x.type.shape, indices[-1]), x, least))
     rows = sweep.make(ReduceMax((x.type.ndim - 1,)), (chosen,))
     return sweep.make(Reshape(out.shape), (rows,), out)
 
 
 def lowest(dtype: np.dtype) -> Literal | None:
-    """The number below all others; None for half types, which would be widened, and for what has no order."""
+    """The number below all others; None for what has none."""
     if dtype in INTEGERS:
         return Literal.of(dtype.type(np.iinfo(dtype).min))
-    return Literal.of(dtype.type(-np.inf)) if dtype in (FLOAT32, FLOAT64) else None
+    return Literal.of(dtype.type(-np.inf)) if dtype in FLOATS and dtype not in FP8 else None
+
+
+def passing(sweep: Sweep, x: Atom) -> bool:
+    """Whether all of a row is at hand anyway: it is folded elsewhere, or made element by element."""
+    if x in sweep.folded:
+        return True
+    made = sweep.maker.get(x) if isinstance(x, Var) else None
+    return made is not None and isinstance(made.op, Pointlike)
 
 
 def put(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
     """Zeros, but for one element of each row."""
     zeros, updates, *indices = inputs
     made = sweep.made_by(zeros, "broadcast_in_dim")
-    if made is None or number(made.inputs[0]) != 0 or out.dtype != accumulator(out.dtype):
+    if made is None or number(made.inputs[0]) != 0:
         return None
     if not one_a_row(sweep, op.axes, out.shape, indices):
         return None
@@ -124,7 +139,7 @@ def columns(sweep: Sweep, shape: Dims, index: Atom) -> Atom:
 def one_a_row(sweep: Sweep, axes: Dims, shape: Dims, indices: Sequence[Atom]) -> bool:
     """Whether all axes but the last are indexed by their own numbers, so that each row is read once."""
     *rows, last = indices
-    if axes != tuple(range(len(shape))) or len(shape) < 2 or not 0 < shape[-1] <= COLUMNS:
+    if axes != tuple(range(len(shape))) or len(shape) < 2 or not shape[-1]:
         return False
     if last.type.shape not in (shape[:-1], (*shape[:-1], 1)) or last.type.weak:
         return False

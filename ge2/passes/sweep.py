@@ -25,6 +25,7 @@ class Sweep:
         self.maker: dict[Atom, Eqn] = {}
         self.seen: dict[tuple[Op, tuple[object, ...]], Var] = {}
         self.uses: Counter[Atom] = Counter()  # how often values of the old graph are read, if a rule asks
+        self.folded: set[Atom] = set()  # values of which it folds the last axis, if a rule asks
         self.source: Source | None = None
 
     def run(self, graph: Graph) -> Graph:

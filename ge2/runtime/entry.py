@@ -166,7 +166,10 @@ class Entry:
         if self.executable is None:
             from ge2.passes.counted import counted  # as the passes
 
-            in_c = config.executor == "c"  # blocked NumPy reads single elements sooner than it compares rows
+            in_c = config.executor in (
+                "c",
+                "shim",
+            )  # blocked NumPy reads single elements sooner than it compares rows
             graph = counted(self.graph, self.captured) if in_c else self.graph
             self.fresh = key_of(graph, self.donated, self.limit, self.device) not in _compiled
             self.executable = compiled(graph, self.donated, self.title, self.limit, self.device)

@@ -19,7 +19,7 @@ import numpy as np
 
 from ge2.backends.cpu.load import execute
 from ge2.backends.cpu.quiet import hush, restore
-from ge2.backends.device import Device, address, download, upload, view
+from ge2.backends.device import Device, address, download, kept_as, upload, view
 from ge2.backends.product import Wanted
 from ge2.base.config import config
 from ge2.base.dtypes import HALF, SHORT
@@ -39,6 +39,7 @@ from ge2.kernels.catalog import select
 from ge2.kernels.cuda import Cuda, copying
 from ge2.kernels.kernel import Family, Problem
 from ge2.kernels.products import CudaProduct
+from ge2.ops.constant import Constant
 from ge2.ops.dot import DotGeneral
 from ge2.passes.host import compute
 from ge2.runtime.cost import bytes_behind
@@ -113,7 +114,7 @@ class GpuDriver:
     @collector_paused
     def build(self) -> GpuDriver:
         device = self.device
-        self.names.update({dtype.name: dtype for dtype in SHORT})
+        self.names.update({dtype.name: kept_as(device, dtype) for dtype in SHORT})
         self.names.update(
             empty=device.xp.empty, array=device.xp.array, ready=partial(ready, device), at=address,
             view=view, address=np.uint64, upload=partial(upload, device),
@@ -384,6 +385,14 @@ class GpuDriver:
     def library(self, step: Step) -> list[Line]:
         """What the reference computes, on the CPU; loops and branches, whose bodies run on the device."""
         eqn, chosen = step.eqn, self.branches.get(step.number)
+        if isinstance(eqn.op, Constant):  # which is there from the start
+            (out,) = eqn.outs
+            return [
+                Line(
+                    f"{self.name(out)} = {self.given(upload(self.device, eqn.op.reference()), 'k')}",
+                    "constant",
+                )
+            ]
         inputs = ", ".join(map(self.array, eqn.inputs))
         if chosen is not None:
             run = hosted(eqn.op, [*map(alone, chosen)], self.device.xp.empty)
@@ -492,7 +501,7 @@ def elsewhere(device: Device, eqn: Eqn, *xs: Any) -> Any:
     """The reference on the CPU."""
     weak = [a.type.weak for a in eqn.inputs]
     arrays = [
-        np.asarray(x, a.type.dtype) if w else download(x)
+        np.asarray(x, a.type.dtype) if w else download(x).view(a.type.dtype)
         for x, a, w in zip(xs, eqn.inputs, weak, strict=True)
     ]
     ys = eqn.op.reference(*arrays)

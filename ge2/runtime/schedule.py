@@ -17,7 +17,7 @@ from ge2.kernels.generated import CProduct
 from ge2.kernels.kernel import Family, Problem
 from ge2.kernels.library import Library, Product
 from ge2.kernels.products import CudaBlas
-from ge2.ops.index import Scatter, ScatterAdd, UpdateSlice
+from ge2.ops.index import Gather, Scatter, ScatterAdd, UpdateSlice
 from ge2.ops.region import Region
 from ge2.ops.shape import (
     Barrier,
@@ -32,6 +32,7 @@ from ge2.ops.shape import (
     Transpose,
 )
 from ge2.passes.host import on_host
+from ge2.passes.indexed import indexed
 from ge2.passes.pipeline import run_pipeline
 from ge2.runtime.hosted import CONTROL
 from ge2.runtime.loops import carried, grounded, held, stands
@@ -55,7 +56,8 @@ FRESH = frozenset((
 @collector_paused
 def schedule(graph: Graph, donated: tuple[bool, ...] = (), target: str = "cpu") -> Program:
     """The program of a graph for a target: "cpu" is blocked NumPy, "c" compiled C, "cuda" launches."""
-    return Scheduler(grounded(graph, False) if target == "c" else graph, donated, target).run()
+    graph = grounded(graph, False) if target == "c" else indexed(graph) if target == "cuda" else graph
+    return Scheduler(graph, donated, target).run()
 
 
 def scheduled_round(op: Any, i: int, target: str) -> Program:
@@ -131,7 +133,7 @@ class Scheduler:
             for i, var in enumerate(eqn.outs):
                 self.place(n, kind, eqn, i, var)
         self.lifetimes()
-        if self.target == "c" and "library" not in self.kinds:
+        if self.target == "cuda" or (self.target == "c" and "library" not in self.kinds):
             self.lend()
             self.join()
         steps = tuple(
@@ -183,7 +185,8 @@ class Scheduler:
     def made_there(self, n: int, eqn: Eqn, x: Var, var: Var) -> bool:
         """Has what is only returned in another form made right where the result lies."""
         source, op = self.buffers[x], eqn.op
-        regional = source.first >= 0 and isinstance(self.graph.eqns[source.first].op, Region)
+        strided = (Region, Gather) if self.target == "cuda" else (Region,)  # what may write in any order
+        regional = source.first >= 0 and isinstance(self.graph.eqns[source.first].op, strided)
         fits = isinstance(op, Reshape) or (isinstance(op, Transpose) and regional)
         if not fits or var not in self.returned or x in self.layouts or self.reads[x] > 1:
             return False
@@ -248,6 +251,7 @@ class Scheduler:
                 if buffer.base is old:
                     buffer.base = new
             old.base, old.storage = new, "view"
+            self.there.setdefault(n, set()).add((0, 0))
 
     def join(self) -> None:
         """Parts that a region computes for a concatenation, or a padding, alone are made where they go."""
@@ -377,7 +381,7 @@ def in_place(eqn: Eqn, i: int, x: Var, target: str) -> bool:
     """Whether result `i` of a step may be written over input `x` element by element."""
     op = eqn.op
     if isinstance(op, WRITES):
-        return target == "c" and x is eqn.inputs[0] and eqn.inputs.count(x) == 1
+        return target in NATIVE and x is eqn.inputs[0] and eqn.inputs.count(x) == 1
     if not isinstance(op, Region):
         return False
     if target in NATIVE and op.kind == "rowwise":

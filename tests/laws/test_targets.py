@@ -54,7 +54,8 @@ in_groups = pytest.mark.parametrize("group", range(GROUPS))
 
 def agree(graph: Graph, got: Any, want: Any) -> None:
     for y, w, a in zip(got, want, graph.outputs, strict=True):
-        assert not difference(y, w, a.type)
+        why = difference(y, w, a.type)
+        assert not why, why
 
 
 @in_python
@@ -77,7 +78,7 @@ def test_its_derivative(name: str, executor: str, rng: np.random.Generator) -> N
 
 
 def test_the_executors_are_all_of_them() -> None:
-    with pytest.raises(InputError, match="must be 'c' or 'blocked' or 'reference'"):
+    with pytest.raises(InputError, match="must be 'c' or 'blocked' or 'shim' or 'reference'"):
         config.using(executor="another").__enter__()
 
 

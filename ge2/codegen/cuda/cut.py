@@ -24,6 +24,22 @@ def cut(region: Region) -> tuple[Region, Region]:
     return half(region, early, needed), half(region, late, outputs(region))
 
 
+def filled(region: Region) -> Region | None:
+    """The region of the results that have elements; None if none has."""
+    wanted = [v for v in region.graph.outputs if v.type.size]
+    if len(wanted) == len(region.graph.outputs):
+        return region
+    needed: set[Any] = set(wanted)
+    numbers = []
+    for n in reversed(range(len(region.graph.eqns))):
+        eqn = region.graph.eqns[n]
+        if not needed.isdisjoint(eqn.outs):
+            numbers.append(n)
+            needed.update(eqn.inputs)
+    numbers = [n for n in reversed(numbers) if not isinstance(region.graph.eqns[n].op, VIEWS)]
+    return half(region, numbers, set(wanted)) if wanted else None
+
+
 def outputs(region: Region) -> set[Any]:
     return set(region.graph.outputs)
 

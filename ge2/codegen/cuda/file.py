@@ -21,6 +21,12 @@ PARTS = {
     "ge2_column_": "team",
     "ge2_divisor": "divide",
     "ge2_over_": "divide",
+    "ge2_rank": "order",
+    "ge2_digit": "order",
+    "ge2_run_end": "order",
+    "ge2_scan_": "scan",
+    "ge2_tile": "tile",
+    "ge2_scaled_": "scaled",
 }
 
 

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from ge2.base.dtypes import FLOAT32
+from ge2.base.dtypes import FLOAT32, HALF
 from ge2.codegen.c.nest import AGAIN, Loop, Spec, Work, nest
 from ge2.codegen.c.text import Text
 from ge2.codegen.cuda import folds
 from ge2.codegen.cuda.kernel import CudaKernel, Fixed
 from ge2.codegen.cuda.partial import Kernels, Part, Partials, part
 from ge2.codegen.cuda.places import Places
-from ge2.codegen.cuda.typed import HELD, STORED
+from ge2.codegen.cuda.typed import HELD, STORED, SUFFIX
 from ge2.codegen.cuda.writer import UNROLL, Problem, Statements, power, unrolled
 from ge2.codegen.values import Held, Param
 
@@ -29,11 +30,17 @@ ALWAYS = 1 << 30  # nothing is kept from one stage of a row to the next
 BLOCK, MOST = 256, 1024
 BUSY = 2048  # threads that keep a multiprocessor busy
 WORDS = 64  # registers of a thread that the elements of a row may take
-FEW, MANY = 16, 32  # elements of a row that a thread has at most, if that is ours to choose; where blocks go on
-MANY_ROWS = 64  # rows for each multiprocessor, from which on blocks go on to other rows
+FEW, MANY = (
+    16,
+    32,
+)  # elements of a row that a thread has at most, if that is ours to choose; where blocks go on
+CROWD = 512  # threads of a multiprocessor that hide each other's waiting
 REGISTERS = 65536  # of a multiprocessor
 OTHERS, ADDRESS = 12, 8  # registers of a thread besides those of its row, and for each array
-SHARED, ROOM = 224 << 10, 96 << 10  # bytes of a multiprocessor, and the most that a block takes, for rows ahead
+SHARED, ROOM = (
+    224 << 10,
+    96 << 10,
+)  # bytes of a multiprocessor, and the most that a block takes, for rows ahead
 UNROLLED = 4  # rounds of a loop over a row that is not held, whose reads are under way at once
 LONG = 1 << 14  # elements from which on a row that is only folded is shared by blocks, if rows are few
 
@@ -95,8 +102,7 @@ class Rows:
         self.root = nest(problem.works, specs, again)
         self.said = Statements(problem, self.places, self.root)
         self.shape = self.shaped()
-        self.walks = self.across or self.goes_on()
-        self.ahead = [p for p in self.read_ahead()] if self.walks else []
+        self.ahead = self.read_ahead() if self.across else []
         self.splits, self.blocks = self.spread(parts)
         gathered = [p for p in parts if p and (p.fold.over - whole or self.splits > 1)]
         self.lost = len([w for w in problem.folded if w.over - whole]) > len(
@@ -104,13 +110,15 @@ class Rows:
         )
         number = self.blocks * self.shape.rows if self.across else self.splits
         self.partials = Partials(problem, self.places, gathered, number)
+        self.wider = self.said.widened = self.read_wide()
 
     def sink(self) -> None:
-        """What is alike for all rows is done in each where a block has no other: nothing then waits for it."""
-        row = frozenset(self.row)
+        """What is alike for all rows is done in each, unless it is a result: a block has one row."""
+        walked = frozenset(self.walked)
+        if any(w.kind == "store" and w.axes.isdisjoint(walked) for w in self.problem.works):
+            return
         for w in self.problem.works:
-            if w.kind == "compute" and w.axes and w.axes <= row:
-                w.axes |= frozenset(self.walked)
+            w.axes |= walked
 
     # -- how many threads a row has
 
@@ -119,8 +127,8 @@ class Rows:
         return self.lane >= 0 and self.problem.axes.strides[p].get(self.lane) == 1
 
     def words(self, alive: bool = False) -> float:
-        """Registers that an element of a row takes: arrays, values between stages, sums over rows; `alive`: at
-        once, for values between stages are made of the arrays."""
+        """Registers that an element of a row takes: arrays, values between stages, sums over rows; `alive`:
+        at once, for values between stages are made of the arrays."""
         rows = [c for c in self.everything(self.root) if c.spec and c.spec.role == "rows"] or [self.root]
         read = self.said.read_in([w for c in rows for w in c.everything()])
         arrays = sum(p.var.type.dtype.itemsize for p in read if p in self.held)
@@ -146,7 +154,7 @@ class Rows:
         """How many blocks share a row, and how many share the rows."""
         shape, loops = self.shape, [c for c in self.everything(self.root) if c.spec and c.spec.role == "row"]
         team_blocks = -(-self.count // shape.rows)
-        if self.walks:
+        if self.across:
             groups = math.prod(self.problem.axes.sizes[a] for a in self.groups)
             at_once = self.at_once * self.units
             return 1, max(1, min(team_blocks, -(-at_once // max(groups, 1))))
@@ -155,6 +163,14 @@ class Rows:
             return 1, team_blocks
         wanted = self.units * BUSY // (shape.block * max(team_blocks, 1))
         return max(1, min(wanted, self.length // (shape.team * self.pack * 4))), team_blocks
+
+    def read_wide(self) -> set[Param]:
+        """Arrays of half types whose rows are held as floats, since several stages read them."""
+        if self.across or not self.resident:
+            return set()
+        loops = [c for c in self.everything(self.root) if c.spec and c.spec.role == "row"]
+        times = Counter(p for c in loops for p in self.said.read_in(c.works))
+        return {p for p in self.held if p.var.type.dtype in HALF and self.depends(p) and times[p] > 1}
 
     @property
     def at_once(self) -> int:
@@ -165,17 +181,16 @@ class Rows:
         by_shared = SHARED // max(self.shared, 1)
         return max(1, min(by_registers, by_shared, BUSY // self.shape.block))
 
-    def goes_on(self) -> bool:
-        """Whether blocks go from row to row though nothing is gathered over them: then reads are under way
-        while a row is computed."""
-        enough = self.count >= MANY_ROWS * self.units and self.shape.rows == 1 and self.shape.packs > 0
-        return enough and self.resident and len(self.walked) > 0 and bool(self.read_ahead())
-
     def read_ahead(self) -> list[Param]:
-        """The arrays whose next row is read while one is computed."""
+        """The arrays whose next row is read while one is computed, where few threads are at hand to wait."""
+        self.ahead = []
+        if self.at_once * self.shape.block > CROWD:
+            return []
         if self.shape.rows > 1 or not self.resident or self.lane < 0 or self.length % self.pack:
             return []
-        read = [p for p in self.said.read_in(list(self.root.everything())) if p in self.held and self.depends(p)]
+        read = [
+            p for p in self.said.read_in(list(self.root.everything())) if p in self.held and self.depends(p)
+        ]
         wide = [self.places.wide(p) * p.var.type.dtype.itemsize for p in read]
         return read if read and min(wide) >= 4 and self.room(read) <= ROOM else []
 
@@ -204,10 +219,7 @@ class Rows:
         each = self.shape.packs * self.pack * self.words()
         long = not self.across and self.length >= LONG and self.count < self.units and not self.stages()
         return (
-            few
-            and each <= (WORDS if self.shape.block > 512 else 2 * WORDS)
-            and self.length > 0
-            and not long
+            few and each <= (WORDS if self.shape.block > 512 else 2 * WORDS) and self.length > 0 and not long
         )
 
     def stages(self) -> bool:
@@ -230,7 +242,7 @@ class Rows:
         main = CudaKernel(
             problem.region.kind, problem.text, tuple(self.places.arguments.values()), tuple(body),
             shape.block, grid, tuple(fixed), self.shared, len(problem.region.graph.eqns),
-            tuple(self.said.helpers), 0, self.at_once if self.walks else 1,
+            tuple(self.said.helpers), 0, self.at_once if self.across else 1,
         )  # fmt: skip
         return Kernels((main, *self.partials.kernels()), self.partials.temps)
 
@@ -272,14 +284,20 @@ class Rows:
         r = self.places.linear(self.walked, "r")
         split = [*map(Text, self.places.split(r, self.walked))]
         inner = [*split, *self.held_rows(walked=True), *self.inside(loop)]
-        if not self.walks:
+        if not self.across:
             return [*self.which("blockIdx.x"), *inner]
-        int_, count, axis = self.places.whole, self.total(self.walked), "y" if self.across else "x"
+        int_, count = self.places.whole, self.total(self.walked)
         several = "" if self.shape.rows == 1 else " * ROWS"
-        start, step = f"blockIdx.{axis}{several}", f"gridDim.{axis}{several}"
+        start, step = f"blockIdx.y{several}", f"gridDim.y{several}"
         name = r if self.shape.rows == 1 else "first"
         head = f"for ({int_} {name} = {start}; {name} < {count}; {name} += {step})"
-        body = [*self.which(), *inner] if several else [*self.next_row(r, step, count), *inner] if self.ahead else inner
+        body = (
+            [*self.which(), *inner]
+            if several
+            else [*self.next_row(r, step, count), *inner]
+            if self.ahead
+            else inner
+        )
         lines = [*self.fetching(r, split), Text(f"fetch({start}, 0);")] if self.ahead else []
         lines += [line for w in gathered for line in self.started(w)]
         return [*lines, Text(head, body=tuple(body)), *(line for w in gathered for line in self.left_over(w))]
@@ -349,10 +367,20 @@ class Rows:
             self.said.packs[p] = f"{name}_row[k].at[{'v' if self.pack > 1 else '0'}]"
             if p in self.ahead:
                 continue
-            place = f"{name} + {self.places.element(p)}"
+            read = f"ge2_read<{self.width}, {wide}>({name} + {self.places.element(p)}{self.left})"
+            if p in self.wider:
+                short = SUFFIX[p.var.type.dtype]
+                element = "[k * PACK + v]" if self.pack > 1 else "[k]"
+                lines.append(Text(f"float {name}_row[{self.each}];"))
+                one = "v" if self.pack > 1 else "0"
+                each = f"{name}_row{element} = ge2_cast_{short}_f32({name}_at.at[{one}]);"
+                reads.append(Text(f"const auto {name}_at = {read};"))
+                reads.append(unrolled("v", "PACK", [Text(each)]) if self.pack > 1 else Text(each))
+                self.said.packs[p] = f"{name}_row{element}"
+                continue
             ctype = f"ge2_some<{STORED[p.var.type.dtype]}, {self.width}>"
             lines.append(Text(f"{ctype} {name}_row[PACKS];"))
-            reads.append(Text(f"{name}_row[k] = ge2_read<{self.width}, {wide}>({place}{self.left});"))
+            reads.append(Text(f"{name}_row[k] = {read};"))
         return [*lines, unrolled("k", "PACKS", [self.place(), *reads])] if reads else []
 
     def depends(self, p: Param) -> bool:
@@ -387,7 +415,10 @@ class Rows:
             return []
         lines = [line for w in self.gathered(loop) for line in self.started(w)]
         lines += self.prepared(works)
+        striped = self.stripe(loop)
+        lines += [line for w in striped for line in self.stripes(w)]
         inner = self.neighbours(works)
+        self.said.striped = {}
         if self.resident:
             along = self.along()
             place = [self.place()] if along or mentions(inner, self.places.letters[self.row[0]]) else []
@@ -395,7 +426,28 @@ class Rows:
         else:
             head = Text(self.striding(), body=(*self.along(), *inner), pragma=f"#pragma unroll {UNROLLED}")
         lines.append(head)
+        lines += [self.together(w) for w in striped]
         return [*lines, *(line for w in self.gathered(loop) for line in self.merged(w))]
+
+    def stripe(self, loop: Loop) -> list[Work]:
+        """Sums over long rows: a thread adds up each of its neighbours for itself, so that none waits for
+        another, and what is rounded stays small."""
+        if self.resident or self.pack == 1:
+            return []
+        found = [
+            w for w in self.gathered(loop) if folds.op_of(w).name == "reduce_sum" and w.over <= set(self.row)
+        ]
+        self.said.striped = {w: f"{folds.state(w)}_of[v]" for w in found}
+        return found
+
+    def stripes(self, w: Work) -> list[Text]:
+        name = f"{folds.state(w)}_of"
+        first = Text(f"{name}[v] = {folds.start(w)};")
+        return [Text(f"{folds.state_type(w)} {name}[PACK];"), unrolled("v", "PACK", [first])]
+
+    def together(self, w: Work) -> Text:
+        name = folds.state(w)
+        return unrolled("v", "PACK", [Text(f"{name} = {folds.merged(w, name, f'{name}_of[v]')};")])
 
     def prepared(self, works: Sequence[Work]) -> list[Text]:
         """The numbers of a row that its elements are divided by."""

@@ -94,6 +94,8 @@ class Statements:
         self.v = ""  # how the element along the lane is told, where several are at hand
         self.packs: dict[Param, str] = {}  # arrays of which several elements were read before
         self.divisors: dict[Held, str] = {}  # what many elements are divided by, prepared
+        self.striped: dict[Work, str] = {}  # states of which each neighbour has its own
+        self.widened: set[Param] = set()  # arrays of half types that were read as floats
         self.written: dict[Param, str] = {}  # results of which several elements are written after
 
     # -- values
@@ -105,7 +107,9 @@ class Statements:
         comment = self.note(w.step.eqn)
         if w.kind == "fold":
             index = self.index(w) if folds.indexed(w) else ""
-            return Text(self.fused(w) or folds.taken_in(w, self.state(w), self.operand(w.xs[0]), index), comment)
+            return Text(
+                self.fused(w) or folds.taken_in(w, self.state(w), self.operand(w.xs[0]), index), comment
+            )
         home, code = self.homes[w.y], self.computed(w)
         if home.dims:
             return Text(f"{self.kept(w.y, home)} = {code};", comment)
@@ -145,6 +149,8 @@ class Statements:
     def state(self, w: Work) -> str:
         """The state of a reduction, for the element at hand."""
         assert w.y is not None
+        if w in self.striped:
+            return self.striped[w]
         name, home = folds.state(w), self.homes[w.y]
         return f"{name}{self.at(home)}" if home.dims else name
 
@@ -175,6 +181,8 @@ class Statements:
             leaf = w.xs[0].leaf
             if isinstance(leaf, Param) and self.places.operands[leaf.var].value:
                 return operands[0]  # a number is handed over as float32
+            if leaf in self.widened:
+                return operands[0]
             return f"ge2_cast_{SUFFIX[w.step.xs[0].dtype]}_f32({operands[0]})"
         op: Any = eqn.op
         assert dtype is not None
@@ -236,7 +244,9 @@ class Statements:
 
 
 def is_product(w: Work) -> bool:
-    return w.kind == "compute" and w.step is not None and w.step.eqn is not None and w.step.eqn.op.name == "mul"
+    return (
+        w.kind == "compute" and w.step is not None and w.step.eqn is not None and w.step.eqn.op.name == "mul"
+    )
 
 
 def unrolled(letter: str, count: str, body: Sequence[Text]) -> Text:

@@ -1,0 +1,115 @@
+/* The order of numbered places, those that are equal by their numbers: order[0], order[1], ... are the numbers, and
+ * sorted[0] <= sorted[1] <= ... the places. N: the type of numbers and places, which are not negative. Blocks have 256
+ * threads. Nothing depends on which thread comes first.
+ */
+#ifndef GE2_ORDER_CUH
+#define GE2_ORDER_CUH
+
+#include "ge2/warp.cuh"
+
+enum { GE2_ORDERING = 256, GE2_HELPERS = 8, GE2_DIGITS = 256, GE2_TILE = 2048 };
+
+/* Counts what comes before each place: GE2_HELPERS neighbouring threads look at the others for one of them. */
+template <class N>
+GE2_FN void ge2_rank(const N *__restrict__ places, N n, N *__restrict__ order, N *__restrict__ sorted) {
+    __shared__ N tile[1024];
+    const int helper = threadIdx.x % GE2_HELPERS;
+    const N own = (N)blockIdx.x * (GE2_ORDERING / GE2_HELPERS) + threadIdx.x / GE2_HELPERS;
+    const N mine = own < n ? places[own] : 0;
+    int before = 0;
+    for (N first = 0; first < n; first += 1024) {
+        const int size = n - first < 1024 ? (int)(n - first) : 1024;
+        __syncthreads(); /* the tile before was looked at */
+        for (int k = threadIdx.x; k < size; k += GE2_ORDERING) tile[k] = places[first + k];
+        __syncthreads();
+        for (int k = helper; k < size; k += GE2_HELPERS)
+            before += tile[k] < mine || (tile[k] == mine && first + k < own);
+    }
+    for (int bit = GE2_HELPERS / 2; bit; bit /= 2) before += __shfl_xor_sync(GE2_EVERY_LANE, before, bit);
+    if (helper == 0 && own < n) order[before] = own, sorted[before] = mine;
+}
+
+GE2_FN int ge2_digit(int64_t place, int64_t shift) { return (int)(place >> shift) & (GE2_DIGITS - 1); }
+
+/* Order by one digit after another, the lowest first; each is three kernels. First: how often each digit is in a tile. */
+template <class N>
+GE2_FN void ge2_digit_counts(const N *__restrict__ places, N n, N shift, N *__restrict__ counts) {
+    __shared__ int found[GE2_DIGITS];
+    found[threadIdx.x] = 0;
+    __syncthreads();
+    const N first = (N)blockIdx.x * GE2_TILE;
+    for (int k = threadIdx.x; k < GE2_TILE && first + k < n; k += GE2_ORDERING)
+        atomicAdd(&found[ge2_digit(places[first + k], shift)], 1);
+    __syncthreads();
+    counts[(N)threadIdx.x * gridDim.x + blockIdx.x] = found[threadIdx.x];
+}
+
+/* Second: the counts of a digit, block `digit` has them, become how many are in the tiles before; and all of them. */
+template <class N>
+GE2_FN void ge2_digit_starts(N *__restrict__ counts, N *__restrict__ totals, N tiles) {
+    __shared__ N whole;
+    N *mine = counts + (N)blockIdx.x * tiles, before = 0;
+    for (N first = 0; first < tiles; first += GE2_ORDERING) {
+        const N tile = first + threadIdx.x;
+        const N count = tile < tiles ? mine[tile] : 0;
+        const N sum = ge2_block_scan<GE2_ORDERING>(count, [](N a, N b) { return a + b; });
+        if (tile < tiles) mine[tile] = before + sum - count;
+        if (threadIdx.x == GE2_ORDERING - 1) whole = sum;
+        __syncthreads();
+        before += whole;
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) totals[blockIdx.x] = before;
+}
+
+/* Third: everything goes to its place, those of one digit in the order they are in. `numbers`: which they are, null
+ * where they were never moved. */
+template <class N>
+GE2_FN void ge2_digit_moves(
+    const N *__restrict__ places, const N *__restrict__ numbers, N n, N shift, const N *__restrict__ counts,
+    const N *__restrict__ totals, N *__restrict__ order, N *__restrict__ sorted
+) {
+    constexpr int WARPS = GE2_ORDERING / 32;
+    __shared__ N start[GE2_DIGITS]; /* where the next of a digit goes */
+    __shared__ int of_warp[WARPS][GE2_DIGITS];
+    const int t = threadIdx.x, warp = t / 32, lane = t % 32;
+    const N all = totals[t], upto = ge2_block_scan<GE2_ORDERING>(all, [](N a, N b) { return a + b; });
+    start[t] = upto - all + counts[(N)t * gridDim.x + blockIdx.x];
+    const N end = ((N)blockIdx.x + 1) * GE2_TILE < n ? ((N)blockIdx.x + 1) * GE2_TILE : n;
+    for (N first = (N)blockIdx.x * GE2_TILE; first < end; first += GE2_ORDERING) {
+        for (int w = 0; w < WARPS; w++) of_warp[w][t] = 0;
+        __syncthreads();
+        const bool here = first + t < end;
+        const N place = here ? places[first + t] : 0;
+        const int digit = here ? ge2_digit(place, shift) : GE2_DIGITS;
+        const unsigned alike = __match_any_sync(GE2_EVERY_LANE, digit);
+        const int rank = __popc(alike & ((1u << lane) - 1));
+        if (here && rank == 0) of_warp[warp][digit] = __popc(alike);
+        __syncthreads();
+        int sum = 0; /* of digit t, in the warps before */
+        for (int w = 0; w < WARPS; w++) {
+            const int count = of_warp[w][t];
+            of_warp[w][t] = sum;
+            sum += count;
+        }
+        __syncthreads();
+        if (here) {
+            const N to = start[digit] + of_warp[warp][digit] + rank;
+            order[to] = numbers ? numbers[first + t] : first + t;
+            sorted[to] = place;
+        }
+        __syncthreads();
+        start[t] += sum;
+    }
+}
+
+/* Where the run of equal places that `from` belongs to ends, at the latest where its window does. */
+template <int WINDOW, class N>
+GE2_FN N ge2_run_end(const N *__restrict__ sorted, N from, N n) {
+    const N window = from - from % WINDOW + WINDOW, most = window < n ? window : n;
+    N end = from + 1;
+    while (end < most && sorted[end] == sorted[from]) end++;
+    return end;
+}
+
+#endif

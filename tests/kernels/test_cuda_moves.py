@@ -1,0 +1,447 @@
+"""What moves elements on CUDA, through the shim: the references' bits, in any order of the threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ge2
+from ge2.backends.cuda.nvrtc import compile
+from ge2.backends.cuda.toolkit import place
+from ge2.backends.shim.device import ShimDevice
+from ge2.base.config import config
+from ge2.base.dtypes import INTEGERS, SHORT
+from ge2.base.errors import CompilerTrouble
+from ge2.codegen.c.text import whole
+from ge2.codegen.cuda.file import Source
+from ge2.ir import ArrayType, Graph, Op
+from ge2.kernels import cuda_scatter
+from ge2.kernels.catalog import select
+from ge2.kernels.cuda import Cuda
+from ge2.kernels.kernel import Problem
+from ge2.ops.constant import Constant
+from ge2.ops.index import Gather, Scatter, ScatterAdd, UpdateSlice
+from ge2.ops.random import UNSIGNED, RandomBits, RandomFold
+from ge2.ops.shape import Concatenate, Pad, Transpose
+from ge2.passes.match import Index
+from ge2.runtime.compile import compile_graph
+from ge2.runtime.executable import Executable
+from tests.kernels.programs import Programs, alike, needs_compiler, numbers
+from tests.kernels.test_indexing_c import drawn
+
+pytestmark = needs_compiler
+SIZES = (1, 31, 32, 33, 1023, 1025, 4099)
+DTYPES = list(SHORT)
+
+
+def built(programs: Programs, device: ShimDevice) -> Executable:
+    graph = Graph(tuple(programs.inputs), tuple(programs.eqns), tuple(programs.outs))
+    with config.using(passes_off=("simplify", "fold", "match")):
+        return compile_graph(graph, device=device)
+
+
+def results(programs: Programs, *seeds: int) -> list[Any]:
+    """Those of the program, the same to the bit whichever thread comes first; nothing runs elsewhere."""
+    found: list[list[Any]] = []
+    for seed in seeds or (0, 7):
+        executable = built(programs, ShimDevice(seed=seed))
+        assert {s.kind for s in executable.program.steps} <= {"kernel", "copy", "view"}
+        found.append(executable(*programs.arrays))
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            assert a.tobytes() == b.tobytes()
+    return found[0]
+
+
+def matches(programs: Programs) -> None:
+    for y, wanted in zip(results(programs), programs.wanted, strict=True):
+        alike(y, wanted)
+
+
+def launches(op: Op, *types: ArrayType) -> list[Source]:
+    """The kernels of an operation, without a program around it."""
+    outs = op.infer(*types)
+    problem = Problem(op, types, outs, "cuda")
+    family = select(problem).family
+    assert isinstance(family, Cuda)
+    ins = [whole("in", i, t.shape) for i, t in enumerate(types)]
+    found = family.kernels(problem, ins, [whole("out", i, t.shape) for i, t in enumerate(outs)], 132)
+    return [Source(k.kind.replace(" ", "_"), k) for k in found.kernels]
+
+
+def names(op: Op, *types: ArrayType) -> list[str]:
+    return [source.name for source in launches(op, *types)]
+
+
+# ----------------------------------------------------------------------------------------- as the references
+
+
+@settings(max_examples=3)
+@given(st.data(), st.sampled_from((Gather, ScatterAdd, Scatter)))
+def test_at_indices(data: st.DataObject, op: type[Any]) -> None:
+    programs = Programs()
+    for _ in range(4):
+        drawn(data.draw, programs, op)
+    matches(programs)
+
+
+@settings(max_examples=3)
+@given(st.data())
+def test_parts(data: st.DataObject) -> None:
+    programs, draw = Programs(), data.draw
+    for _ in range(3):
+        rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
+        dtype = draw(st.sampled_from(DTYPES))
+        shape = tuple(draw(st.lists(st.sampled_from((0, 1, 2, 5, 33)), min_size=1, max_size=3)))
+        rank = len(shape)
+        x = programs.view(draw, numbers(rng, shape, dtype))
+        inner = tuple(int(n) for n in rng.integers(0, 3, rank))
+        low, high = (tuple(int(n) for n in rng.integers(0, 4, rank)) for _ in range(2))
+        programs.add(Pad(low, high, inner), x)
+        axis = draw(st.integers(0, rank - 1))
+        other = (*shape[:axis], 4, *shape[axis + 1 :])
+        programs.add(Concatenate(axis), x, programs.view(draw, numbers(rng, other, dtype)), x)
+        step = tuple(int(n) for n in rng.integers(1, 4, rank))
+        part = tuple(-(-n // s) for n, s in zip(shape, step, strict=True))
+        update = programs.view(draw, numbers(rng, part, dtype))
+        programs.add(UpdateSlice((0,) * rank, step), x, update)
+    matches(programs)
+
+
+@settings(max_examples=3)
+@given(st.data())
+def test_draws(data: st.DataObject) -> None:
+    programs, draw = Programs(), data.draw
+    sizes = st.lists(st.sampled_from((0, 1, 2, 3, 7, 16)), max_size=2).map(tuple)
+    for _ in range(3):
+        rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
+        keys, shape = draw(sizes), draw(sizes)
+        key = programs.view(draw, rng.integers(0, 1 << 32, (*keys, 2), np.uint32))
+        programs.add(RandomBits(shape, draw(st.sampled_from(UNSIGNED))), key)
+        more = programs.view(draw, rng.integers(0, 1 << 32, (*keys, *shape), np.uint32))
+        programs.add(RandomFold(draw(st.integers(0, 3))), key, more)
+    matches(programs)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_sizes(size: int, rng: np.random.Generator) -> None:
+    programs = Programs()
+    for width in (1, 4, 7):
+        x = numbers(rng, (size, width), np.dtype(np.float32))
+        index = rng.integers(-size, size, size + 2)
+        updates = numbers(rng, (size + 2, width), np.dtype(np.float32), small=True)
+        given_ = [(programs.given(a), a) for a in (x, updates, index)]
+        programs.add(Gather((0,)), given_[0], given_[2])
+        programs.add(Scatter((0,)), *given_)
+        programs.add(Pad((1, 0), (2, 0), (0, 0)), given_[0])
+        programs.add(Pad((1, 2), (-1, 0), (1, 0)), given_[0])
+        programs.add(Concatenate(1), given_[0], given_[0])
+        programs.add(Index(size, 0), given_[2])
+        whole_numbers = rng.integers(-9, 9, x.shape).astype(np.float32)  # whose sums are alike in any order
+        more = rng.integers(-9, 9, updates.shape).astype(np.float32)
+        operands = [(programs.given(a), a) for a in (whole_numbers, more)]
+        programs.add(ScatterAdd((0,)), *operands, given_[2])
+    matches(programs)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_wide_rows_of_every_dtype(dtype: np.dtype, rng: np.random.Generator) -> None:
+    programs = Programs()
+    x, updates = numbers(rng, (9, 48), dtype), numbers(rng, (40, 48), dtype)
+    index = rng.integers(-9, 9, 40).astype(np.int16)
+    given_ = [(programs.given(a), a) for a in (x, updates, index)]
+    programs.add(Gather((0,)), given_[0], given_[2])
+    programs.add(Scatter((0,)), *given_)
+    programs.add(ScatterAdd((0,)), *given_)
+    matches(programs)
+
+
+@pytest.mark.parametrize("dtype", UNSIGNED, ids=str)
+@pytest.mark.parametrize("size", SIZES)
+def test_streams(dtype: np.dtype, size: int) -> None:
+    programs, key = Programs(), np.array([[1, 2], [3, 4]], np.uint32)
+    programs.add(RandomBits((size,), dtype), (programs.given(key), key))
+    programs.add(RandomBits((size,), dtype), (programs.given(key[0]), key[0]))
+    matches(programs)
+
+
+# -------------------------------------------------------------------------------------------- at all indices
+
+
+@pytest.mark.parametrize("kind", sorted(INTEGERS, key=str), ids=str)
+def test_indices_wrap_and_reach_nothing_else(kind: np.dtype) -> None:
+    """As CuPy's, in every kernel that has some; watched, so that an access outside is an error."""
+    low, high = max(-23, np.iinfo(kind).min), 23
+    far = [np.iinfo(kind).min, np.iinfo(kind).max]
+    index = np.array([*range(low if kind.kind == "i" else 0, high), *far], kind)
+    inside = np.array([int(i) % 5 for i in index])
+    x, updates = np.arange(5.0), np.arange(1.0, 1 + len(index))
+    for op, given_, wanted in (
+        (Gather((0,)), (x,), x[inside]),
+        (Scatter((0,)), (x, updates), Scatter((0,)).reference(x, updates, inside)),
+        (ScatterAdd((0,)), (x, updates), ScatterAdd((0,)).reference(x, updates, inside)),
+        (Index(5, 0), (), inside.astype(np.int32)),
+    ):
+        programs = Programs()
+        programs.outs = [programs.apply(op, *map(programs.given, given_), programs.given(index))]
+        (found,) = built(programs, ShimDevice(watch=True))(*programs.arrays)
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_nothing_can_be_read_of_an_empty_axis() -> None:
+    for op in (Gather((0,)), Scatter((0,)), ScatterAdd((0,))):
+        programs = Programs()
+        given_ = [np.zeros((0, 3)), np.zeros((2, 3)), np.zeros(2, int)]
+        arrays = [a for n, a in enumerate(given_) if n != 1 or not isinstance(op, Gather)]
+        programs.outs = [programs.apply(op, *map(programs.given, arrays))]
+        with pytest.raises(IndexError, match="empty axes|out of bounds for axis 0 with size 0"):
+            built(programs, ShimDevice())(*programs.arrays)
+
+
+# ------------------------------------------------------------------------------------------------------ sums
+
+
+def added(x: Any, updates: Any, index: Any) -> list[Any]:
+    programs = Programs()
+    operands = [(programs.given(a), a) for a in (x, updates, index)]
+    programs.add(ScatterAdd((0,)), *operands)
+    return [*results(programs, 0, 1, 2), *programs.wanted]
+
+
+@pytest.mark.parametrize("ranked", [1 << 13, 16])
+def test_short_sums_are_in_the_order_of_the_indices(
+    ranked: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So they have the reference's bits, however the updates are ordered and whatever comes first."""
+    monkeypatch.setattr(cuda_scatter, "RANKED", ranked)
+    for rows, count, width in ((1, 60, 3), (700, 900, 4), (70_001, 2500, 1)):
+        x = rng.normal(size=(rows, width)).astype(np.float32)
+        index = rng.permutation(np.arange(count) % rows) if rows > 1 else np.zeros(count, int)
+        found, wanted = added(x, rng.normal(size=(count, width)).astype(np.float32), index)
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.complex64], ids=str)
+def test_long_sums_are_nearer(dtype: Any, rng: np.random.Generator) -> None:
+    """A place with more updates than a window is summed in pieces; a half type is rounded at the end."""
+    x = np.zeros((5, 8), dtype)
+    updates = rng.normal(size=(3001, 8)).astype(dtype)
+    index = np.sort(rng.integers(0, 2, 3001)) * 3
+    found, _ = added(x, updates, index)
+    wide = np.complex128 if dtype == np.complex64 else np.float64
+    exact = np.zeros((5, 8), wide)
+    np.add.at(exact, index, updates.astype(wide))
+    near = np.finfo(dtype).eps if dtype == np.float16 else 1e-6
+    np.testing.assert_allclose(found, exact, rtol=near, atol=100 * near if dtype != np.float16 else 1e-4)
+
+
+def test_zeros_keep_their_sign() -> None:
+    x, updates = np.full(2, -0.0, np.float32), np.full(200, -0.0, np.float32)
+    found, wanted = added(x, updates, np.zeros(200, int))
+    alike(found, wanted)
+    assert np.signbit(found).all()
+
+
+def test_which_kernels_add() -> None:
+    f32, i32, at = (np.dtype(t) for t in (np.float32, np.int32, np.int64))
+
+    def kernels(dtype: np.dtype, count: int) -> list[str]:
+        types = ArrayType((300, 8), dtype), ArrayType((count, 8), dtype), ArrayType((count,), at)
+        return names(ScatterAdd((0,)), *types)[1:]
+
+    ordered = ["digit_count", "digit_start", "digit_move"]
+    assert kernels(i32, 5000) == ["scatter_add"]
+    assert kernels(f32, 1) == ["scatter_add"]
+    assert kernels(f32, 64) == ["placing", "ranking", "sum_by_place"]
+    assert kernels(f32, 65) == ["placing", "ranking", "partial_sum", "sum_by_place"]
+    assert kernels(f32, 8193) == ["placing", *ordered, *ordered, "partial_sum", "sum_by_place"]
+
+
+def test_no_two_threads_meet() -> None:
+    """Every access is looked at: what no barrier sets apart would be an error."""
+    rng, programs = np.random.default_rng(0), Programs()
+    x, updates, index = rng.normal(size=(7, 3)), rng.normal(size=(300, 3)), rng.integers(0, 7, 300)
+    operands = [(programs.given(a), a) for a in (x, updates, index)]
+    programs.add(ScatterAdd((0,)), *operands)
+    programs.add(Scatter((0,)), *operands)
+    with pytest.MonkeyPatch.context() as patch:
+        for ranked in (1 << 13, 16):
+            patch.setattr(cuda_scatter, "RANKED", ranked)
+            y, z = built(programs, ShimDevice(watch=True))(*programs.arrays)
+            np.testing.assert_allclose(y, programs.wanted[0], rtol=1e-12)
+            np.testing.assert_array_equal(z, programs.wanted[1])
+
+
+# ------------------------------------------------------------------------------------------ without a copy
+
+
+def texts(f: Any, *args: Any, **more: Any) -> str:
+    with config.using(executor="shim"):
+        low = ge2.jit(f, **more).lower(*args)
+        found = low.executable.text("python")
+    assert found
+    return str(found)
+
+
+def test_what_is_joined_is_made_there() -> None:
+    x = np.ones((3, 4), np.float32)
+    assert texts(lambda x: np.concatenate([x * 2, np.exp(x)]), x).count("(256,)") == 1
+    assert texts(lambda x: np.pad(x * 2, ((0, 2), (0, 0))), x).count("(256,)") == 2  # and zeros after it
+    assert texts(lambda x: np.pad(x, ((1, 2), (3, 0))), x).count("(256,)") == 1
+    assert texts(lambda x, i: x[:, i], x, np.array([1, 3])).count("(256,)") == 1
+
+
+def test_what_is_updated_is_made_there(rng: np.random.Generator) -> None:
+    def updated(x: Any, i: Any, u: Any) -> Any:
+        y = np.tanh(x)
+        y[i] = u
+        return y
+
+    def donated(x: Any, i: Any, u: Any) -> Any:
+        x = x.copy()
+        x[i] += u
+        return x
+
+    x, i, u = rng.normal(size=(6, 4)), np.array([1, -1, 1]), np.ones((3, 4))
+    names_ = [line.strip().split("(")[0] for line in texts(updated, x, i, u).splitlines() if "(256,)" in line]
+    assert names_ == ["pointwise_0", "pointwise_1", "last_update_2", "scatter_3"]
+    with config.using(executor="shim"):
+        np.testing.assert_allclose(ge2.jit(updated)(x, i, u), updated(x, i, u))
+        mine = x.copy()
+        found = ge2.jit(donated, donate_argnums=(0,))(mine, i, u)
+    assert np.shares_memory(found, mine)
+    np.testing.assert_array_equal(found, donated(x, i, u))
+
+
+def test_an_update_of_itself_reads_before_it_writes() -> None:
+    def shifted(x: Any) -> Any:
+        x = x.copy()
+        x[1:] = x[:-1]
+        return x
+
+    with config.using(executor="shim"):
+        f = ge2.jit(shifted, donate_argnums=(0,))
+        np.testing.assert_array_equal(f(np.arange(600.0)), shifted(np.arange(600.0)))
+
+
+def test_gathered_columns_are_written_in_their_order(rng: np.random.Generator) -> None:
+    x, index = rng.normal(size=(33, 70)), rng.integers(0, 70, 31)
+    programs = Programs()
+    turned = programs.apply(Gather((1,)), programs.given(x), programs.given(index))
+    programs.outs = [programs.apply(Transpose((1, 0)), turned)]
+    np.testing.assert_array_equal(results(programs)[0], x[:, index])
+
+
+def test_a_constant_is_uploaded_once() -> None:
+    programs = Programs()
+    programs.outs = [programs.apply(Constant.of(np.arange(6.0).reshape(2, 3)))]
+    executable = built(programs, ShimDevice())
+    one, two = executable(), executable()
+    np.testing.assert_array_equal(one[0], np.arange(6.0).reshape(2, 3))
+    assert not np.shares_memory(one[0], two[0])
+
+
+# --------------------------------------------------------------------------------------------------- texts
+
+
+def test_another_size_compiles_nothing() -> None:
+    f4, at = np.dtype(np.float32), np.dtype(np.int64)
+    found = set()
+    for n, m in ((200, 300), (212, 770)):
+        x, u, i = ArrayType((n, 4), f4), ArrayType((m, 4), f4), ArrayType((m,), at)
+        kernels = [*launches(Gather((0,)), x, i), *launches(ScatterAdd((0,)), x, u, i)]
+        kernels += [*launches(Scatter((0,)), x, u, i), *launches(Pad((1, 0), (2, 0), (0, 0)), x)]
+        kernels += launches(RandomBits((n * 4,), np.dtype(np.uint32)), ArrayType((2,), np.dtype(np.uint32)))
+        found.add("".join(source.text().partition("*/")[2] for source in kernels))
+    assert len(found) == 1
+
+
+def huge() -> list[Source]:
+    """Of arrays of which some elements are beyond 2^31."""
+    f2, at, u4 = (np.dtype(t) for t in (np.float16, np.int64, np.uint32))
+    x, u, i = ArrayType((1 << 22, 1024), f2), ArrayType((9001, 1024), f2), ArrayType((9001,), at)
+    problems: list[tuple[Op, tuple[ArrayType, ...]]] = [
+        (Gather((0,)), (x, i)), (Scatter((0,)), (x, u, i)), (ScatterAdd((0,)), (x, u, i)),
+        (Pad((1, 0), (2, 0), (0, 0)), (x,)), (RandomBits((1 << 33,), u4), (ArrayType((2,), u4),)),
+    ]  # fmt: skip
+    return [source for op, types in problems for source in launches(op, *types)]
+
+
+def test_places_beyond_32_bits() -> None:
+    for source in huge():
+        signature = source.text().partition("__global__")[2].partition("{")[0]
+        assert "int64_t n" in signature or source.name in ("digit_start", "pointwise"), source.text()
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a", "sm_100"])
+def test_they_are_compiled(architecture: str) -> None:
+    try:
+        place()
+    except CompilerTrouble:
+        pytest.skip("no NVRTC")
+    for source in huge():
+        made = compile(source.text(), architecture)
+        assert "warning" not in made.log, made.log
+        assert not any(kernel.spills for kernel in made.kernels)
+
+
+# ---------------------------------------------------------------------------------------- the order by itself
+
+ORDER = """
+#include "ge2/order.cuh"
+extern "C" __global__ void __launch_bounds__(256) ranked(const int *places, int n, int *order, int *sorted) {
+    ge2_rank(places, n, order, sorted);
+}
+extern "C" __global__ void __launch_bounds__(256) counted(const int *places, int n, int shift, int *counts) {
+    ge2_digit_counts(places, n, shift, counts);
+}
+extern "C" __global__ void __launch_bounds__(256) started(int *counts, int *totals, int tiles) {
+    ge2_digit_starts(counts, totals, tiles);
+}
+extern "C" __global__ void __launch_bounds__(256) moved(
+    const int *places, const int *numbers, int n, int shift, const int *counts, const int *totals, int *order,
+    int *sorted) {
+    ge2_digit_moves(places, numbers, n, shift, counts, totals, order, sorted);
+}
+"""
+
+
+@pytest.mark.parametrize("size", [*SIZES, 2047, 2048, 2049])
+def test_the_order_of_places(size: int, rng: np.random.Generator) -> None:
+    module = ShimDevice(seed=size).module(ORDER)
+    for high in (1, 3, 250, 70_000):
+        places = rng.integers(0, high, size, np.int32)
+        wanted = np.argsort(places, kind="stable")
+        order, ordered = np.full((2, size), -1, np.int32)
+        blocks = -(-size * 8 // 256)
+        module.get_function("ranked")((blocks,), (256,), (places, np.int32(size), order, ordered))
+        np.testing.assert_array_equal(order, wanted)
+        np.testing.assert_array_equal(ordered, places[wanted])
+        np.testing.assert_array_equal(by_digits(module, places, high), wanted)
+
+
+def by_digits(module: Any, places: Any, high: int) -> Any:
+    n, tiles = np.int32(len(places)), -(-len(places) // 2048)
+    numbers: Any = None
+    for shift in range(0, high.bit_length(), 8):
+        counts, totals = np.empty(256 * tiles, np.int32), np.empty(256, np.int32)
+        order, ordered = np.empty((2, len(places)), np.int32)
+        module.get_function("counted")((tiles,), (256,), (places, n, np.int32(shift), counts))
+        module.get_function("started")((256,), (256,), (counts, totals, np.int32(tiles)))
+        given_: Sequence[Any] = (places, numbers, n, np.int32(shift), counts, totals, order, ordered)
+        module.get_function("moved")((tiles,), (256,), given_)
+        places, numbers = ordered, order
+    return numbers
+
+
+def test_half_types_are_moved_as_they_are() -> None:
+    """The payload of a NaN too."""
+    x = np.array([0x7E01, 0xFE00, 0x0001], np.uint16).view(np.float16)
+    programs = Programs()
+    programs.outs = [programs.apply(Gather((0,)), programs.given(x), programs.given(np.array([2, 0, 1])))]
+    assert results(programs)[0].view(np.uint16).tolist() == [1, 0x7E01, 0xFE00]
