@@ -362,7 +362,7 @@ class GpuDriver:
         return text if lies and layout.strides == plain(a.type.shape).strides else f"ready({text})"
 
     def library(self, step: Step) -> list[Line]:
-        """What the array module or the reference computes; loops and branches, whose bodies run on the device."""
+        """What the array module or the reference computes; loops and branches, with bodies on the device."""
         eqn, chosen = step.eqn, self.branches.get(step.number)
         if isinstance(eqn.op, Constant):  # which is there from the start
             (out,) = eqn.outs
