@@ -47,9 +47,7 @@ class Contraction:
     batches: Axes
 
 
-def contraction(
-    op: DotGeneral, a: ArrayType, b: ArrayType, strides: tuple[Dims, Dims, Dims]
-) -> Contraction:
+def contraction(op: DotGeneral, a: ArrayType, b: ArrayType, strides: tuple[Dims, Dims, Dims]) -> Contraction:
     """The axes of a product, those merged that lie together. `strides`: of both operands and the result."""
     sa, sb, sy = strides
     free_a, free_b = op.free(a, b)

@@ -16,6 +16,7 @@ from ge2.codegen.cuda.typed import HELD, SUFFIX, expression, helpers_of, number
 from ge2.codegen.values import Held, Param, Values
 from ge2.ir import Eqn, Literal, Names, Var, write
 from ge2.ir.text import atom_text, op_text
+from ge2.ops.random import Draw
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.region import Region
 from ge2.ops.shape import Iota
@@ -197,6 +198,9 @@ class Statements:
             )
         if w.xs[-1] in self.divisors and op.name == "div":
             return f"ge2_over_f32({operands[0]}, {self.divisors[w.xs[1]]})"
+        if isinstance(op, Draw):
+            place = self.places.among(sorted(w.y.axes), self.v)
+            return f"ge2_random_bits_{SUFFIX[op.dtype]}({', '.join(operands)}, {place})"
         if op.name == "convert_element_type":
             return cast(operands[0], dtype, eqn.outs[0].type.dtype)
         if getattr(op, "edition", 0):
