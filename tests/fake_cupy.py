@@ -345,6 +345,9 @@ class StandIn:
     def here(self) -> Device:
         return Device(self.number)
 
+    def product(self, wanted: Any) -> Any:
+        return self.shim.product(wanted)
+
     def stream(self) -> ShimStream:
         return self.shim.stream()
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ge2.backends.limits import Limits
+from ge2.backends.product import Product, Wanted
 from ge2.base.dtypes import FP8
 
 
@@ -30,6 +31,9 @@ class Device(Protocol):
 
     def module(self, source: str) -> Module:
         """A source, compiled and loaded; equal sources once."""
+
+    def product(self, wanted: Wanted) -> Product | None:
+        """A product of matrices; None if the device's library has none such."""
 
     def stream(self) -> Any:
         """That on which launches go."""

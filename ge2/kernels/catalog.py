@@ -12,6 +12,7 @@ from ge2.kernels.cuda import CudaConstant, CudaCopy, CudaRegion
 from ge2.kernels.cuda_draws import CudaBits, CudaFold
 from ge2.kernels.cuda_indexing import CudaGather, CudaIndex
 from ge2.kernels.cuda_moves import CudaConcatenate, CudaPad, CudaUpdateSlice
+from ge2.kernels.cuda_scans import CudaScan
 from ge2.kernels.cuda_scatter import CudaScatter, CudaScatterAdd
 from ge2.kernels.draws import CBits, CFold
 from ge2.kernels.generated import (
@@ -28,6 +29,7 @@ from ge2.kernels.indexing import CGather, CIndex, CScatter, CScatterAdd
 from ge2.kernels.kernel import Family, Launch, Problem
 from ge2.kernels.library import Library, Product
 from ge2.kernels.own import COwn
+from ge2.kernels.products import CudaBlas, CudaProduct
 from ge2.kernels.scans import CScan
 from ge2.kernels.sorting import CSearch, CSort
 
@@ -36,6 +38,7 @@ CATALOG: tuple[Family, ...] = (
     CGather(), CScatterAdd(), CScatter(), CIndex(), CScan(), CBits(), CFold(), CSort(), CSearch(), COwn(),
     CudaRegion(), CudaCopy(), CudaConstant(), CudaGather(), CudaIndex(),
     CudaScatter(), CudaScatterAdd(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
+    CudaScan(), CudaBlas(), CudaProduct(),
     BlockedPointwise(), BlockedRowwise(), BlockedReduce(), Product(), Library(),
 )  # fmt: skip
 

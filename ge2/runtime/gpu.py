@@ -6,6 +6,7 @@ says so.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -19,6 +20,7 @@ import numpy as np
 from ge2.backends.cpu.load import execute
 from ge2.backends.cpu.quiet import hush, restore
 from ge2.backends.device import Device, address, download, upload, view
+from ge2.backends.product import Wanted
 from ge2.base.config import config
 from ge2.base.dtypes import HALF, SHORT
 from ge2.base.pause import collector_paused
@@ -26,14 +28,17 @@ from ge2.base.record import mutable, record
 from ge2.codegen.c.layout import Layout, plain
 from ge2.codegen.c.text import Argument, Operand
 from ge2.codegen.cuda.file import Source
+from ge2.codegen.cuda.gemm import by_blas
 from ge2.codegen.cuda.kernel import CudaKernel, bare
+from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.environment import render
 from ge2.codegen.values import held
 from ge2.codegen.view import Line
 from ge2.ir import ArrayType, Atom, Eqn, Literal, Op, Var
 from ge2.kernels.catalog import select
-from ge2.kernels.cuda import Cuda
-from ge2.kernels.kernel import Problem
+from ge2.kernels.cuda import Cuda, copying
+from ge2.kernels.kernel import Family, Problem
+from ge2.kernels.products import CudaProduct
 from ge2.ops.constant import Constant
 from ge2.ops.dot import DotGeneral
 from ge2.passes.host import compute
@@ -60,6 +65,18 @@ class Text:
     lent: bool  # whether there is memory for it
     run: tuple[Line, ...]
     results: str
+
+
+PRECISION = {"tf32": "tf32", "bf16": "bf16"}  # any other is IEEE
+
+
+@final
+@record
+class Spot:
+    """An address, and what it is a multiple of; 0: of all that matters."""
+
+    text: str
+    offset: int
 
 
 @final
@@ -228,18 +245,21 @@ class GpuDriver:
             )
         ]
 
-    def kernels(self, step: Step) -> list[Line]:
+    def kernels(self, step: Step, family: Family | None = None) -> list[Line]:
         eqn = step.eqn
         types = tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs)
         problem = Problem(eqn.op, *types, "cuda", step.shared)
-        family = select(problem).family
+        family = family or select(problem).family
         assert isinstance(family, Cuda), f"{eqn.op} was taken for CUDA"
         ins = [self.operand("in", i, a) for i, a in enumerate(eqn.inputs)]
         outs = [self.operand("out", i, v) for i, v in enumerate(eqn.outs)]
         found = family.kernels(problem, ins, outs, self.device.limits.multiprocessors)
         temps = [self.need(nbytes, step.number) for nbytes in found.temps]
         lines = [line for v in eqn.outs for line in self.fresh(v)]
-        named = []
+        return [*lines, *self.launches(step, found, temps)]
+
+    def launches(self, step: Step, found: Kernels, temps: Sequence[str]) -> list[Line]:
+        eqn, lines, named = step.eqn, [], []
         for kernel in found.kernels:
             name = self.define(kernel)
             named.append((name, kernel))
@@ -284,6 +304,8 @@ class GpuDriver:
         atom = (step.eqn.inputs if operand.role == "in" else step.eqn.outs)[operand.index]
         if a.kind == "value":
             return self.value(atom, dtype)
+        if isinstance(atom, Literal):
+            return self.array(atom)
         buffer = self.buffer(atom)
         base, offset = buffer.base or buffer, operand.offset * dtype.itemsize
         if base.storage == "arena":
@@ -382,16 +404,48 @@ class GpuDriver:
         return lines + [Line(f"{self.name(v)} = ready({self.name(v)})") for v in eqn.outs if not v.type.weak]
 
     def matmul(self, step: Step) -> list[Line]:
-        from ge2.runtime.driver import product
-
-        eqn = step.eqn
+        """A product by the device's BLAS; in CUDA if that has none such."""
+        eqn, (out,) = step.eqn, step.eqn.outs
         assert isinstance(eqn.op, DotGeneral)
-        (out,) = eqn.outs
-        a, b, y = product(eqn)
-        self.names["matmul"] = self.device.xp.matmul
-        turned = [f"{self.array(x)}{turned_text(*turn)}" for x, turn in zip(eqn.inputs, (a, b), strict=True)]
-        target = self.array(out) + ("" if y is None else f".reshape({y})")
-        return [*self.fresh(out), Line(f"matmul({', '.join(turned)}, out={target})", "dot_general")]
+        atoms, (a, b) = (*eqn.inputs, out), (x.type for x in eqn.inputs)
+        first, second, third = (self.operand("in", i, x) for i, x in enumerate(atoms))
+        found = by_blas(eqn.op, a, b, (first.strides, second.strides, third.strides))
+        if found is None:
+            return self.kernels(step, CudaProduct())
+        copies, g = found
+        spots = [self.spot(x) for x in atoms]
+        kernels, temps = list[CudaKernel](), list[str]()
+        for i, (x, strides) in enumerate(zip((first, second), copies, strict=True)):
+            if strides is not None:
+                target, t = Operand("temp", len(temps), strides), eqn.inputs[i].type
+                kernels += copying(t, t, x, target, self.device.limits.multiprocessors).kernels
+                temps.append(self.need(t.nbytes, step.number))
+                spots[i] = Spot(f"arena + {temps[-1]}_offset", 0)
+        order = (1, 0, 2) if g.second else (0, 1, 2)
+        factors = [spots[i] for i in order]
+        aligned = tuple(
+            math.gcd(16, spot.offset, *(c[n] * atoms[i].type.dtype.itemsize for c in g.calls))
+            for n, (i, spot) in enumerate(zip(order, factors, strict=True))
+        )
+        wanted = Wanted(g, a.dtype, out.type.dtype, PRECISION.get(eqn.op.precision), aligned)  # type: ignore[arg-type]
+        run = self.device.product(wanted)
+        if run is None:
+            return self.kernels(step, CudaProduct())
+        scratch = f"arena + {self.need(run.workspace, step.number)}_offset" if run.workspace else "0"
+        f = self.given(run, "product_")
+        call = f"{f}({', '.join(spot.text for spot in factors)}, {scratch})"
+        copied = self.launches(step, Kernels(tuple(kernels)), temps)
+        return [*self.fresh(out), *copied, Line(call, "dot_general")]
+
+    def spot(self, a: Atom) -> Spot:
+        """Where an array begins, as a number, and what it is known to be a multiple of."""
+        if isinstance(a, Literal):
+            return Spot(f"at({self.array(a)})", 0)
+        buffer, size = self.buffer(a), a.type.dtype.itemsize
+        base, offset = buffer.base or buffer, self.layout(a).offset * size
+        start = f"arena + {base.name}_offset" if base.storage == "arena" else f"at({base.name})"
+        text = f"{start} + {offset}" if offset else start
+        return Spot(text, math.gcd(offset, self.loose.get(base.name, 0) * size))
 
     # -- results
 
@@ -422,11 +476,6 @@ def on_device(here: Callable[[], Any], run: Callable[..., list[Any]], *arrays: A
 
 def texts_of(kernels: Sequence[CudaKernel]) -> str:
     return "\n".join(dict.fromkeys(Source(k.kind.replace(" ", "_"), k).text() for k in kernels))
-
-
-def turned_text(order: tuple[int, ...] | None, shape: tuple[int, ...] | None) -> str:
-    turned = "" if order is None else f".transpose({order})"
-    return turned if shape is None else f"{turned}.reshape({shape})"
 
 
 def alone(run: Callable[..., list[Any]]) -> Inner:

@@ -16,6 +16,7 @@ from ge2.kernels.catalog import select
 from ge2.kernels.generated import CProduct
 from ge2.kernels.kernel import Family, Problem
 from ge2.kernels.library import Library, Product
+from ge2.kernels.products import CudaBlas
 from ge2.ops.index import Gather, Scatter, ScatterAdd, UpdateSlice
 from ge2.ops.region import Region
 from ge2.ops.shape import (
@@ -358,7 +359,7 @@ def kind_of(eqn: Eqn, target: str) -> str:
     if isinstance(eqn.op, VIEWS):
         return "view" if all(isinstance(a, Var) and not a.type.weak for a in eqn.inputs) else "library"
     family = served(eqn, target)
-    return "library" if family is None else "matmul" if isinstance(family, Product) else "kernel"
+    return "library" if family is None else "matmul" if isinstance(family, Product | CudaBlas) else "kernel"
 
 
 def weakly(eqn: Eqn) -> bool:

@@ -66,7 +66,7 @@ def test_limits_are_those_of_the_device(device):
     runtime = device.xp.cuda.runtime
 
     def attribute(name):
-        return runtime.deviceGetAttribute(getattr(runtime, f"cudaDevAttr{name}"), device.number)
+        return runtime.deviceGetAttribute(ATTRIBUTES[name], device.number)
 
     limits = device.limits
     assert limits.name == runtime.getDeviceProperties(0)["name"].decode()

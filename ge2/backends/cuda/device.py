@@ -12,9 +12,11 @@ from types import ModuleType
 from typing import Any, Final, final
 from weakref import WeakValueDictionary
 
+from ge2.backends.cuda.blas import Blas, LtProduct
 from ge2.backends.cuda.driver import driver
 from ge2.backends.cuda.nvrtc import Binary, Order, compile, compile_all
 from ge2.backends.limits import Limits
+from ge2.backends.product import Wanted
 from ge2.base.errors import CompileError, DeviceError, InputError
 
 FIXED_SHARED, MOST_SHARED = 1, 8  # attributes of a function, by the driver's numbers
@@ -29,12 +31,13 @@ class CudaDevice:
     current stream: `with device.here(): kernel(grid, block, args, shared_mem=bytes)`.
     """
 
-    __slots__ = ("_lock", "_modules", "limits", "number", "xp")
+    __slots__ = ("_blas", "_lock", "_modules", "limits", "number", "xp")
 
     def __init__(self, number: int, limits: Limits, xp: ModuleType) -> None:
         self.number, self.limits, self.xp = number, limits, xp
         self._modules: WeakValueDictionary[str, CudaModule] = WeakValueDictionary()
         self._lock = Lock()
+        self._blas: Blas | None = None
 
     def here(self) -> AbstractContextManager[Any]:
         """Makes the GPU CuPy's current one inside a `with`."""
@@ -45,6 +48,12 @@ class CudaDevice:
         """The current stream of CuPy on this GPU."""
         with self.here():
             return self.xp.cuda.get_current_stream()
+
+    def product(self, wanted: Wanted) -> LtProduct | None:
+        """A product of matrices; None if cuBLASLt has none such. DeviceError if there is no cuBLASLt."""
+        with self._lock:
+            blas = self._blas = self._blas or Blas(self)
+        return blas.product(wanted)
 
     def prepare(self, sources: list[str]) -> None:
         """Compiles sources several at once, so that `module` finds them compiled."""

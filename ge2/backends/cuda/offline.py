@@ -11,6 +11,7 @@ import numpy as np
 
 from ge2.backends.cuda.nvrtc import Binary, compile
 from ge2.backends.limits import KB, KNOWN, Limits
+from ge2.backends.product import HostProduct, Wanted
 from ge2.base.errors import DeviceError
 from ge2.base.record import record
 
@@ -33,6 +34,10 @@ class OfflineDevice:
     def module(self, source: str) -> OfflineModule:
         """A source, compiled. CompileError if NVRTC refuses it."""
         return OfflineModule(compile(source, self.limits.architecture))
+
+    def product(self, wanted: Wanted) -> HostProduct:
+        """A product of matrices, which takes the place of one in a text."""
+        return HostProduct(wanted)
 
     def stream(self) -> None:
         """There is none."""

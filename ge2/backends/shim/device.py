@@ -19,6 +19,7 @@ from numpy.lib.array_utils import byte_bounds
 
 from ge2.backends.cpu.compiler import Library
 from ge2.backends.limits import H200, Limits
+from ge2.backends.product import HostProduct, Wanted
 from ge2.backends.shim.build import Kernel, Launch, Module, Place, Report, Span, compiled, launcher, lines
 from ge2.backends.shim.source import Entry, entries
 from ge2.base.config import config
@@ -92,6 +93,10 @@ class ShimDevice:
         """A source, compiled. CompileError if it is no C++, or has no kernel."""
         watched = config.shim_watch if self.watch is None else self.watch
         return ShimModule(self, compiled(source, watched), watched, entries(source))
+
+    def product(self, wanted: Wanted) -> HostProduct:
+        """A product of matrices, by NumPy."""
+        return HostProduct(wanted)
 
     def stream(self) -> ShimStream:
         """The one stream."""

@@ -181,4 +181,4 @@ def by_blas(
     """The product by BLAS with as few copies as serve, and the strides of these copies."""
     found = [(copies, g) for copies, each in arranged(op, a, b, strides) if (g := gemm(each)) is not None]
     few = [each for each in found if len(each[1].calls) <= CALLS]
-    return (few or sorted(found, key=lambda each: len(each[1].calls)) or [None])[0]
+    return next(iter(few), None) or min(found, key=lambda each: len(each[1].calls), default=None)

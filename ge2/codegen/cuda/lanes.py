@@ -30,17 +30,19 @@ LEAST = 8  # rows that a thread has at least, before others help it
 
 @final
 class Lanes:
-    """`over`: the axes that are folded; `units`: the multiprocessors to keep busy."""
+    """`over`: the axes that are folded; `units`: multiprocessors to keep busy; `lane`, `pack`: where given."""
 
-    def __init__(self, problem: Problem, over: frozenset[int], units: int) -> None:
+    def __init__(
+        self, problem: Problem, over: frozenset[int], units: int, lane: int = -1, pack: int = 0
+    ) -> None:
         self.problem, self.units, axes = problem, units, problem.axes
         self.over = [a for a in sorted(axes.sizes) if a in over]
         kept = [a for a in sorted(axes.sizes) if a not in over]
-        self.lane = max(kept, key=lambda a: (axes.along(a), a), default=-1)
+        self.lane = lane if lane >= 0 else max(kept, key=lambda a: (axes.along(a), a), default=-1)
         self.kept = [a for a in kept if a != self.lane] + [a for a in (self.lane,) if a >= 0]
         self.places = Places(axes, problem.operands, [*self.kept, *self.over])
         self.places.lane = self.lane
-        self.pack = self.packed()
+        self.pack = pack or self.packed()
         specs = [Spec(tuple(self.over))] if self.over else []
         specs += [Spec((self.lane,), "inner")] if self.pack > 1 else []
         parts = [part(problem, w, self.kept) for w in problem.folded]

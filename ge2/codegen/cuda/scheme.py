@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from ge2.codegen.c.nest import is_state
 from ge2.codegen.c.text import Operand
+from ge2.codegen.cuda.across import across
 from ge2.codegen.cuda.lanes import Lanes
 from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.cuda.rows import rows_kernel
@@ -24,7 +25,7 @@ def cuda_kernels(region: Region, operands: Mapping[Var, Operand], units: int) ->
     problem = make()
     over = list(dict.fromkeys(w.over for w in problem.folded))
     if not over:
-        return Lanes(problem, frozenset(), units).run()
+        return across(problem, units) or Lanes(problem, frozenset(), units).run()
     lane = problem.lane
     for whole in sorted(over, key=lambda axes: (-rank(problem, axes), sorted(axes))):
         if lane in whole and (found := rows_kernel(make, whole, units)) is not None:

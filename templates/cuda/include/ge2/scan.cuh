@@ -1,0 +1,329 @@
+/* Running sums and the like in one pass over memory: each element is read once and written once.
+ *
+ * `How` tells of a scan: its State, what that is of nothing (`start`, which changes no state), `of` one element and by
+ * `merge` of two, the earlier first; the `result` that a state is written as; and `none`, an element that changes
+ * nothing. Which states are merged, and in which order, follows from their places: the same bits each run.
+ *
+ * A pack is PACK neighbours along the line, read in accesses of WIDE; WIDE = 0: elements `step` apart. Packs count from
+ * where the scan begins, with REVERSE the line's end. A tile is PACKS packs of each of the TEAM threads of a line, where
+ * those of a warp lie side by side: pack k of all its lanes comes before pack k + 1 of any.
+ */
+#ifndef GE2_SCAN_CUH
+#define GE2_SCAN_CUH
+
+#include "ge2/pack.cuh"
+#include "ge2/warp.cuh"
+
+template <class T, int PACK, int PACKS>
+struct ge2_packs {
+    ge2_some<T, PACK> of[PACKS];
+};
+
+/* The number of a thread's pack k within its tile. */
+template <int TEAM, int PACKS>
+GE2_FN int ge2_scan_pack(int k) {
+    constexpr int WIDTH = TEAM < 32 ? TEAM : 32;
+    const int thread = (int)threadIdx.x % TEAM;
+    return thread / WIDTH * (WIDTH * PACKS) + k * WIDTH + thread % WIDTH;
+}
+
+/* Where in memory a pack begins; how many elements are there from it on, 0 for a pack beyond the line. */
+template <int PACK, bool REVERSE, class I>
+GE2_FN I ge2_scan_place(I pack, I n) {
+    return (REVERSE ? (n + PACK - 1) / PACK - 1 - pack : pack) * PACK;
+}
+
+/* How many elements after a thread's first pack its pack k begins. */
+template <int TEAM, int PACK, bool REVERSE>
+GE2_FN constexpr int ge2_scan_after(int k) {
+    return (REVERSE ? -k : k) * (TEAM < 32 ? TEAM : 32) * PACK;
+}
+
+/* Whether all packs of a tile are whole. */
+template <int TEAM, int PACKS, int PACK, bool REVERSE, class I>
+GE2_FN bool ge2_scan_whole(I first, I n) {
+    return (first + TEAM * PACKS) * PACK <= n && (!REVERSE || first || n % PACK == 0);
+}
+
+template <class How, int TEAM, int PACKS, int PACK, int WIDE, bool REVERSE, class T, class I>
+GE2_FN ge2_packs<T, PACK, PACKS> ge2_scan_read(const T *line, I first, I n, int64_t step) {
+    ge2_packs<T, PACK, PACKS> found;
+    if (WIDE && ge2_scan_whole<TEAM, PACKS, PACK, REVERSE>(first, n)) {
+        const T *const x = line + ge2_scan_place<PACK, REVERSE>(first + ge2_scan_pack<TEAM, PACKS>(0), n);
+#pragma unroll
+        for (int k = 0; k < PACKS; k++)
+            found.of[k] = ge2_read<PACK, WIDE ? WIDE : 1>(x + ge2_scan_after<TEAM, PACK, REVERSE>(k));
+        return found;
+    }
+#pragma unroll
+    for (int k = 0; k < PACKS; k++) {
+        const I at = ge2_scan_place<PACK, REVERSE>(first + ge2_scan_pack<TEAM, PACKS>(k), n);
+        const I left = at < 0 ? 0 : n - at;
+#pragma unroll
+        for (int v = 0; v < PACK; v++)
+            found.of[k].at[v] = v < left ? line[(at + v) * (WIDE ? 1 : step)] : How::none();
+    }
+    return found;
+}
+
+/* What all of a thread's elements come to: a state for each pack. These become what stands before the pack in the tile;
+ * the whole tile's state is returned. Teams of more than a warp are the block. */
+template <class How, int TEAM, int PACKS, bool REVERSE, class T, int PACK>
+GE2_FN typename How::State ge2_scan_tile(const ge2_packs<T, PACK, PACKS> &mine, typename How::State (&before)[PACKS]) {
+    typedef typename How::State State;
+    constexpr int WIDTH = TEAM < 32 ? TEAM : 32;
+    const int lane = (int)threadIdx.x % WIDTH;
+    State whole = How::start();
+#pragma unroll
+    for (int k = 0; k < PACKS; k++) {
+        State upto = How::of(mine.of[k].at[REVERSE ? PACK - 1 : 0]);
+#pragma unroll
+        for (int v = 1; v < PACK; v++) upto = How::merge(upto, How::of(mine.of[k].at[REVERSE ? PACK - 1 - v : v]));
+        upto = ge2_warp_scan<WIDTH>(upto, How::merge);
+        const State earlier = ge2_lane_before<WIDTH>(upto, 1);
+        before[k] = lane ? How::merge(whole, earlier) : whole;
+        whole = How::merge(whole, ge2_lane_at<WIDTH>(upto, WIDTH - 1));
+    }
+    if constexpr (TEAM > 32) {
+        constexpr int WARPS = TEAM / 32;
+        __shared__ ge2_words<State> of_warps[WARPS];
+        const int warp = (int)threadIdx.x / 32;
+        __syncthreads(); /* an earlier tile's are read */
+        if (lane == 0) of_warps[warp] = ge2_words_of(whole);
+        __syncthreads();
+        const State upto = ge2_warp_scan<WARPS>(ge2_of_words<State>(of_warps[lane % WARPS]), How::merge);
+        const State earlier = ge2_lane_at<WARPS>(upto, warp ? warp - 1 : 0);
+        whole = ge2_lane_at<WARPS>(upto, WARPS - 1);
+#pragma unroll
+        for (int k = 0; k < PACKS; k++) before[k] = warp ? How::merge(earlier, before[k]) : before[k];
+    }
+    return whole;
+}
+
+/* A pack as one that the compiler knows nothing of: it would keep what it made of each element, of twice the size. */
+template <class T, int PACK>
+GE2_FN ge2_some<T, PACK> ge2_anew(const ge2_some<T, PACK> &pack) {
+    ge2_words<ge2_some<T, PACK>> words = ge2_words_of(pack);
+#ifndef GE2_SHIM
+#pragma unroll
+    for (int w = 0; w < (int)(sizeof words / 4); w++) asm volatile("" : "+r"(words.at[w]));
+#endif
+    return ge2_of_words<ge2_some<T, PACK>>(words);
+}
+
+/* Goes on from what stands before, through each pack, and writes every state. */
+template <class How, int TEAM, int PACKS, int WIDE, bool REVERSE, class T, int PACK, class R, class I>
+GE2_FN void ge2_scan_write(const ge2_packs<T, PACK, PACKS> &mine, typename How::State carry,
+                           const typename How::State (&before)[PACKS], R *line, I first, I n, int64_t step) {
+    const bool all = WIDE && ge2_scan_whole<TEAM, PACKS, PACK, REVERSE>(first, n);
+    const I place = ge2_scan_place<PACK, REVERSE>(first + ge2_scan_pack<TEAM, PACKS>(0), n);
+#pragma unroll
+    for (int k = 0; k < PACKS; k++) {
+        typename How::State state = How::merge(carry, before[k]);
+        const ge2_some<T, PACK> pack = ge2_anew(mine.of[k]);
+        ge2_some<R, PACK> made;
+#pragma unroll
+        for (int v = 0; v < PACK; v++) {
+            const int u = REVERSE ? PACK - 1 - v : v;
+            state = How::merge(state, How::of(pack.at[u]));
+            made.at[u] = How::result(state);
+        }
+        const I at = place + ge2_scan_after<TEAM, PACK, REVERSE>(k);
+        if (all) {
+            ge2_write<PACK, WIDE ? WIDE : 1>(line + at, made);
+        } else {
+            const I left = at < 0 ? 0 : n - at;
+#pragma unroll
+            for (int v = 0; v < PACK; v++)
+                if (v < left) line[(at + v) * (WIDE ? 1 : step)] = made.at[v];
+        }
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------- blocks that share lines
+ *
+ * Each block leaves what its tile comes to, and finds what stands before it from what others left. A state lies in
+ * words of 64 bits, 32 of them its own and a mark beside these: what is read is there as a whole or not at all, with no
+ * fence. All words are 0 before the kernel. */
+
+#ifndef GE2_SHIM
+GE2_FN uint64_t ge2_look(const uint64_t *at) {
+    uint64_t word;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(at) : "memory");
+    return word;
+}
+GE2_FN void ge2_leave(uint64_t *at, uint64_t word) {
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(at), "l"(word) : "memory");
+}
+#else
+GE2_FN uint64_t ge2_look(const uint64_t *at) { return __ldcv(at); }
+GE2_FN void ge2_leave(uint64_t *at, uint64_t word) { atomicExch(at, word); }
+#endif
+
+constexpr uint64_t GE2_LEFT = 1ull << 32;
+
+template <class S>
+GE2_FN constexpr int ge2_state_words() {
+    return (int)(sizeof(S) + 3) / 4;
+}
+
+template <class S>
+GE2_FN void ge2_leave_state(uint64_t *at, const S &state, int64_t apart = 1) {
+    const ge2_words<S> words = ge2_words_of(state);
+#pragma unroll
+    for (int w = 0; w < ge2_state_words<S>(); w++) ge2_leave(at + w * apart, GE2_LEFT | words.at[w]);
+}
+
+/* Whether a state is there, which is then read. */
+template <class S>
+GE2_FN bool ge2_look_for_state(const uint64_t *at, S &state, int64_t apart = 1) {
+    ge2_words<S> words;
+    uint64_t marks = GE2_LEFT;
+#pragma unroll
+    for (int w = 0; w < ge2_state_words<S>(); w++) {
+        const uint64_t word = ge2_look(at + w * apart);
+        words.at[w] = (uint32_t)word;
+        marks &= word;
+    }
+    state = ge2_of_words<S>(words);
+    return marks != 0;
+}
+
+/* The number of a block in the order in which blocks began: those before it run already, so it may wait for them. */
+GE2_FN int ge2_ticket(uint64_t *counter) {
+    __shared__ int ticket;
+    if (threadIdx.x == 0) ticket = (int)atomicAdd((unsigned *)counter, 1u);
+    __syncthreads();
+    return ticket;
+}
+
+/* What stands before a tile of a line, `whole` being its own, for a block of TEAM threads. Tiles are merged within groups
+ * of TEAM, a thread looks at each, and then group after group; the last of a group leaves what stands before the next. A
+ * line has states for all its tiles, then for its groups. */
+template <class How, int TEAM>
+GE2_FN typename How::State ge2_look_back(uint64_t *line, int tile, int tiles, typename How::State whole) {
+    typedef typename How::State State;
+    constexpr int WORDS = ge2_state_words<State>(), WARPS = TEAM / 32;
+    static_assert(WARPS * 32 == TEAM && WARPS <= 32, "a block of whole warps");
+    __shared__ ge2_words<State> of_warps[WARPS], of_groups;
+    uint64_t *const groups = line + (int64_t)tiles * WORDS;
+    const int thread = (int)threadIdx.x, group = tile / TEAM, inside = tile % TEAM;
+    if (thread == 0) ge2_leave_state(line + (int64_t)tile * WORDS, whole);
+    State state = How::start();
+    if (thread < inside)
+        while (!ge2_look_for_state(line + ((int64_t)group * TEAM + thread) * WORDS, state)) {}
+    __syncwarp();
+    if (thread / 32 * 32 < inside) state = ge2_lane_at(ge2_warp_scan(state, How::merge), 31);
+    if (thread % 32 == 0) of_warps[thread / 32] = ge2_words_of(state);
+    if (thread == TEAM - 32) { /* the warp that most often has nothing else to look at */
+        state = How::start();
+        if (group)
+            while (!ge2_look_for_state(groups + (int64_t)(group - 1) * WORDS, state)) {}
+        of_groups = ge2_words_of(state);
+    }
+    __syncthreads();
+    const int warp = thread % WARPS;
+    state = ge2_warp_scan<WARPS>(ge2_of_words<State>(of_warps[warp]), How::merge);
+    state = How::merge(ge2_of_words<State>(of_groups), ge2_lane_at<WARPS>(state, WARPS - 1));
+    if (thread == 0 && inside == TEAM - 1) ge2_leave_state(groups + (int64_t)group * WORDS, How::merge(state, whole));
+    return state;
+}
+
+/* ------------------------------------------------------------------------------------------- lines that lie side by side
+ *
+ * A thread has PACK neighbouring lines, or columns; rows count from where the scan begins, `step` elements apart. */
+
+template <class How, int PACK, int WIDE, bool REVERSE, class T, class I>
+GE2_FN ge2_some<T, PACK> ge2_scan_row(const T *x, I row, I n, int64_t step, int64_t apart) {
+    const T *const at = x + (REVERSE ? n - 1 - row : row) * step;
+    ge2_some<T, PACK> found;
+    if constexpr (WIDE > 0) {
+        found = ge2_read<PACK, WIDE>(at);
+    } else {
+#pragma unroll
+        for (int v = 0; v < PACK; v++) found.at[v] = at[v * apart];
+    }
+    return found;
+}
+
+/* Takes a row in, and writes it. */
+template <class How, int PACK, int WIDE, bool REVERSE, class T, class I>
+GE2_FN void ge2_scan_on(typename How::State (&states)[PACK], const ge2_some<T, PACK> &row, T *y, I number, I n,
+                        int64_t step, int64_t apart) {
+    const ge2_some<T, PACK> mine = ge2_anew(row);
+    ge2_some<T, PACK> made;
+#pragma unroll
+    for (int v = 0; v < PACK; v++) {
+        states[v] = How::merge(states[v], How::of(mine.at[v]));
+        made.at[v] = How::result(states[v]);
+    }
+    T *const at = y + (REVERSE ? n - 1 - number : number) * step;
+    if constexpr (WIDE > 0) {
+        ge2_write<PACK, WIDE>(at, made);
+    } else {
+#pragma unroll
+        for (int v = 0; v < PACK; v++) at[v * apart] = made.at[v];
+    }
+}
+
+/* The same for a strip of COLUMNS packs whose rows blocks share, tile by tile: a thread has ROWS rows below each other.
+ * `states` become what stands before them. Tiles are merged within groups of GROUP, then group after group. */
+template <class How, int BLOCK, int COLUMNS, int ROWS, int GROUP, class T, int PACK>
+GE2_FN void ge2_scan_strip(const ge2_packs<T, PACK, ROWS> &mine, typename How::State (&states)[PACK], uint64_t *strip,
+                           int tile, int tiles) {
+    typedef typename How::State State;
+    constexpr int HEIGHT = BLOCK / COLUMNS, WIDTH = COLUMNS * PACK, WORDS = ge2_state_words<State>(), AT_ONCE = WORDS > 2 ? 2 : 4;
+    static_assert(WIDTH <= BLOCK && GROUP % AT_ONCE == 0, "a thread for each column");
+    __shared__ ge2_words<State> all[HEIGHT][WIDTH];
+    const int thread = (int)threadIdx.x, height = thread / COLUMNS, left = thread % COLUMNS * PACK;
+#pragma unroll
+    for (int v = 0; v < PACK; v++) {
+        State whole = How::of(mine.of[0].at[v]);
+#pragma unroll
+        for (int i = 1; i < ROWS; i++) whole = How::merge(whole, How::of(mine.of[i].at[v]));
+        all[height][left + v] = ge2_words_of(whole);
+    }
+    __syncthreads();
+    if (thread < WIDTH) {
+        State whole = How::start();
+#pragma unroll 8
+        for (int h = 0; h < HEIGHT; h++) whole = How::merge(whole, ge2_of_words<State>(all[h][thread]));
+        uint64_t *const column = strip + thread, *const groups = column + (int64_t)tiles * WORDS * WIDTH;
+        ge2_leave_state(column + (int64_t)tile * WORDS * WIDTH, whole, WIDTH);
+        const int group = tile / GROUP, inside = tile % GROUP;
+        State before = How::start();
+        for (int first = 0; first < inside; first += AT_ONCE) {
+            State others[AT_ONCE];
+            bool there;
+            do {
+                there = true;
+#pragma unroll
+                for (int e = 0; e < AT_ONCE; e++) {
+                    others[e] = How::start();
+                    if (first + e >= inside) continue;
+                    const int64_t other = (int64_t)group * GROUP + first + e;
+                    there &= ge2_look_for_state(column + other * WORDS * WIDTH, others[e], WIDTH);
+                }
+            } while (!there);
+#pragma unroll
+            for (int e = 0; e < AT_ONCE; e++) before = How::merge(before, others[e]);
+        }
+        State earlier = How::start();
+        if (group)
+            while (!ge2_look_for_state(groups + (int64_t)(group - 1) * WORDS * WIDTH, earlier, WIDTH)) {}
+        before = How::merge(earlier, before);
+        if (inside == GROUP - 1)
+            ge2_leave_state(groups + (int64_t)group * WORDS * WIDTH, How::merge(before, whole), WIDTH);
+#pragma unroll 8
+        for (int h = 0; h < HEIGHT; h++) {
+            const State next = How::merge(before, ge2_of_words<State>(all[h][thread]));
+            all[h][thread] = ge2_words_of(before);
+            before = next;
+        }
+    }
+    __syncthreads();
+#pragma unroll
+    for (int v = 0; v < PACK; v++) states[v] = ge2_of_words<State>(all[height][left + v]);
+}
+
+#endif
