@@ -16,6 +16,7 @@ from ge2.codegen.cuda.typed import HELD, SUFFIX, expression, helpers_of, number
 from ge2.codegen.values import Held, Param, Values
 from ge2.ir import Eqn, Literal, Names, Var, write
 from ge2.ir.text import atom_text, op_text
+from ge2.ops.random import Draw
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.region import Region
 from ge2.ops.shape import Iota
@@ -95,6 +96,7 @@ class Statements:
         self.packs: dict[Param, str] = {}  # arrays of which several elements were read before
         self.divisors: dict[Held, str] = {}  # what many elements are divided by, prepared
         self.striped: dict[Work, str] = {}  # states of which each neighbour has its own
+        self.drawn: dict[Held, str] = {}  # random bits of which several elements were made before
         self.widened: set[Param] = set()  # arrays of half types that were read as floats
         self.written: dict[Param, str] = {}  # results of which several elements are written after
 
@@ -197,6 +199,11 @@ class Statements:
             )
         if w.xs[-1] in self.divisors and op.name == "div":
             return f"ge2_over_f32({operands[0]}, {self.divisors[w.xs[1]]})"
+        if isinstance(op, Draw):
+            if w.y in self.drawn:
+                return self.drawn[w.y]
+            place = self.places.among(sorted(w.y.axes), self.v)
+            return f"ge2_random_bits_{SUFFIX[op.dtype]}({', '.join(operands)}, {place})"
         if op.name == "convert_element_type":
             return cast(operands[0], dtype, eqn.outs[0].type.dtype)
         if getattr(op, "edition", 0):
