@@ -433,7 +433,9 @@ class GpuDriver:
         run = self.device.product(wanted)
         if run is None:
             return self.kernels(step, CudaProduct())
-        scratch = f"arena + {self.need(run.workspace, step.number)}_offset" if run.workspace else "0"
+        scratch = "0"
+        if run.workspace:  # which is to begin at a multiple of 256
+            scratch = f"(arena + {self.need(run.workspace + 255, step.number)}_offset + 255) // 256 * 256"
         f = self.given(run, "product_")
         call = f"{f}({', '.join(spot.text for spot in factors)}, {scratch})"
         copied = self.launches(step, Kernels(tuple(kernels)), temps)

@@ -62,9 +62,14 @@ def launch_axpy(device, n=1000, dtype=np.float32):
 
 
 ATTRIBUTES = {  # of cudaDeviceAttr
-    "MaxSharedMemoryPerBlock": 8, "MultiProcessorCount": 16, "L2CacheSize": 38,
-    "MaxThreadsPerMultiProcessor": 39, "ComputeCapabilityMajor": 75, "ComputeCapabilityMinor": 76, "MaxSharedMemoryPerBlockOptin": 97,
-}  # fmt: skip
+    "MaxSharedMemoryPerBlock": 8,
+    "MultiProcessorCount": 16,
+    "L2CacheSize": 38,
+    "MaxThreadsPerMultiProcessor": 39,
+    "ComputeCapabilityMajor": 75,
+    "ComputeCapabilityMinor": 76,
+    "MaxSharedMemoryPerBlockOptin": 97,
+}
 
 
 def test_limits_are_those_of_the_device(device):
