@@ -191,6 +191,12 @@ class Rows:
         times = Counter(p for c in loops for p in self.said.read_in(c.works))
         return {p for p in self.held if p.var.type.dtype in HALF and self.depends(p) and times[p] > 1}
 
+    def side_by_side(self) -> int:
+        """How many blocks the compiler is to leave registers for, on a multiprocessor."""
+        if self.in_shared:
+            return 2 if self.shared <= HALVES else 1
+        return self.at_once if self.sums() else 1
+
     @property
     def at_once(self) -> int:
         """How many blocks a multiprocessor is to hold, by the registers that their rows take."""
@@ -225,7 +231,7 @@ class Rows:
         return self.rows_bytes() if self.in_shared else self.room(self.ahead)
 
     def rows_bytes(self) -> int:
-        """Bytes of shared memory for the row of each array that there is one of for each row; 0: it cannot be."""
+        """Bytes of shared memory for a row of each array; 0 where it cannot be there."""
         read = [p for p in self.said.read_in(list(self.root.everything())) if p in self.held]
         wide = [self.places.wide(p) * p.var.type.dtype.itemsize for p in read]
         if not read or min(wide) < 4 or self.length % self.pack or not all(map(self.depends, read)):
@@ -277,7 +283,7 @@ class Rows:
         main = CudaKernel(
             problem.region.kind, problem.text, tuple(self.places.arguments.values()), tuple(body),
             shape.block, grid, tuple(fixed), self.shared, len(problem.region.graph.eqns),
-            tuple(self.said.helpers), 0, self.at_once if self.sums() else 2 if self.in_shared and self.shared <= HALVES else 1,
+            tuple(self.said.helpers), 0, self.side_by_side(),
         )  # fmt: skip
         return Kernels((main, *self.partials.kernels()), self.partials.temps)
 
