@@ -6,7 +6,7 @@
 #ifndef GE2_RANDOM_CUH
 #define GE2_RANDOM_CUH
 
-#include "ge2/pack.cuh"
+#include "ge2/core.cuh"
 
 enum { GE2_RANDOM_BITS = 0 }; /* the last word of the counter says what for */
 
@@ -49,27 +49,5 @@ GE2_RANDOM(u8, uint8_t)
 GE2_RANDOM(u16, uint16_t)
 GE2_RANDOM(u32, uint32_t)
 GE2_RANDOM(u64, uint64_t)
-
-/* Elements first, first + 1, ... of a stream, so many at once that they are blocks or part of one: `first` is a
- * multiple of N. */
-template <class T, int N>
-GE2_FN ge2_some<T, N> ge2_random_some(uint32_t k0, uint32_t k1, uint64_t first) {
-    constexpr int EACH = 16 / sizeof(T);
-    ge2_some<T, N> found;
-    if constexpr (N >= EACH) {
-#pragma unroll
-        for (int i = 0; i < N; i += EACH) {
-            const ge2_block block = ge2_random_block(k0, k1, (first + i) / EACH);
-            memcpy(&found.at[i], &block, sizeof block);
-        }
-    } else {
-        const ge2_block block = ge2_random_block(k0, k1, first / EACH);
-        const int bit = (int)(first % EACH) * (int)sizeof(T) * 8;
-        const uint64_t low = block.a | (uint64_t)block.b << 32, high = block.c | (uint64_t)block.d << 32;
-        const uint64_t half = (bit < 64 ? low : high) >> (bit & 63);
-        memcpy(&found, &half, sizeof found);
-    }
-    return found;
-}
 
 #endif
