@@ -70,11 +70,23 @@ def called(f: Callable[..., Iterable[Any]], tracers: Sequence[Tracer], trace: Tr
     except TypeError as error:
         if type(error) is TypeError and trace.refused is not None and ", traced " in str(error):
             raise trace.refused() from None  # `np.zeros(n)`
+        if "cupy" in str(error) and "Tracer" in str(error):
+            what = "CuPy's own array on the left of @ asks CuPy, which cannot multiply by a traced value"
+            fix = "ge2.numpy.matmul(x, y), the array as an argument, or ge2.jit around the function"
+            raise InputError(what, where=last_line(error), fix=fix) from None
         raise
     except ValueError as error:
         if isinstance(error.__cause__, TraceError):
             raise error.__cause__ from None  # `a[0] = x` on a real array
         raise
+
+
+def last_line(error: BaseException) -> Source | None:
+    """The line of Python at which C raised an error."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    return None if at is None else Source(at.tb_frame.f_code, at.tb_lasti)
 
 
 def finish(trace: Trace, inputs: Sequence[Any], outputs: Sequence[Any]) -> Closed:
