@@ -220,11 +220,9 @@ def asked(name: str, *args: Any) -> Any:
     if lying is None:
         return getattr(np, name)(*args)
     if name == "matmul":
-        got = type(lying).__name__
-        raise TypeError(
-            f"Argument 'b' has incorrect type (expected cupy._core.core._ndarray_base, got {got})"
-        )
-    kernel = SimpleNamespace(name=f"cupy_{name.replace('divide', 'true_divide')}")
+        wanted = "cupy._core.core._ndarray_base"
+        raise TypeError(f"Argument 'b' has incorrect type (expected {wanted}, got {type(lying).__name__})")
+    kernel = SimpleNamespace(name="cupy_true_divide" if name == "divide" else f"cupy_{name}")
     return lying.__cupy_override_elementwise_kernel__(kernel, *args)
 
 

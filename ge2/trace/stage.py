@@ -82,11 +82,13 @@ def called(f: Callable[..., Iterable[Any]], tracers: Sequence[Tracer], trace: Tr
 
 
 def last_line(error: BaseException) -> Source | None:
-    """The line of Python at which C raised an error."""
-    at = error.__traceback__
-    while at is not None and at.tb_next is not None:
+    """The line that led to an error in CuPy."""
+    at, found = error.__traceback__, None
+    while at is not None:
+        if not str(at.tb_frame.f_globals.get("__name__")).startswith("cupy"):
+            found = Source(at.tb_frame.f_code, at.tb_lasti)
         at = at.tb_next
-    return None if at is None else Source(at.tb_frame.f_code, at.tb_lasti)
+    return found
 
 
 def finish(trace: Trace, inputs: Sequence[Any], outputs: Sequence[Any]) -> Closed:
