@@ -11,7 +11,7 @@ import pytest
 import ge2
 from ge2.backends.cuda.device import cupy
 from ge2.base.config import config
-from ge2.base.errors import DeviceError, NonFiniteError
+from ge2.base.errors import DeviceError, InputError, NonFiniteError
 from ge2.base.log import Ge2Warning
 
 
@@ -297,6 +297,23 @@ def test_what_a_function_closes_over(cp: Any) -> None:
         w *= 2
         assert run(x).get().tolist() == [2.0, 4.0, 6.0]
         w /= 2
+
+
+def test_cupys_array_on_the_left(cp: Any) -> None:
+    """CuPy takes a traced value for an array of NumPy's; it asks it all the same, but for products."""
+    c, x = cp.asarray(np.float32([1, 2, 3])), cp.ones(3, np.float32)
+    for f, want in (
+        (lambda x: (c * x).sum(), [1.0, 2.0, 3.0]),
+        (lambda x: (c + x * x - c / x).sum(), [3.0, 4.0, 5.0]),
+        (lambda x: np.where(c < x * 3, x, 0 * x).sum(), [1.0, 1.0, 0.0]),
+        (lambda x: np.add(c, x).sum(), [1.0, 1.0, 1.0]),
+        (lambda x: ge2.numpy.matmul(c, x), [1.0, 2.0, 3.0]),
+        (lambda x: np.dot(c, x), [1.0, 2.0, 3.0]),
+        (ge2.jit(lambda x: c @ x), [1.0, 2.0, 3.0]),
+    ):
+        assert ge2.grad(f)(x).get().tolist() == want
+    with pytest.raises(InputError, match=r"(?s)on the left of @.*  at  .*ge2.numpy.matmul"):
+        ge2.grad(lambda x: c @ x)(x)
 
 
 def test_random_numbers(cp: Any) -> None:
