@@ -54,11 +54,15 @@ def view(x: Any, offset: int, shape: Sequence[int], dtype: np.dtype, strides: Se
     return type(x)(tuple(shape), dtype, x.data + offset, tuple(strides))
 
 
+def kept_as(device: Device, dtype: np.dtype) -> np.dtype:
+    """The dtype under which arrays of another lie on a device: CuPy has no fp8, but their bytes."""
+    return np.dtype(np.uint8) if dtype in FP8 and device.xp is not np else dtype
+
+
 def upload(device: Device, x: Any) -> Any:
     """An array of the host on the device, in C order; a copy, so that nobody else changes it."""
-    if x.dtype in FP8:  # which CuPy does not know how to copy
-        return device.xp.array(x.view(np.uint8), order="C").view(x.dtype)
-    return device.xp.array(x, order="C")
+    kept = kept_as(device, x.dtype)
+    return device.xp.array(x if kept == x.dtype else x.view(kept), order="C")
 
 
 def put(to: Any, x: Any) -> None:

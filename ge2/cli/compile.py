@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 from collections.abc import Iterator
-from typing import Any, Final, final
+from typing import Any, Final, cast, final
 
 import ge2
 from ge2.backends.cuda.nvrtc import Binary, Order, compile_all
@@ -26,7 +26,11 @@ from ge2.runtime.records import kernels as records
 
 HEAD: Final = ("kernel", "threads", "registers", "spills", "stack", "shared", "cubin", "compiled in", "of")
 FIGURES: Final = ("threads", "registers", "spills", "stack", "shared", "asked")
-ELSEWHERE: Final = {"matmul": "matrix product", "library": "step by a library, a loop or a branch"}
+ELSEWHERE: Final = {
+    "matmul": "matrix product",
+    "hosted": "loop or branch by the host",
+    "library": "step by a library",
+}
 
 
 @final
@@ -91,9 +95,7 @@ def compiled(executable: Executable, arch: str) -> list[Compiled]:
 def drivers(executable: Executable) -> Iterator[GpuDriver]:
     """The text of a program, and of those in it."""
     assert executable.device is not None, "it is no program for a GPU"
-    yield GpuDriver(
-        executable.program, executable.device, executable.name, executable.branches, False
-    ).build()
+    yield cast(GpuDriver, executable.written(run=False))
     for branches in executable.branches.values():
         for branch in branches:
             yield from drivers(branch)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import copy
 import json
 import time
 from collections import Counter
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from statistics import median
 from typing import Any
 
 import numpy as np
 
 import ge2
+from ge2.backends.cuda import device as cuda
 from ge2.base.config import config
 from ge2.base.errors import Ge2Error
 from ge2.base.record import record
@@ -24,7 +25,33 @@ from ge2.cli.screen import Progress, columns, deliver, milliseconds
 REQUIRED = 0.97
 ROUNDS, SECONDS = 200, 3.0
 SHOW = "ge2 demo --kernels"
-LIBRARY = ("matmul", "library")  # steps that are one operation of NumPy
+LIBRARY = ("matmul", "library")  # steps that are one operation of a library
+
+
+@record
+class Place:
+    """Where the work is done: what puts an array there, what waits for it, and whose arrays they are."""
+
+    put: Callable[[Any], Any]
+    wait: Callable[[], Any]
+    library: str
+
+    def tree(self, tree: Any) -> Any:
+        return ge2.tree.map(lambda x: self.put(x) if isinstance(x, np.ndarray) else x, tree)
+
+    def digits(self, data: Digits) -> Digits:
+        return Digits(*map(self.put, (data.train_x, data.train_y, data.test_x, data.test_y)))
+
+
+CPU = Place(lambda x: x, lambda: None, "NumPy")
+
+
+def place(name: str) -> Place:
+    """The place of a name. DeviceError if there is no GPU, or no CuPy."""
+    if name == "cpu":
+        return CPU
+    device = cuda.current_gpu()
+    return Place(device.xp.asarray, device.xp.cuda.Device(device.number).synchronize, "CuPy")
 
 
 @record
@@ -41,6 +68,7 @@ class Report:
     step_by_hand: float
     training: float
     kernels: dict[str, int]
+    device: str = "cpu"
 
     @property
     def passed(self) -> bool:
@@ -52,6 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, help="of the split, the weights and the order (%(default)s)"
     )
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where (%(default)s)")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
     output.add_argument(
@@ -68,15 +97,17 @@ def positive(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    data = digits.load(options.seed)
+    at = place(options.device)
+    data = at.digits(digits.load(options.seed))
     step = ge2.jit(digits.train_step)
     if options.kernels:
-        deliver(explain(step, data), options.output)
+        deliver(explain(step, data, at), options.output)
         return 0
     quiet = bool(options.json or options.output)
     if not quiet:
         print(headline(data))
-    report = train(step, data, options.epochs, options.seed, quiet=quiet)
+    report = train(step, data, options.epochs, options.seed, quiet=quiet, at=at)
+    report = replace(report, device=options.device)
     if options.json:
         text = json.dumps(asdict(report) | {"passed": report.passed}, indent=1)
     else:
@@ -88,8 +119,8 @@ def run(options: argparse.Namespace) -> int:
 # -------------------------------------------------------------------------------------------------- the work
 
 
-def train(step: Step, data: Digits, epochs: int, seed: int, quiet: bool = False) -> Report:
-    state, rng = digits.start(seed), np.random.default_rng(seed)
+def train(step: Step, data: Digits, epochs: int, seed: int, quiet: bool = False, at: Place = CPU) -> Report:
+    state, rng = at.tree(digits.start(seed)), np.random.default_rng(seed)
     progress = Progress("training", epochs, "epochs", quiet=quiet)
     kernels = regions(step, state, data)
     began = time.perf_counter()
@@ -100,7 +131,7 @@ def train(step: Step, data: Digits, epochs: int, seed: int, quiet: bool = False)
         progress(epoch, f"loss {float(loss):.4f}")
     training = time.perf_counter() - began
     accuracy = digits.accuracy(state.params, data.test_x, data.test_y)
-    ours, by_hand = times(step, state, data)
+    ours, by_hand = times(step, state, data, at.wait)
     return Report(
         epochs, seed, state.steps, float(loss), accuracy, REQUIRED, ours, by_hand, training, dict(kernels)
     )
@@ -126,16 +157,18 @@ def lowered(step: Any, state: State, data: Digits) -> Any:
     return step.lower(state, data.train_x[:BATCH], data.train_y[:BATCH])
 
 
-def times(step: Step, state: State, data: Digits) -> tuple[float, float]:
+def times(step: Step, state: State, data: Digits, wait: Callable[[], Any]) -> tuple[float, float]:
     """Medians of a step's time, through ge2 and by hand, taken in turns, for a few seconds at most."""
     x, y = data.train_x[:BATCH], data.train_y[:BATCH]
-    candidates, states = (step, digits.step_by_hand), [state, copy.deepcopy(state)]
+    copied = ge2.tree.map(lambda x: x.copy() if hasattr(x, "copy") else x, state)
+    candidates, states = (step, digits.step_by_hand), [state, copied]
     found: tuple[list[float], list[float]] = ([], [])
     end = time.perf_counter() + SECONDS
     while len(found[1]) < ROUNDS and time.perf_counter() < end:
         for i, candidate in enumerate(candidates):
             began = time.perf_counter()
             states[i], _ = candidate(states[i], x, y)
+            wait()
             found[i].append(time.perf_counter() - began)
     return median(found[0]), median(found[1])
 
@@ -153,24 +186,25 @@ def summary(report: Report) -> str:
     ratio = report.step_by_hand / report.step
     fused = ", ".join(f"{n} {kind}" for kind, n in sorted(report.kernels.items()) if kind not in LIBRARY)
     calls = ", ".join(f"{n} {kind}" for kind, n in report.kernels.items() if kind in LIBRARY)
+    library, whose = ("NumPy", "NumPy's own") if report.device == "cpu" else ("CuPy", "not fused")
     rows = [
         ("trained", f"{report.steps} steps in {report.training:.2f} s, compiling included"),
         ("test accuracy", f"{report.accuracy:.4f} (at least {report.required:.2f} is required)"),
         ("a step, ge2", f"{milliseconds(report.step)} (batch of {BATCH}, median)"),
         (
             "a step, by hand",
-            f"{milliseconds(report.step_by_hand)} in vectorised NumPy; ge2 is {ratio:.2f} x as fast",
+            f"{milliseconds(report.step_by_hand)} in vectorised {library}; ge2 is {ratio:.2f} x as fast",
         ),
-        ("kernels of a step", f"{fused} (fused regions); {calls} (NumPy's own)"),
+        ("kernels of a step", f"{fused} (fused regions); {calls} ({whose})"),
         ("to see them", SHOW),
     ]
     verdict = "" if report.passed else "\n\nFAILED: the test accuracy is below what is required."
     return f"\n{columns(rows)}{verdict}"
 
 
-def explain(step: Any, data: Digits) -> str:
+def explain(step: Any, data: Digits, at: Place = CPU) -> str:
     """The step as text: its graph as traced, the regions the passes made of it, and each kernel's source."""
-    state = digits.start()
+    state = at.tree(digits.start())
     x, y = data.train_x[:BATCH], data.train_y[:BATCH]
     low = lowered(step, state, data)
     parts = [

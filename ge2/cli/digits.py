@@ -15,6 +15,7 @@ import numpy as np
 
 import ge2
 from ge2.base.errors import InputError
+from ge2.base.gpu import beside
 from ge2.base.record import record
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -82,7 +83,7 @@ def zeros(params: Params) -> Params:
 
 def batches(x: Array, y: Array, rng: np.random.Generator, size: int = BATCH) -> Iterator[tuple[Array, Array]]:
     """One pass over the data in a new order; the last batch is smaller if `size` does not divide it."""
-    order = rng.permutation(len(x))
+    order = beside(rng.permutation(len(x)), x)
     for i in range(0, len(x), size):
         yield x[order[i : i + size]], y[order[i : i + size]]
 
@@ -145,7 +146,7 @@ def loss_and_grads_by_hand(params: Params, x: Array, y: Array) -> tuple[Array, P
     z = seen[-1] @ last["w"]
     z += last["b"]
     z -= z.max(axis=1, keepdims=True)
-    rows = np.arange(len(y))
+    rows = np.arange(len(y), like=y)
     picked = z[rows, y]
     np.exp(z, out=z)
     total = z.sum(axis=1, keepdims=True)

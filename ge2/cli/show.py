@@ -21,6 +21,7 @@ from ge2.ir import Graph
 from ge2.passes.pipeline import PIPELINE
 
 WIDTH = 100
+TITLES: Final = {"c": "the C file", "cuda": "the CUDA files", "python": "what Python runs"}
 USUAL: Final = ("graph", "passes", "regions", "kernels")
 # fmt: off
 DATA: Final = (
@@ -179,9 +180,8 @@ def kernel_data(kernel: Any) -> dict[str, Any]:
 
 def source(look: Look) -> Shown:
     executable = look.lowered().executable
-    texts = {language: text for language in ("c", "python") if (text := executable.text(language))}
-    titles = {"c": "the C file", "python": "what Python runs"}
-    return Shown(tuple(Part(titles[language], text.strip()) for language, text in texts.items()), texts)
+    texts = {language: text for language in TITLES if (text := executable.text(language))}
+    return Shown(tuple(Part(TITLES[language], text.strip()) for language, text in texts.items()), texts)
 
 
 def plan(look: Look) -> Shown:

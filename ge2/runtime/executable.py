@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 EVALUATE = Evaluate()
 ALIGNMENT = 64
-SUFFIX = {"c": "c", "python": "py"}
+SUFFIX = {"c": "c", "cuda": "cu", "python": "py"}
 
 
 class Runner(Protocol):
@@ -306,7 +306,7 @@ class Executable:
         return self.driver.source
 
     def text(self, language: str) -> str:
-        """That part of the source which is in "c" or in "python"; empty if there is none."""
+        """That part of the source which is in "c", "cuda" or "python"; empty if there is none."""
         return self.driver.texts.get(language, "")
 
     def memory_analysis(self) -> Memory:

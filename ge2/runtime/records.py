@@ -22,7 +22,8 @@ MOVES: Final = frozenset((
 ))  # fmt: skip
 WIDTH = 104  # of a comment
 OPS, PLACES = 40, 36  # the widest that columns of the table may be
-COMMENTS: Final = {"c": ("/* ", "   ", " */"), "python": ("# ", "# ", "")}
+BLOCK: Final = "/* ", "   ", " */"
+COMMENTS: Final = {"c": BLOCK, "cuda": BLOCK, "python": ("# ", "# ", "")}
 
 
 @final

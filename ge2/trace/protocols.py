@@ -8,7 +8,7 @@ import numpy as np
 
 from ge2 import numpy as gnp
 from ge2.base.dtypes import INEXACT, can_cast
-from ge2.base.errors import InPlaceError, NoRuleError
+from ge2.base.errors import InPlaceError, InputError, NoRuleError
 from ge2.base.gpu import host
 from ge2.base.source import here
 from ge2.ir import type_of
@@ -49,6 +49,15 @@ class Protocols:
     def shared_by(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], y: Any) -> Any:
         """What a function of ge2.numpy made of this array, as NumPy's of that name shares memory."""
         return settled(function, args, kwargs, y)
+
+    def __cupy_override_elementwise_kernel__(self, kernel: Any, *args: Any, **kwargs: Any) -> Any:
+        """A function of CuPy's, as for `x + y` with CuPy's own array on the left: it takes us for NumPy's."""
+        name = str(getattr(kernel, "name", "")).removeprefix("cupy_")
+        ufunc = getattr(np, name, None)
+        if not isinstance(ufunc, np.ufunc):
+            what = f"{name or type(kernel).__name__} of CuPy's own is given a traced value"
+            raise InputError(what, where=here(), fix="the function of numpy or of ge2.numpy of that name")
+        return self.__array_ufunc__(ufunc, "__call__", *args, **kwargs)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         return gnp

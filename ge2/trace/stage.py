@@ -70,11 +70,25 @@ def called(f: Callable[..., Iterable[Any]], tracers: Sequence[Tracer], trace: Tr
     except TypeError as error:
         if type(error) is TypeError and trace.refused is not None and ", traced " in str(error):
             raise trace.refused() from None  # `np.zeros(n)`
+        if "cupy" in str(error) and "Tracer" in str(error):
+            what = "CuPy's own array on the left of @ asks CuPy, which cannot multiply by a traced value"
+            fix = "ge2.numpy.matmul(x, y), the array as an argument, or ge2.jit around the function"
+            raise InputError(what, where=last_line(error), fix=fix) from None
         raise
     except ValueError as error:
         if isinstance(error.__cause__, TraceError):
             raise error.__cause__ from None  # `a[0] = x` on a real array
         raise
+
+
+def last_line(error: BaseException) -> Source | None:
+    """The line that led to an error in CuPy."""
+    at, found = error.__traceback__, None
+    while at is not None:
+        if not str(at.tb_frame.f_globals.get("__name__")).startswith("cupy"):
+            found = Source(at.tb_frame.f_code, at.tb_lasti)
+        at = at.tb_next
+    return found
 
 
 def finish(trace: Trace, inputs: Sequence[Any], outputs: Sequence[Any]) -> Closed:

@@ -12,6 +12,8 @@ import pytest
 
 from ge2.cli import demo
 from ge2.cli.main import main
+from tests.fake_cupy import stand_in
+from tests.together import needs_compiler
 
 ROOT = Path(__file__).parents[2]
 OP_BY_OP = [{"GE2_DISABLE_JIT": "1"}, {"GE2_EXECUTOR": "reference"}, {"GE2_PASSES_OFF": "fuse"}]
@@ -86,3 +88,25 @@ def test_without_scikit_learn_it_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     assert main(["demo"]) == 1
     assert 'pip install ".[demo]"' in capsys.readouterr().err
+
+
+@needs_compiler
+def test_training_on_a_gpu(monkeypatch, capsys):
+    """Through what stands for CuPy where there is no GPU; the same numbers as on the CPU."""
+    monkeypatch.setattr(demo, "ROUNDS", 1)
+    main([*QUICK, "--json"])
+    want = json.loads(capsys.readouterr().out)
+    with stand_in(monkeypatch):
+        main([*QUICK, "--json", "--device", "cuda"])
+        found = json.loads(capsys.readouterr().out)
+        assert main(["demo", "--kernels", "--device", "cuda"]) == 0
+        assert "__global__" in capsys.readouterr().out
+    assert found["device"] == "cuda" and found["kernels"]["matmul"] == 3 + 3 + 2
+    assert found["loss"] == pytest.approx(want["loss"], rel=1e-3)
+    assert found["accuracy"] == pytest.approx(want["accuracy"], abs=0.02)
+
+
+def test_a_gpu_that_is_not_there(monkeypatch, capsys):
+    monkeypatch.setattr("ge2.backends.cuda.device.driver", lambda: None)
+    assert main(["demo", "--device", "cuda"]) == 1
+    assert "ge2 doctor" in capsys.readouterr().err

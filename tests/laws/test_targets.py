@@ -54,7 +54,8 @@ in_groups = pytest.mark.parametrize("group", range(GROUPS))
 
 def agree(graph: Graph, got: Any, want: Any) -> None:
     for y, w, a in zip(got, want, graph.outputs, strict=True):
-        assert not difference(y, w, a.type)
+        why = difference(y, w, a.type)
+        assert not why, why
 
 
 @in_python

@@ -1,7 +1,7 @@
 """A product of arrays as products of matrices: which axes are rows, columns and sums, and where they lie.
 
-BLAS sees matrices column after column. An operand is taken as it lies, turned or not, where one of its axes has
-stride 1; axes that do not merge into rows or columns are told apart by batches, and by calls.
+BLAS sees matrices column after column. An operand is taken as it lies, turned or not, where one of its axes
+has stride 1; axes that do not merge into rows or columns are told apart by batches, and by calls.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CALLS = 16  # beyond which a copy of an operand costs less than calls
 @final
 @record
 class Along:
-    """Merged axes: so many places, and how many elements apart they are in both operands and in the result."""
+    """Merged axes: so many places, and how many elements apart they are in operands and result."""
 
     size: int
     a: int = 0

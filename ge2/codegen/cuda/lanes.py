@@ -31,7 +31,7 @@ LEAST = 8  # rows that a thread has at least, before others help it
 
 @final
 class Lanes:
-    """`over`: the axes that are folded; `units`: multiprocessors to keep busy; `lane`, `pack`: where given."""
+    """`over`: the axes that are folded; `units`: multiprocessors to keep busy; `lane`, `pack`: if given."""
 
     def __init__(
         self, problem: Problem, over: frozenset[int], units: int, lane: int = -1, pack: int = 0
