@@ -7,13 +7,13 @@ bits are the same each run. Lines that lie side by side are scanned by threads s
 of float32 are carried in float64, so each result is within a rounding of the true one; the powers of two of
 products are counted apart, so that none overflows on the way.
 
-For float32, of n elements: 8 n bytes of memory; for each tile of 6144 elements 16 bytes written and about
-2 KB of the cache read. A tile waits in shared memory for what stands before it, so that four blocks, 96 KB of
-elements, are under way on a multiprocessor. For 4 elements of each lane of a warp, which are 1 KB of memory: an
-access to read and one to write, 12 conversions, 8 additions that tell the pack's sum and its results, 7
-shuffles of 2 words for the scan over the lanes, with 7 additions and 10 selections. These are some 110
-instructions with those for places, where an H200 has the time to issue 280 with 1 KB of memory; of conversions
-it has time for 35.
+For float32, of n elements: 8 n bytes of memory; for each tile of 6144 elements 16 bytes written and about 2
+KB of the cache read. A tile waits in shared memory for what stands before it, so that four blocks, 96 KB of
+elements, are under way on a multiprocessor. For 4 elements of each lane of a warp, which are 1 KB of
+memory: an access to read and one to write, 12 conversions, 8 additions that tell the pack's sum and its
+results, 7 shuffles of 2 words for the scan over the lanes, with 7 additions and 10 selections. These are
+some 110 instructions with those for places, where an H200 has the time to issue 280 with 1 KB of memory; of
+conversions it has time for 35.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ROWS = 16  # packs of a thread below each other
 LINES = 4  # lines for each multiprocessor, from which on no line is shared by blocks
 BUSY = 192  # packs of columns for each multiprocessor, from which on none are shared by blocks
 STRIP = 128  # columns that blocks share
-GROUP = 32  # tiles of a strip that are merged before their groups are
+GROUP, LEAST = 32, 4  # tiles of a strip that are merged before their groups are: of one strip, of many
 ALONE = 128  # threads of a block that shares nothing
 START = "{0}::start()"
 
@@ -225,9 +225,10 @@ class Columns(Scanned):
         read, write = self.functions()
         self.fix("COLUMNS", self.columns, "threads side by side, of a strip")
         self.fix("ROWS", self.rows, "rows of a thread")
-        self.fix("GROUP", GROUP, "tiles that are merged before their groups are")
+        group = max(min(GROUP, power(-(-2 * GROUP // count))), LEAST)  # other strips fill the time of waiting
+        self.fix("GROUP", group, "tiles that are merged before their groups are")
         packs, count = self.size("packs", self.in_packs, True), self.strip_of * strips
-        words = self.how.words * self.columns * self.pack * (self.tiles + -(-self.tiles // GROUP))
+        words = self.how.words * self.columns * self.pack * (self.tiles + -(-self.tiles // group))
         per = self.size("strips_of_line", strips, True)
         height = "threadIdx.x / COLUMNS * ROWS"
         row = f"const {self.whole} first = {self.tile_number} * ({BLOCK} / COLUMNS * ROWS) + {height};"
