@@ -225,9 +225,10 @@ class Columns(Scanned):
         read, write = self.functions()
         self.fix("COLUMNS", self.columns, "threads side by side, of a strip")
         self.fix("ROWS", self.rows, "rows of a thread")
+        count = self.strip_of * strips
         group = max(min(GROUP, power(-(-2 * GROUP // count))), LEAST)  # other strips fill the time of waiting
         self.fix("GROUP", group, "tiles that are merged before their groups are")
-        packs, count = self.size("packs", self.in_packs, True), self.strip_of * strips
+        packs = self.size("packs", self.in_packs, True)
         words = self.how.words * self.columns * self.pack * (self.tiles + -(-self.tiles // group))
         per = self.size("strips_of_line", strips, True)
         height = "threadIdx.x / COLUMNS * ROWS"
