@@ -70,7 +70,7 @@ def struct_of(key: Any) -> Any:
     """The array or number that a key stands for; anything else as it is."""
     if not is_key(key):
         return key
-    return ShapeDtypeStruct((), np.dtype(key), True) if isinstance(key, type) else ShapeDtypeStruct(*key)
+    return ShapeDtypeStruct((), np.dtype(key), True) if isinstance(key, type) else ShapeDtypeStruct(*key[:2])
 
 
 DIALECTS = ("jaxpr", "c", "cuda", "python")
