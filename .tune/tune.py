@@ -20,10 +20,10 @@ def timed(f,arrays,n=0.03):
     return sorted(ts)[3]*1e6
 N=1<<30
 plans={
- 'layernorm':[{},{'rows.MANY_ROWS':N},{'rows.FEW':32},{'rows.BLOCK':128},{'rows.OTHERS':4},{'rows.OTHERS':30}],
- 'softmax':[{},{'rows.MANY_ROWS':N},{'rows.FEW':32},{'rows.OTHERS':30}],
- 'softmax-columns':[{},{'rows.ROOM':0},{'rows.OTHERS':30},{'rows.MANY':16}],
- 'layernorm-grad':[{},{'rows.ROOM':0},{'rows.OTHERS':60},{'rows.OTHERS':-10},{'rows.MANY':16},{'rows.WORDS':48}],
+ 'cross-entropy':[{},{'rows.TEAM':1024},{'rows.TEAM':1024,'rows.HALVES':0},{'rows.TEAM':256}],
+ 'layernorm-grad':[{},{'rows.CROWD':1024},{'rows.MANY':16}],
+ 'layernorm':[{},{'rows.FEW':8}],
+ 'softmax-columns':[{}],
 }
 mods={'rows':rows,'lanes':lanes,'partial':partial}
 only=sys.argv[1:] or list(plans)

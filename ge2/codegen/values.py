@@ -19,6 +19,7 @@ from ge2.base.dtypes import FLOAT32, HALF
 from ge2.base.record import mutable, record
 from ge2.codegen.blocks import Tiling
 from ge2.ir import Atom, Dims, Eqn, Literal, Names, Op, Var
+from ge2.ops.random import Draw
 from ge2.ops.reduce import ArgReduce, Reduce, kept
 from ge2.ops.region import Region
 from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
@@ -110,8 +111,8 @@ class Values:
     def pointwise(self, eqn: Eqn, at: Dims) -> None:
         (y,) = eqn.outs
         xs = [self.wide(self.read(a, at if a.type.shape else ())) for a in eqn.inputs]
-        axes = tuple(sorted({a for x in xs for a in x.axes}))
-        self.make(y, Step(self.new(y, axes), xs, eqn))
+        axes = {a for x in xs for a in x.axes} if not isinstance(eqn.op, Draw) else {*at} - {NONE}
+        self.make(y, Step(self.new(y, tuple(sorted(axes))), xs, eqn))
 
     def fold(self, eqn: Eqn, at: Dims) -> None:
         (y,) = eqn.outs

@@ -48,10 +48,8 @@ class CudaBits(Cuda):
         left = "" if n % per == 0 else f", {grid.size('n', n)} - b * PER"
         to_block = added(grid.place("y", letters, y_over), "b * PER")
         body += [
-            Text(f"const ge2_block bits = ge2_random_block({first}, {second}, b);"),
-            Text(f"ge2_some<{stored}, PER> found;"),
-            Text("memcpy(&found, &bits, sizeof bits);"),
-            Text(f"ge2_write<PER, {wide}>(y + {to_block}, found{left});"),
+            Text(f"const auto bits = ge2_random_some<{stored}, PER>({first}, {second}, b * PER);"),
+            Text(f"ge2_write<PER, {wide}>(y + {to_block}, bits{left});"),
         ]
         return Kernels((grid.kernel("random bits", described(problem), body, math.prod(lines) * blocks),))
 

@@ -15,6 +15,7 @@ import numpy as np
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Op, Value
+from ge2.ops.elementwise import Pointlike, Pointwise
 from ge2.ops.index import leading
 from ge2.ops.shape import front
 
@@ -128,3 +129,25 @@ class RandomFold(Keyed):
         if of_key is None and key.ndim == 1:
             return (self(key, front(data, of_data)),), (0,)
         return (self(leading(key, of_key, size), leading(data, of_data, size)),), (0,)
+
+
+@final
+@record
+class Draw(Pointlike):
+    """RandomBits of a key given as two words, each made where it is read, from where an element is."""
+
+    shape: Dims
+    dtype: np.dtype
+    name = "draw"
+    lowering = Pointwise("")  # depends on the place; each target says it
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        if types != (ArrayType((), UINT32),) * 2:
+            raise TypeRuleError(f"draw takes the two words of a key; got {', '.join(map(str, types))}")
+        return (ArrayType(self.shape, self.dtype),)
+
+    def reference(self, *arrays: Any) -> Any:
+        return RandomBits(self.shape, self.dtype).reference(np.stack(arrays))
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        return [None, None]

@@ -6,11 +6,18 @@ from collections.abc import Callable
 from ge2.ir import Op
 from ge2.ops import KNOWN
 from ge2.ops.loops import RepeatLoop as RepeatLoop
+from ge2.ops.random import Draw as Draw
 from ge2.ops.region import Region as Region
 from ge2.passes.indexed import Wrap as Wrap
 from ge2.passes.match import Index as Index
 from ge2.passes.pipeline import PIPELINE as PIPELINE
 from ge2.passes.pipeline import run_pipeline as run_pipeline
 
-LATER: dict[str, Callable[..., Op]] = {"region": Region, "index": Index, "wrap": Wrap, "repeat": RepeatLoop}
+LATER: dict[str, Callable[..., Op]] = {
+    "region": Region,
+    "index": Index,
+    "wrap": Wrap,
+    "draw": Draw,
+    "repeat": RepeatLoop,
+}
 TABLE = ChainMap(LATER, KNOWN)  # what the text of a graph may name after all passes

@@ -1,7 +1,7 @@
 """A program as launches: the Python text that each call runs on a device, and the kernels it launches.
 
-What no kernel of ours serves yet is computed by the reference on the CPU: right, and slow, and the report
-says so.
+What no kernel of ours serves is computed by the array module where it can (`by_arrays`), and else by the
+reference on the CPU: right, and slow, and the report says so.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from ge2.kernels.products import CudaProduct
 from ge2.ops.constant import Constant
 from ge2.ops.dot import DotGeneral
 from ge2.passes.host import compute
+from ge2.runtime.by_arrays import by_arrays, serves
 from ge2.runtime.cost import bytes_behind
 from ge2.runtime.hosted import Inner, hosted
 from ge2.runtime.memory import Lifetime, Plan, plan
@@ -383,7 +384,7 @@ class GpuDriver:
         return text if lies and layout.strides == plain(a.type.shape).strides else f"ready({text})"
 
     def library(self, step: Step) -> list[Line]:
-        """What the reference computes, on the CPU; loops and branches, whose bodies run on the device."""
+        """What the array module or the reference computes; loops and branches, with bodies on the device."""
         eqn, chosen = step.eqn, self.branches.get(step.number)
         if isinstance(eqn.op, Constant):  # which is there from the start
             (out,) = eqn.outs
@@ -398,7 +399,8 @@ class GpuDriver:
             run = hosted(eqn.op, [*map(alone, chosen)], self.device.xp.empty)
             f = self.given(partial(run, [()] * len(chosen)), f"{eqn.op.name}_")
         else:
-            f = self.given(partial(elsewhere, self.device, eqn), f"{eqn.op.name}_")
+            run = by_arrays if serves(eqn) else elsewhere
+            f = self.given(partial(run, self.device, eqn), f"{eqn.op.name}_")
         outs = ", ".join(self.name(v) for v in eqn.outs) + ("," if eqn.op.several else "")
         lines = [Line(f"{outs} = {f}({inputs})" if eqn.outs else f"{f}({inputs})", eqn.op.name)]
         return lines + [Line(f"{self.name(v)} = ready({self.name(v)})") for v in eqn.outs if not v.type.weak]
@@ -431,7 +433,9 @@ class GpuDriver:
         run = self.device.product(wanted)
         if run is None:
             return self.kernels(step, CudaProduct())
-        scratch = f"arena + {self.need(run.workspace, step.number)}_offset" if run.workspace else "0"
+        scratch = "0"
+        if run.workspace:  # which is to begin at a multiple of 256
+            scratch = f"(arena + {self.need(run.workspace + 255, step.number)}_offset + 255) // 256 * 256"
         f = self.given(run, "product_")
         call = f"{f}({', '.join(spot.text for spot in factors)}, {scratch})"
         copied = self.launches(step, Kernels(tuple(kernels)), temps)

@@ -31,6 +31,7 @@ from ge2.ops.shape import (
     StopGradient,
     Transpose,
 )
+from ge2.passes.drawn import drawn
 from ge2.passes.host import on_host
 from ge2.passes.indexed import indexed
 from ge2.passes.pipeline import run_pipeline
@@ -56,7 +57,7 @@ FRESH = frozenset((
 @collector_paused
 def schedule(graph: Graph, donated: tuple[bool, ...] = (), target: str = "cpu") -> Program:
     """The program of a graph for a target: "cpu" is blocked NumPy, "c" compiled C, "cuda" launches."""
-    graph = grounded(graph, False) if target == "c" else indexed(graph) if target == "cuda" else graph
+    graph = grounded(graph, False) if target == "c" else drawn(indexed(graph)) if target == "cuda" else graph
     return Scheduler(graph, donated, target).run()
 
 

@@ -62,9 +62,14 @@ def launch_axpy(device, n=1000, dtype=np.float32):
 
 
 ATTRIBUTES = {  # of cudaDeviceAttr
-    "MaxSharedMemoryPerBlock": 8, "MultiProcessorCount": 16, "L2CacheSize": 38,
-    "MaxThreadsPerMultiProcessor": 39, "ComputeCapabilityMajor": 75, "ComputeCapabilityMinor": 76, "MaxSharedMemoryPerBlockOptin": 97,
-}  # fmt: skip
+    "MaxSharedMemoryPerBlock": 8,
+    "MultiProcessorCount": 16,
+    "L2CacheSize": 38,
+    "MaxThreadsPerMultiProcessor": 39,
+    "ComputeCapabilityMajor": 75,
+    "ComputeCapabilityMinor": 76,
+    "MaxSharedMemoryPerBlockOptin": 97,
+}
 
 
 def test_limits_are_those_of_the_device(device):
@@ -173,12 +178,14 @@ def test_a_cubin_for_another_gpu_is_refused(device, monkeypatch):
 
 
 def test_from_a_damaged_cache_and_from_none(device, kept, tmp_path):
+    from ge2.backends.cuda import nvrtc
+
+    nvrtc._binaries.clear()  # what another test left
+    device._modules.clear()
     first = device.module(AXPY)
     path = Path(kept.path, first.binary.key)
     whole = path.read_bytes()
     path.write_bytes(whole[:-100])
-    from ge2.backends.cuda import nvrtc
-
     nvrtc._binaries.clear()
     del first
     with pytest.warns(Ge2Warning, match="is made again"):

@@ -19,6 +19,7 @@ from ge2.codegen.cuda.places import Places
 from ge2.codegen.cuda.typed import HELD, STORED
 from ge2.codegen.cuda.writer import Problem, Statements, power, unrolled
 from ge2.codegen.values import Param
+from ge2.ops.random import Draw
 
 ALWAYS = 1 << 30  # nothing is kept from one loop over the rows to the next
 BLOCK = 256
@@ -226,6 +227,7 @@ class Lanes:
             said.written[w.param] = f"{name}_at.at[v]"
             to = f"{self.places.result(w.param)} + {self.places.element(w.param)}"
             after += self.guarded(w, [Text(f"ge2_write<PACK, {wide}>({to}, {name}_at{left});")])
+        before += [line for w in works for line in self.drawn(w)]
         said.v = "v"
         lines = [each for w in works for each in self.element(w)]
         said.v = ""
@@ -249,6 +251,18 @@ class Lanes:
                 found.append(Text(f"const auto {name}_at = ge2_read<PACK, {wide}>({place}{left});"))
                 self.said.packs[p] = f"{name}_at.at[v]"
         return found
+
+    def drawn(self, w: Work) -> list[Text]:
+        """The random bits of all of a thread's elements, where they are whole blocks, or parts of one."""
+        if w.y is None or w.step is None or w.step.eqn is None or not isinstance(w.step.eqn.op, Draw):
+            return []
+        axes, sizes = sorted(w.y.axes), self.problem.axes.sizes
+        if axes[-1:] != [self.lane] or (len(axes) > 1 and sizes[self.lane] % self.pack):
+            return []
+        name, key = f"{self.said.name(w.y)}_at", ", ".join(map(self.said.operand, w.xs))
+        some = f"ge2_random_some<{HELD[w.y.dtype]}, PACK>({key}, {self.places.among(axes)})"
+        self.said.drawn[w.y] = f"{name}.at[v]"
+        return [Text(f"const auto {name} = {some};")]
 
     def element(self, w: Work) -> list[Text]:
         line = self.said.line(w)

@@ -98,6 +98,14 @@ class Places:
         """What a place among all along some axes is called: as that along the axis, if there is but one."""
         return self.letters[axes[0]] if len(axes) == 1 else name
 
+    def among(self, axes: Sequence[int], v: str = "") -> str:
+        """The place among all along some axes, in C order."""
+        text = ""
+        for a in axes:
+            index = self.letters[a] + (f" + {v}" if v and a == self.lane else "")
+            text = f"{f'({text})' if ' ' in text else text} * {self.extent(a)} + {index}" if text else index
+        return text or "0"
+
     def split(self, linear: str, axes: Sequence[int]) -> list[str]:
         """Statements that tell the place along each axis from a place among all."""
         if not axes or self.letters[axes[0]] == linear:

@@ -12,7 +12,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 from ge2.base.dtypes import FLOAT32, HALF
@@ -29,6 +29,12 @@ from ge2.codegen.values import Held, Param
 ALWAYS = 1 << 30  # nothing is kept from one stage of a row to the next
 BLOCK, MOST = 256, 1024
 BUSY = 2048  # threads that keep a multiprocessor busy
+REGISTERED, IN_SHARED, READ_AGAIN = "registers", "shared memory", "memory"
+TEAM = 512  # threads of a row in shared memory
+HALVES = 112 << 10  # of shared memory, of which a multiprocessor has two blocks
+LARGEST = 200 << 10  # bytes of shared memory that rows may take
+GRID = 65535  # blocks along the second axis of a grid
+CROWDED = 24  # registers of a row that a thread of a large block has room for
 WORDS = 64  # registers of a thread that the elements of a row may take
 FEW, MANY = (
     16,
@@ -62,8 +68,13 @@ class Shape:
 
 def rows_kernel(make: Callable[[], Problem], whole: frozenset[int], units: int) -> Kernels | None:
     """The kernels of a region that folds the axes `whole`, and perhaps all rows besides; else None."""
-    for again, resident in ((AGAIN, True), (ALWAYS, True), (ALWAYS, False)):
-        rows = Rows(make(), whole, units, again, resident)
+    for again, where in (
+        (AGAIN, REGISTERED),
+        (ALWAYS, REGISTERED),
+        (ALWAYS, IN_SHARED),
+        (ALWAYS, READ_AGAIN),
+    ):
+        rows = Rows(make(), whole, units, again, where)
         if rows.fits:
             return rows.run()
     return None
@@ -71,12 +82,12 @@ def rows_kernel(make: Callable[[], Problem], whole: frozenset[int], units: int) 
 
 @final
 class Rows:
-    """`resident`: whether rows are held in registers; `again`: how costly what is made again may be."""
+    """`where` a row is while it is computed; `again`: how costly what is made again may be."""
 
-    def __init__(
-        self, problem: Problem, whole: frozenset[int], units: int, again: int, resident: bool
-    ) -> None:
-        self.problem, self.units, self.resident, axes = problem, units, resident, problem.axes
+    def __init__(self, problem: Problem, whole: frozenset[int], units: int, again: int, where: str) -> None:
+        self.problem, self.units, axes = problem, units, problem.axes
+        self.resident, self.in_shared = where != READ_AGAIN, where == IN_SHARED
+        resident = self.resident
         rest = [a for a in sorted(axes.sizes) if a not in whole]
         across = frozenset().union(*(w.over for w in problem.folded)) - whole  # folded over rows as well
         self.row = [a for a in sorted(axes.sizes) if a in whole]
@@ -136,16 +147,22 @@ class Rows:
         sums = sum(folds.state_bytes(w) for w in self.problem.folded if w.y and self.said.homes[w.y].dims)
         return ((max(arrays, between) if alive else arrays + between) + sums) / 4
 
+    def sums(self) -> bool:
+        """Whether something is gathered over the rows for each element of a row."""
+        return any(w.y is not None and self.said.homes[w.y].dims for w in self.problem.folded)
+
     def between(self) -> list[Held]:
         return [y for y, home in self.said.homes.items() if home.dims and self.said.makers[y].kind != "fold"]
 
     def shaped(self) -> Shape:
         """The smallest team that holds a row, whole warps where the row is that long."""
         n, pack = max(self.length, 1), self.pack
+        if self.in_shared:
+            return Shape(TEAM, TEAM, -(-n // (TEAM * pack)))
         if not self.resident:
             team = min(BLOCK if self.count >= 2 * self.units else MOST, max(power(-(-n // pack)), 1))
             return Shape(team, max(team, BLOCK), 0)
-        few, words = (MANY, 2 * WORDS) if self.across else (FEW, WORDS)
+        few, words = (MANY, 2 * WORDS) if self.sums() else (FEW, WORDS)
         most = max(min(few, int(words / max(self.words(), 0.5))), pack)
         team = min(max(power(-(-n // most)), min(32, power(-(-n // pack)))), MOST)
         return Shape(team, max(team, min(BLOCK, MOST)), -(-n // (team * pack)))
@@ -154,6 +171,8 @@ class Rows:
         """How many blocks share a row, and how many share the rows."""
         shape, loops = self.shape, [c for c in self.everything(self.root) if c.spec and c.spec.role == "row"]
         team_blocks = -(-self.count // shape.rows)
+        if self.across and not self.sums():
+            return 1, min(team_blocks, GRID)  # each row leaves its own part, and waits for no other
         if self.across:
             groups = math.prod(self.problem.axes.sizes[a] for a in self.groups)
             at_once = self.at_once * self.units
@@ -172,6 +191,12 @@ class Rows:
         times = Counter(p for c in loops for p in self.said.read_in(c.works))
         return {p for p in self.held if p.var.type.dtype in HALF and self.depends(p) and times[p] > 1}
 
+    def side_by_side(self) -> int:
+        """How many blocks the compiler is to leave registers for, on a multiprocessor."""
+        if self.in_shared:
+            return 2 if self.shared <= HALVES else 1
+        return self.at_once if self.sums() else 1
+
     @property
     def at_once(self) -> int:
         """How many blocks a multiprocessor is to hold, by the registers that their rows take."""
@@ -184,6 +209,8 @@ class Rows:
     def read_ahead(self) -> list[Param]:
         """The arrays whose next row is read while one is computed, where few threads are at hand to wait."""
         self.ahead = []
+        if self.in_shared or not self.sums():
+            return []
         if self.at_once * self.shape.block > CROWD:
             return []
         if self.shape.rows > 1 or not self.resident or self.lane < 0 or self.length % self.pack:
@@ -201,7 +228,15 @@ class Rows:
 
     @property
     def shared(self) -> int:
-        return self.room(self.ahead)
+        return self.rows_bytes() if self.in_shared else self.room(self.ahead)
+
+    def rows_bytes(self) -> int:
+        """Bytes of shared memory for a row of each array; 0 where it cannot be there."""
+        read = [p for p in self.said.read_in(list(self.root.everything())) if p in self.held]
+        wide = [self.places.wide(p) * p.var.type.dtype.itemsize for p in read]
+        if not read or min(wide) < 4 or self.length % self.pack or not all(map(self.depends, read)):
+            return 0
+        return self.room(read) // 2
 
     def everything(self, loop: Loop) -> list[Loop]:
         inner = [c for c in loop.children if isinstance(c, Loop)]
@@ -215,11 +250,17 @@ class Rows:
             return False
         if not self.resident:
             return not self.across and not self.between()
+        if self.in_shared:
+            fits = 0 < self.rows_bytes() <= LARGEST and self.shape.packs > 1
+            return fits and not self.between() and not self.sums() and self.stages()
         few = self.length <= self.shape.team * self.pack * self.shape.packs
         each = self.shape.packs * self.pack * self.words()
         long = not self.across and self.length >= LONG and self.count < self.units and not self.stages()
         return (
-            few and each <= (WORDS if self.shape.block > 512 else 2 * WORDS) and self.length > 0 and not long
+            few
+            and each <= (CROWDED if self.shape.block > 512 else 2 * WORDS)
+            and self.length > 0
+            and not long
         )
 
     def stages(self) -> bool:
@@ -242,7 +283,7 @@ class Rows:
         main = CudaKernel(
             problem.region.kind, problem.text, tuple(self.places.arguments.values()), tuple(body),
             shape.block, grid, tuple(fixed), self.shared, len(problem.region.graph.eqns),
-            tuple(self.said.helpers), 0, self.at_once if self.across else 1,
+            tuple(self.said.helpers), 0, self.side_by_side(),
         )  # fmt: skip
         return Kernels((main, *self.partials.kernels()), self.partials.temps)
 
@@ -360,6 +401,8 @@ class Rows:
         """Reads the part of each array that is this thread's, of those that have the rows, or have not."""
         lines: list[Text] = []
         reads: list[Text] = []
+        if self.in_shared:
+            return self.filled() if walked else []
         for p in self.said.read_in(list(self.root.everything())):
             if p not in self.held or self.depends(p) != walked:
                 continue
@@ -382,6 +425,27 @@ class Rows:
             lines.append(Text(f"{ctype} {name}_row[PACKS];"))
             reads.append(Text(f"{name}_row[k] = {read};"))
         return [*lines, unrolled("k", "PACKS", [self.place(), *reads])] if reads else []
+
+    def filled(self) -> list[Text]:
+        """Reads a row into shared memory, each thread what is its own: none waits for another."""
+        lines, offset, copies = (
+            [Text("extern __shared__ __align__(16) unsigned char room[];")],
+            0,
+            [self.place()],
+        )
+        if self.ragged:
+            copies.append(Text(f"if ({self.places.letters[self.lane]} >= {self.total(self.row)}) break;"))
+        for p in self.said.read_in(list(self.root.everything())):
+            if p not in self.held:
+                continue
+            name, wide = self.places.array(p), min(self.places.wide(p), self.pack)
+            at = f"room + {offset}" if offset else "room"
+            ctype = f"ge2_some<{STORED[p.var.type.dtype]}, {self.width}>"
+            lines.append(Text(f"auto *const {name}_row = ({ctype} *)({at}) + threadIdx.x;"))
+            slot = f"{name}_row + k * {self.shape.block}"
+            copies.append(Text(f"ge2_ahead<{wide}>({slot}, {name} + {self.places.element(p)});"))
+            offset += self.room([p]) // 2
+        return [*lines, unrolled("k", "PACKS", copies), Text("ge2_ahead_wait();")]
 
     def depends(self, p: Param) -> bool:
         """Whether an array is another for another row."""
@@ -423,6 +487,7 @@ class Rows:
             along = self.along()
             place = [self.place()] if along or mentions(inner, self.places.letters[self.row[0]]) else []
             head = unrolled("k", "PACKS", [*place, *along, *inner])
+            head = replace(head, pragma="#pragma unroll 1") if self.in_shared else head
         else:
             head = Text(self.striding(), body=(*self.along(), *inner), pragma=f"#pragma unroll {UNROLLED}")
         lines.append(head)
@@ -488,7 +553,11 @@ class Rows:
         """The elements of a pack, one after another."""
         said, before, after, known = self.said, [], [], dict(self.said.packs)
         for p in self.said.read_in(works):
-            if not self.resident and self.lies(p):
+            if self.in_shared and p in self.held:
+                name = self.places.array(p)
+                before.append(Text(f"const auto {name}_at = {name}_row[k * {self.shape.block}];"))
+                said.packs[p] = f"{name}_at.at[{'v' if self.pack > 1 else '0'}]"
+            elif not self.resident and self.lies(p):
                 name, wide = self.places.array(p), min(self.places.wide(p), self.pack)
                 read = f"ge2_read<{self.width}, {wide}>({name} + {self.places.element(p)}{self.left})"
                 before.append(Text(f"const auto {name}_at = {read};"))

@@ -16,6 +16,7 @@ from ge2.codegen.cuda.typed import HELD, SUFFIX, expression, helpers_of, number
 from ge2.codegen.values import Held, Param, Values
 from ge2.ir import Eqn, Literal, Names, Var, write
 from ge2.ir.text import atom_text, op_text
+from ge2.ops.random import Draw
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.region import Region
 from ge2.ops.shape import Iota
@@ -88,13 +89,16 @@ class Statements:
         self.problem, self.places, self.root = problem, places, root
         self.homes: dict[Held, Home] = homes(root)
         self.makers = {w.y: w for w in root.everything() if w.y is not None}
+        self.readers = self.read_by()
         self.products = self.summed()
+        self.rounded = self.only_stored()
         self.helpers: dict[str, None] = {}  # of users' expressions
         self.kept_at = "v"  # the place of the element at hand, of those that a thread keeps
         self.v = ""  # how the element along the lane is told, where several are at hand
         self.packs: dict[Param, str] = {}  # arrays of which several elements were read before
         self.divisors: dict[Held, str] = {}  # what many elements are divided by, prepared
         self.striped: dict[Work, str] = {}  # states of which each neighbour has its own
+        self.drawn: dict[Held, str] = {}  # random bits of which several elements were made before
         self.widened: set[Param] = set()  # arrays of half types that were read as floats
         self.written: dict[Param, str] = {}  # results of which several elements are written after
 
@@ -117,19 +121,36 @@ class Statements:
 
     def summed(self) -> dict[Held, Work]:
         """Products that are only added up: a sum takes each in as it is, and rounds once."""
-        readers: dict[Held, list[Work]] = {}
-        for w in self.root.everything():
-            for x in w.xs:
-                readers.setdefault(x, []).append(w)
         found = {
             y: w
             for y, w in self.makers.items()
             if is_product(w) and y.dtype in (FLOAT32, FLOAT64) and not self.homes[y].dims
-            if all(r.kind == "fold" and folds.op_of(r).name == "reduce_sum" for r in readers.get(y, ()))
+            if all(r.kind == "fold" and folds.op_of(r).name == "reduce_sum" for r in self.readers.get(y, ()))
         }
+        return self.left_out(found)
+
+    def only_stored(self) -> dict[Held, Work]:
+        """Values that are rounded to a half type and only stored, as what they are."""
+        found = {
+            y: w
+            for y, w in self.makers.items()
+            if is_rounding(w) and not self.homes[y].dims
+            if self.readers.get(y) and all(r.kind == "store" for r in self.readers[y])
+        }
+        return self.left_out(found)
+
+    def left_out(self, found: dict[Held, Work]) -> dict[Held, Work]:
+        """The works, which are no statements of their own."""
         for w in found.values():
             assert w.home is not None
             w.home.children.remove(w)
+        return found
+
+    def read_by(self) -> dict[Held, list[Work]]:
+        found: dict[Held, list[Work]] = {}
+        for w in self.root.everything():
+            for x in w.xs:
+                found.setdefault(x, []).append(w)
         return found
 
     def fused(self, w: Work) -> str:
@@ -167,8 +188,13 @@ class Statements:
     def stored(self, w: Work) -> Text:
         p = w.param
         assert p is not None
-        dtype, value = p.var.type.dtype, self.operand(w.xs[0])
-        if dtype in HALF:
+        dtype, rounded = p.var.type.dtype, self.rounded.get(w.xs[0])
+        if rounded is not None:
+            x = rounded.xs[0]
+            value = f"ge2_cast_{SUFFIX[x.dtype]}_{SUFFIX[dtype]}({self.operand(x)})"
+        else:
+            value = self.operand(w.xs[0])
+        if dtype in HALF and rounded is None:
             value = f"ge2_cast_f32_{SUFFIX[dtype]}({value})"
         if p in self.written:
             return Text(f"{self.written[p]} = {value};")
@@ -197,6 +223,11 @@ class Statements:
             )
         if w.xs[-1] in self.divisors and op.name == "div":
             return f"ge2_over_f32({operands[0]}, {self.divisors[w.xs[1]]})"
+        if isinstance(op, Draw):
+            if w.y in self.drawn:
+                return self.drawn[w.y]
+            place = self.places.among(sorted(w.y.axes), self.v)
+            return f"ge2_random_bits_{SUFFIX[op.dtype]}({', '.join(operands)}, {place})"
         if op.name == "convert_element_type":
             return cast(operands[0], dtype, eqn.outs[0].type.dtype)
         if getattr(op, "edition", 0):
@@ -238,7 +269,8 @@ class Statements:
     def read_in(self, works: Sequence[Work]) -> list[Param]:
         """The arrays that works read."""
         read = [x for w in works for x in w.xs]
-        read += [x for y in read if y in self.products for x in self.products[y].xs]
+        aside = self.products | self.rounded
+        read += [x for y in read if y in aside for x in aside[y].xs]
         found = [x.leaf for x in read if isinstance(x.leaf, Param)]
         return [p for p in dict.fromkeys(found) if not self.places.operands[p.var].value]
 
@@ -247,6 +279,12 @@ def is_product(w: Work) -> bool:
     return (
         w.kind == "compute" and w.step is not None and w.step.eqn is not None and w.step.eqn.op.name == "mul"
     )
+
+
+def is_rounding(w: Work) -> bool:
+    eqn = None if w.step is None else w.step.eqn
+    named = w.kind == "compute" and eqn is not None and eqn.op.name == "convert_element_type"
+    return named and eqn is not None and eqn.outs[0].type.dtype in HALF
 
 
 def unrolled(letter: str, count: str, body: Sequence[Text]) -> Text:
