@@ -63,7 +63,7 @@ class Stage:
 
 def is_key(x: Any) -> bool:
     """Whether it is the key of a leaf rather than a container of them."""
-    return isinstance(x, type) or (type(x) is tuple and len(x) == 2 and isinstance(x[1], np.dtype))
+    return isinstance(x, type) or (type(x) is tuple and len(x) in (2, 3) and isinstance(x[1], np.dtype))
 
 
 def struct_of(key: Any) -> Any:
