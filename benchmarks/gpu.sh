@@ -24,11 +24,13 @@ accuracy() {
 }
 
 sanitize() {
+    local log=$(mktemp -d)
     for tool in memcheck racecheck initcheck synccheck; do
-        timeout "${LIMIT:-140}" compute-sanitizer --tool "$tool" --error-exitcode 9 --log-file "$out/$tool.txt" \
-            python3 -m pytest tests/gpu/test_gpu_laws.py tests/gpu/test_gpu_programs.py -k "${PICK:-0}" "${quiet[@]}" >"$out/$tool-tests.txt" 2>&1
-        echo "$tool: exit $?; $(tail -n 1 "$out/$tool-tests.txt"); $(tail -n 1 "$out/$tool.txt")"
-    done
+        timeout "${LIMIT:-140}" compute-sanitizer --tool "$tool" --error-exitcode 9 --log-file "$log/log" \
+            python3 -m pytest tests/gpu/test_gpu_laws.py tests/gpu/test_gpu_programs.py -k "${PICK:-gpu}" "${quiet[@]}" >"$log/tests" 2>&1
+        echo "$tool: exit $?; $(tail -n 1 "$log/tests"); $(tail -n 1 "$log/log")"
+        head -n 60 "$log/log" >>"$out/sanitizers.txt"
+    done | tee -a "$out/sanitizers.txt"
 }
 
 kernels() {

