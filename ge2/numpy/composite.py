@@ -11,11 +11,11 @@ import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX, EXTENDED, FLOAT64, INEXACT
 from ge2.base.errors import ArgumentError, ConcretizationTypeError, InputError, TypeRuleError
-from ge2.base.gpu import host
+from ge2.base.gpu import beside, host
 from ge2.base.source import here
 from ge2.ir import type_of
 from ge2.numpy import elementwise as e
-from ge2.numpy.creation import full
+from ge2.numpy.creation import all_beside, full
 from ge2.numpy.promotion import (
     array,
     as_dtype,
@@ -77,7 +77,7 @@ def choose_by(mask: Any, x: Any, y: Any) -> Any:
 
 def nonzero(a: Any) -> Any:
     """The indices of elements that are not zero; an error on traced values, which decide its shape."""
-    a = array(a)
+    given = a = array(a)
     a = a if (known := known_elements(a)) is None else known
     if is_traced(a):
         raise ConcretizationTypeError(
@@ -85,7 +85,7 @@ def nonzero(a: Any) -> Any:
             where=here(),
             fix="np.where(mask, x, other) of three arguments, or a mask that is no traced value",
         )
-    return np.nonzero(a)
+    return all_beside(np.nonzero(a), given)
 
 
 def flatnonzero(a: Any) -> Any:
@@ -96,7 +96,7 @@ def flatnonzero(a: Any) -> Any:
 
 def argwhere(a: Any) -> Any:
     """`nonzero`, an index a row; an error on traced values."""
-    return np.transpose(nonzero(a))
+    return beside(np.transpose(nonzero(host(array(a)))), a)
 
 
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
@@ -152,7 +152,7 @@ def imag(val: Any) -> Any:
 
 def zeros_as(x: Any) -> Any:
     t = type_of(x)
-    return full(t.shape, t.dtype.type(0))
+    return beside(full(t.shape, t.dtype.type(0)), x)
 
 
 def angle(z: Any, deg: bool = False) -> Any:

@@ -6,12 +6,14 @@ While a function is traced they are recorded as operations: a large array of zer
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from ge2.base.dtypes import FLOAT64, INT64, INTEGERS
 from ge2.base.errors import ArgumentError, ConcretizationTypeError, InputError
+from ge2.base.gpu import beside, on_gpu
 from ge2.base.source import here
 from ge2.ir import ArrayType, Dims, type_of
 from ge2.numpy import elementwise as e
@@ -141,6 +143,8 @@ def full(
     x = cast(x, type_of(x).dtype if dtype is None else as_dtype(dtype))
     common_shape("full", (x, np.broadcast_to(np.int8(0), shape)))
     y = broadcast(x, shape)
+    if on_gpu(y):
+        return fresh(y) if y is fill_value else y
     return owned(np.asarray(fresh(y) if y is fill_value else y) if not hasattr(y, "type") else y)
 
 
@@ -168,9 +172,8 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subo
               shape: Any = None, *, device: Any = None) -> Any:  # fmt: skip
     """`full` with the shape and dtype of `a`, each of which may be given, as `numpy.full_like`."""
     t = type_of(strong(lift(a)))
-    return full(
-        t.shape if shape is None else shape, fill_value, t.dtype if dtype is None else dtype, device=device
-    )
+    of_type = t.shape if shape is None else shape, fill_value, t.dtype if dtype is None else dtype
+    return beside(full(*of_type, device=device), a)
 
 
 def zeros_like(
@@ -356,16 +359,21 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     return cast(e.power(reshape(cast(x, dtype), (rows, 1)), powers), dtype)
 
 
+def all_beside(arrays: Iterable[Any], x: Any) -> tuple[Any, ...]:
+    """Arrays where another one lies."""
+    return tuple(beside(each, x) for each in arrays)
+
+
 def tril_indices_from(arr: Any, k: int = 0) -> Any:
     """The indices of the lower triangle of a matrix, as `numpy.tril_indices_from`."""
-    return np.tril_indices(type_of(arr).shape[-2], k, type_of(arr).shape[-1])
+    return all_beside(np.tril_indices(type_of(arr).shape[-2], k, type_of(arr).shape[-1]), arr)
 
 
 def triu_indices_from(arr: Any, k: int = 0) -> Any:
     """The indices of the upper triangle of a matrix, as `numpy.triu_indices_from`."""
-    return np.triu_indices(type_of(arr).shape[-2], k, type_of(arr).shape[-1])
+    return all_beside(np.triu_indices(type_of(arr).shape[-2], k, type_of(arr).shape[-1]), arr)
 
 
 def diag_indices_from(arr: Any) -> Any:
     """The indices of the diagonal of an array of equal sizes, as `numpy.diag_indices_from`."""
-    return np.diag_indices_from(np.broadcast_to(np.int8(0), type_of(arr).shape))
+    return all_beside(np.diag_indices_from(np.broadcast_to(np.int8(0), type_of(arr).shape)), arr)

@@ -63,14 +63,14 @@ class Stage:
 
 def is_key(x: Any) -> bool:
     """Whether it is the key of a leaf rather than a container of them."""
-    return isinstance(x, type) or (type(x) is tuple and len(x) == 2 and isinstance(x[1], np.dtype))
+    return isinstance(x, type) or (type(x) is tuple and len(x) in (2, 3) and isinstance(x[1], np.dtype))
 
 
 def struct_of(key: Any) -> Any:
     """The array or number that a key stands for; anything else as it is."""
     if not is_key(key):
         return key
-    return ShapeDtypeStruct((), np.dtype(key), True) if isinstance(key, type) else ShapeDtypeStruct(*key)
+    return ShapeDtypeStruct((), np.dtype(key), True) if isinstance(key, type) else ShapeDtypeStruct(*key[:2])
 
 
 DIALECTS = ("jaxpr", "c", "cuda", "python")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import numpy as np
 
 from ge2.base.config import config
-from ge2.base.gpu import on_gpu
+from ge2.base.gpu import host, on_gpu
 from ge2.base.pytree import Structure
 from ge2.base.spelled import Build, Match, builder, matcher
 from ge2.base.structure import LEAF
@@ -189,4 +189,4 @@ class Entry:
 
 
 def same(old: np.ndarray, new: Any) -> bool:
-    return bool(old.shape == new.shape and old.tobytes() == new.tobytes())
+    return bool(old.shape == new.shape and host(old).tobytes() == host(new).tobytes())

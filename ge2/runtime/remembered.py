@@ -159,7 +159,9 @@ def leaf_fix(name: str, x: Any, y: Any) -> str:
         return f"float({name}) at every call: int and float are two signatures"
     if isinstance(x, type) or isinstance(y, type):
         return f"np.asarray({name}) at every call, or always a Python number"
-    (shape, dtype), (other_shape, other_dtype) = x, y
+    (shape, dtype, *gpu), (other_shape, other_dtype, *other_gpu) = x, y
+    if gpu != other_gpu:
+        return f"{name} on the same device at every call"
     if shape == other_shape:
         return f"{name}.astype(np.{dtype}) before the call"
     if dtype != other_dtype:

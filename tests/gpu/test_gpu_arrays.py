@@ -263,6 +263,43 @@ def test_without_jit(cp: Any, rng: np.random.Generator, name: str) -> None:
     alike(FUNCTIONS[name](cp.asarray(x)), FUNCTIONS[name](x))
 
 
+LIKE = {
+    "zeros_like": ge2.numpy.zeros_like,
+    "full_like": lambda x: ge2.numpy.full_like(x, x[0]),
+    "imag": ge2.numpy.imag,
+    "isreal": ge2.numpy.isreal,
+    "nonzero": lambda x: ge2.numpy.nonzero(x > 0),
+    "argwhere": lambda x: ge2.numpy.argwhere(x > 0),
+    "tril_indices_from": ge2.numpy.tril_indices_from,
+    "diag_indices_from": ge2.numpy.diag_indices_from,
+    "where": lambda x: ge2.numpy.where(x > 0),
+}
+
+
+@pytest.mark.parametrize("name", LIKE)
+def test_what_is_like_an_array_lies_beside_it(cp: Any, rng: np.random.Generator, name: str) -> None:
+    x = rng.standard_normal((4, 4)).astype(np.float32)
+    alike(LIKE[name](cp.asarray(x)), LIKE[name](x))
+
+
+def test_a_branch_on_what_a_function_closes_over(cp: Any) -> None:
+    """The trace looked at it, so another content is another trace."""
+    w = cp.ones(3, np.float32)
+    f = ge2.jit(lambda x: x * 2 if w.sum() > 0 else x * 3)
+    assert f(cp.ones(3, np.float32)).get().tolist() == [2.0] * 3
+    w[...] = -1
+    assert f(cp.ones(3, np.float32)).get().tolist() == [3.0] * 3
+
+
+def test_signatures(cp: Any) -> None:
+    f = ge2.jit(lambda x: x * 2)
+    assert type(f(np.ones(3, np.float32))) is np.ndarray
+    f(cp.ones(3, np.float32))
+    assert "f32[3] against f32[3] on GPU 0" in str(f.cache_report())
+    (info,) = leaves_of(f.lower(cp.ones(3, np.float32)).args_info)
+    assert (info.shape, info.dtype, info.weak_type) == ((3,), np.float32, False)
+
+
 def test_trees(cp: Any, rng: np.random.Generator) -> None:
     def step(p: Any, x: Any) -> Any:
         def loss_of(p: Any, x: Any) -> Any:  # x @ w with an x of CuPy's own would not ask ge2
