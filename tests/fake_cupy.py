@@ -330,7 +330,11 @@ def module() -> ModuleType:
         setattr(made, f.__name__, f)
     for name in ("empty", "zeros", "ones", "full", "arange", "eye", "linspace", "stack", "concatenate"):
         setattr(made, name, maker(name))
-    for name in ("empty_like", "zeros_like", "ones_like", "exp", "sqrt", "maximum", "divide", "log"):
+    made.sort = lambda x, axis=-1: wrap(np.sort(bare(x), axis, kind="stable"))  # type: ignore[attr-defined]
+    made.argsort = lambda x, axis=-1: wrap(np.argsort(bare(x), axis, kind="stable"))  # type: ignore[attr-defined]
+    for name in ("searchsorted", "take_along_axis", "minimum", "maximum", "where", "exp", "sqrt", "divide"):
+        setattr(made, name, maker(name))
+    for name in ("empty_like", "zeros_like", "ones_like", "log", "all", "any"):
         setattr(made, name, maker(name))
     for name in ("float16", "float32", "float64", "int32", "int64", "uint8", "bool_", "newaxis"):
         setattr(made, name, getattr(np, name))
