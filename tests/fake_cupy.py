@@ -17,6 +17,7 @@ import numpy as np
 
 from ge2.backends.limits import H200, Limits
 from ge2.backends.shim.device import ShimDevice, ShimStream
+from ge2.base.dtypes import FP8
 
 REFUSED = "Implicit conversion to a NumPy array is not allowed. Please use `.get()`"
 
@@ -65,7 +66,7 @@ class ndarray:
         order: str = "C",
     ) -> None:
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        dtype, self.base, self._number = np.dtype(dtype), None, current[0]
+        dtype, self.base, self._number = known(np.dtype(dtype)), None, current[0]
         if memptr is None:
             self._host = np.empty(shape, dtype, order=order)  # type: ignore[call-overload]
             return
@@ -244,6 +245,12 @@ def bare(x: Any) -> Any:
     return x._host if isinstance(x, ndarray) else x
 
 
+def known(dtype: np.dtype) -> np.dtype:
+    if dtype in FP8:
+        raise TypeError(f"Unsupported dtype {dtype}")
+    return dtype
+
+
 def wrap(x: Any, of: ndarray | None = None) -> Any:
     if of is not None and x is of._host:
         return of
@@ -253,6 +260,7 @@ def wrap(x: Any, of: ndarray | None = None) -> Any:
         return x
     made = object.__new__(ndarray)
     made._host = np.asarray(x)  # CuPy's scalars are arrays
+    known(made._host.dtype)
     made._number = current[0] if of is None else of._number
     made.base = of if of is not None and np.may_share_memory(made._host, of._host) else None
     return made
@@ -322,7 +330,11 @@ def module() -> ModuleType:
         setattr(made, f.__name__, f)
     for name in ("empty", "zeros", "ones", "full", "arange", "eye", "linspace", "stack", "concatenate"):
         setattr(made, name, maker(name))
-    for name in ("empty_like", "zeros_like", "ones_like", "exp", "sqrt", "maximum", "divide", "log"):
+    made.sort = lambda x, axis=-1: wrap(np.sort(bare(x), axis, kind="stable"))  # type: ignore[attr-defined]
+    made.argsort = lambda x, axis=-1: wrap(np.argsort(bare(x), axis, kind="stable"))  # type: ignore[attr-defined]
+    for name in ("searchsorted", "take_along_axis", "minimum", "maximum", "where", "exp", "sqrt", "divide"):
+        setattr(made, name, maker(name))
+    for name in ("empty_like", "zeros_like", "ones_like", "log", "all", "any"):
         setattr(made, name, maker(name))
     for name in ("float16", "float32", "float64", "int32", "int64", "uint8", "bool_", "newaxis"):
         setattr(made, name, getattr(np, name))

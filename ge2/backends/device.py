@@ -59,6 +59,11 @@ def kept_as(device: Device, dtype: np.dtype) -> np.dtype:
     return np.dtype(np.uint8) if dtype in FP8 and device.xp is not np else dtype
 
 
+def empty(device: Device, shape: Sequence[int], dtype: np.dtype) -> Any:
+    """An array of the device whose elements are not known."""
+    return device.xp.empty(tuple(shape), kept_as(device, dtype))
+
+
 def upload(device: Device, x: Any) -> Any:
     """An array of the host on the device, in C order; a copy, so that nobody else changes it."""
     kept = kept_as(device, x.dtype)

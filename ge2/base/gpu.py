@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from ge2.base.dtypes import FP8
+
 _known: dict[type, bool] = {}
 
 
@@ -32,8 +34,9 @@ def beside(x: Any, other: Any) -> Any:
     if not on_gpu(other) or not hasattr(x, "dtype") or on_gpu(x):
         return x
     cupy = sys.modules[type(other).__module__.partition(".")[0]]
+    kept = x.view("u1") if x.dtype in FP8 else x  # CuPy has no fp8, but their bytes
     with other.device:
-        return cupy.asarray(x)
+        return cupy.asarray(kept)
 
 
 def gpu_of(x: Any) -> int:

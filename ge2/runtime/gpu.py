@@ -19,7 +19,7 @@ import numpy as np
 
 from ge2.backends.cpu.load import execute
 from ge2.backends.cpu.quiet import hush, restore
-from ge2.backends.device import Device, address, download, kept_as, upload, view
+from ge2.backends.device import Device, address, download, empty, kept_as, upload, view
 from ge2.backends.product import Wanted
 from ge2.base.config import config
 from ge2.base.dtypes import HALF, SHORT
@@ -396,7 +396,7 @@ class GpuDriver:
             ]
         inputs = ", ".join(map(self.array, eqn.inputs))
         if chosen is not None:
-            run = hosted(eqn.op, [*map(alone, chosen)], self.device.xp.empty)
+            run = hosted(eqn.op, [*map(alone, chosen)], partial(empty, self.device))
             f = self.given(partial(run, [()] * len(chosen)), f"{eqn.op.name}_")
         else:
             run = by_arrays if serves(eqn) else elsewhere

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, final
 
-from ge2.backends.device import Device, put
+from ge2.backends.device import Device, empty, put
 from ge2.base.record import record
 from ge2.ir import ArrayType, Graph, Var
 from ge2.ops.control import Cond
@@ -49,9 +49,8 @@ class Turn:
 
     def alone(self, device: Device, *arrays: Any) -> list[Any]:
         """The results in arrays of their own."""
-        empty = device.xp.empty
-        places = [empty(t.shape, t.dtype) for t in self.types]
-        found = self.run(empty(self.nbytes, "uint8"), *places, *arrays)
+        places = [empty(device, t.shape, t.dtype) for t in self.types]
+        found = self.run(device.xp.empty(self.nbytes, "uint8"), *places, *arrays)
         return [x if i in self.placed else fresh(device, x) for i, x in enumerate(found)]
 
 
