@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -67,7 +68,8 @@ def empty(device: Device, shape: Sequence[int], dtype: np.dtype) -> Any:
 def upload(device: Device, x: Any) -> Any:
     """An array of the host on the device, in C order; a copy, so that nobody else changes it."""
     kept = kept_as(device, x.dtype)
-    return device.xp.array(x if kept == x.dtype else x.view(kept), order="C")
+    with getattr(device, "here", nullcontext)():  # CuPy's current device may be another
+        return device.xp.array(x if kept == x.dtype else x.view(kept), order="C")
 
 
 def put(to: Any, x: Any) -> None:

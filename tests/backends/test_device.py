@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
 
-from ge2.backends.device import view
+from ge2.backends.device import upload, view
+from ge2.backends.limits import H200
 from ge2.base.dtypes import BFLOAT16, FP8
 
 
@@ -23,3 +28,24 @@ def test_a_view_of_any_dtype(dtype: np.dtype) -> None:
 
 def test_a_view_of_nothing() -> None:
     assert view(np.empty(0), 0, (0, 3), np.dtype(ml_dtypes.float8_e5m2), (3, 1)).shape == (0, 3)
+
+
+def test_what_is_uploaded_goes_to_the_device_itself() -> None:
+    """Whichever device is the current one."""
+
+    class Second:
+        limits, current = H200, False
+
+        @contextmanager
+        def here(self) -> Iterator[None]:
+            self.current = True
+            yield
+            self.current = False
+
+        @property
+        def xp(self) -> Any:
+            assert self.current
+            return np
+
+    found = upload(Second(), np.arange(3))  # type: ignore[arg-type]
+    assert found.tolist() == [0, 1, 2]
