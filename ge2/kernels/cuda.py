@@ -10,16 +10,16 @@ from typing import final
 from ge2.codegen.c.axes import strides_of
 from ge2.codegen.c.layout import Layout, viewed
 from ge2.codegen.c.text import Operand, whole
-from ge2.codegen.cuda.cut import cut, filled
+from ge2.codegen.cuda.cut import cut, inhabited
 from ge2.codegen.cuda.kernel import CudaKernel
 from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.cuda.scheme import cuda_kernels
-from ge2.ir import ArrayType, Eqn, Graph, Literal, Var
+from ge2.ir import ArrayType, Eqn, Var
 from ge2.kernels.generated import VIEWS, unspoken
 from ge2.kernels.kernel import Family, Launch, Problem
-from ge2.ops.elementwise import ConvertElementType
+from ge2.kernels.moving import copied, counted, filled
 from ge2.ops.region import Region
-from ge2.ops.shape import BroadcastInDim, Iota
+from ge2.ops.shape import Iota
 
 Operands = Sequence[Operand]
 
@@ -66,7 +66,7 @@ def regional(region: Region, operands: Mapping[Var, Operand], units: int) -> Ker
 
 def written(region: Region, operands: dict[Var, Operand], units: int, temps: list[int]) -> list[CudaKernel]:
     """The same, with the arrays that they have for themselves added to `temps`, and to `operands`."""
-    rest = filled(region)
+    rest = inhabited(region)
     if rest is None:
         return []
     region = rest
@@ -91,21 +91,12 @@ def written(region: Region, operands: dict[Var, Operand], units: int, temps: lis
 
 def copying(x: ArrayType, to: ArrayType, source: Operand, target: Operand, units: int) -> Kernels:
     """A copy from one array, or part of one, to another of the same shape."""
-    a, b = Var(x), Var(to)
-    eqn = Eqn(ConvertElementType(to.dtype), (a,), (b,))
-    region = Region("pointwise", to.shape, (tuple(range(to.ndim)),), Graph((a,), (eqn,), (b,)))
-    return regional(region, {a: source, b: target}, units)
+    return regional(*copied(x, to, source, target), units)
 
 
 def filling(to: ArrayType, source: Operand | None, target: Operand, units: int) -> Kernels:
     """One number, or zero, in every element of an array."""
-    number = Var(ArrayType((), to.dtype))
-    a = number if source is not None else Literal.of(to.dtype.type(0))
-    b, c, at = Var(to), Var(to), tuple(range(to.ndim))
-    eqns = (Eqn(BroadcastInDim(to.shape, ()), (a,), (b,)), Eqn(ConvertElementType(to.dtype), (b,), (c,)))
-    inputs, given = ((), {}) if source is None else ((number,), {number: source})
-    region = Region("pointwise", to.shape, (at, at), Graph(inputs, eqns, (c,)))
-    return regional(region, {**given, c: target}, units)
+    return regional(*filled(to, source, target), units)
 
 
 @final
@@ -141,8 +132,5 @@ class CudaConstant(Cuda):
 
     def kernels(self, problem: Problem, ins: Operands, outs: Operands, units: int) -> Kernels:
         (to,) = problem.outs
-        a, b = Var(to), Var(to)
-        at = tuple(range(to.ndim))
-        eqns = (Eqn(problem.op, (), (a,)), Eqn(ConvertElementType(to.dtype), (a,), (b,)))
-        region = Region("pointwise", to.shape, (at, at), Graph((), eqns, (b,)))
-        return regional(region, {b: outs[0]}, units)
+        assert isinstance(problem.op, Iota)
+        return regional(*counted(problem.op, to, outs[0]), units)

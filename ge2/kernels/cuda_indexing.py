@@ -21,6 +21,8 @@ from ge2.ops.index import Gather, Indexed
 from ge2.ops.reduce import kept
 from ge2.passes.match import Index
 
+FEW = 64  # indices of which each may be compared with all others
+
 
 def index_dims(indices: Sequence[ArrayType]) -> Dims:
     return next((t.shape for t in indices if t.shape), ())
@@ -66,6 +68,11 @@ class Rows:
         self.far = far((self.count * self.length, self.places), *lying)
 
     @property
+    def few(self) -> bool:
+        """Whether each index may be compared with all others: they lie along an axis, in a cache."""
+        return self.count <= FEW and len(self.i) == 1
+
+    @property
     def pack(self) -> int:
         """Neighbours along a row that lie side by side in both arrays, so that they may be moved at once."""
         if not self.along or self.x_along[-1] != 1 or self.y_along[-1] != 1:
@@ -85,21 +92,25 @@ class Rows:
             axes.sort(key=lambda axis: -abs(axis[2]))
         return grid.spread([letter for letter, _, _ in axes], [n for _, n, _ in axes], pack)
 
-    def wrapped(self, grid: Grid) -> list[Text]:
-        """Which element of each indexed axis is named: `at`, or `at0`, `at1`, ..."""
+    def wrapped(self, grid: Grid, name: str = "at", letters: Sequence[str] | None = None) -> list[Text]:
+        """Which element of each indexed axis is named, by the index at `letters`: `at`, or `at0`, `at1`."""
         lines = []
         for k, (t, operand) in enumerate(zip(self.indices, self.ins, strict=True)):
-            name = f"index{k}"
-            read = grid.array(name, operand, t.dtype)
+            read = grid.array(f"index{k}", operand, t.dtype)
             if not operand.value:
-                read = f"{name}[{grid.place(name, self.i, self.strides[k])}]"
+                place = grid.place(f"index{k}", self.i if letters is None else letters, self.strides[k])
+                read = f"index{k}[{place}]"
             size = grid.size(f"size{k}", self.sizes[k])
             code = f"({grid.whole})ge2_index_{SUFFIX[t.dtype]}({read}, {size})"
-            lines.append(Text(f"const {grid.whole} {self.at(k)} = {code};"))
+            lines.append(Text(f"const {grid.whole} {self.at(k, name)} = {code};"))
         return lines
 
-    def at(self, k: int) -> str:
-        return "at" if len(self.sizes) == 1 else f"at{k}"
+    def at(self, k: int, name: str = "at") -> str:
+        return name if len(self.sizes) == 1 else f"{name}{k}"
+
+    def alike(self, name: str) -> str:
+        """Whether an index that was wrapped under that name names the same row."""
+        return " && ".join(f"{self.at(k, name)} == {self.at(k)}" for k in range(len(self.sizes)))
 
     def place(self, grid: Grid) -> str:
         """The number of the named place, counted in row-major order over the indexed axes."""

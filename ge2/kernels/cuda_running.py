@@ -27,7 +27,7 @@ from ge2.ops.scan import Scan as Lowered
 
 WIDEST = 16  # bytes of one access
 MOST = 128  # bytes that a thread has at a time
-RESIDENT = 3  # blocks of a multiprocessor at once, while others wait for those before them
+RESIDENT, WAITING = 3, 4  # blocks of a multiprocessor at once; of lines that wait for those before them
 FAR = (1 << 31) - (1 << 20)  # elements from which on a place needs 64 bits
 CLEARED = 256
 PLACE = re.compile(r"(?:const|constexpr) int(?:64_t)? (\w+) = [^,]*;")
@@ -245,25 +245,29 @@ class Scanned(ABC):
             Text(f"const int {of} = number % {extent}, tile = number / {extent};"),
         ]
 
-    def looking_back(self, count: int, words: int, body: list[Text], block: int, tiles: int) -> Kernels:
+    def looking_back(
+        self, count: int, words: int, body: list[Text], block: int, tiles: int, resident: int
+    ) -> Kernels:
         """The kernel, and before it one that clears `words` words for each of `count` lines."""
         total = 1 + count * words
         declared = "uint64_t *__restrict__ words"
         states = Argument(declared, "result", (Operand("part", 0, (1,)), np.dtype(np.uint8)))
         self.arguments["words"] = states
         self.size("per_line", words, True) if count > 1 else None
-        return Kernels((cleared(states, total), self.kernel(body, block, count * tiles)), (8 * total,))
+        return Kernels(
+            (cleared(states, total), self.kernel(body, block, count * tiles, resident)), (8 * total,)
+        )
 
     def fix(self, name: str, value: int, why: str) -> None:
         self.fixed.append(Fixed(name, value, why))
 
-    def kernel(self, body: list[Text], block: int, grid: int) -> CudaKernel:
+    def kernel(self, body: list[Text], block: int, grid: int, resident: int = RESIDENT) -> CudaKernel:
         self.size("n", self.n, self.far)
         body = needed(body)
         arguments = tuple(a for a in self.arguments.values() if mentions(body, a.name))
         return CudaKernel(
             self.op.name, described(self.problem), arguments, tuple(body), block, (grid, 1),
-            tuple(self.fixed), 0, 1, (self.how.struct(),), resident=RESIDENT,
+            tuple(self.fixed), 0, 1, (self.how.struct(),), resident=resident,
         )  # fmt: skip
 
 

@@ -7,11 +7,13 @@ bits are the same each run. Lines that lie side by side are scanned by threads s
 of float32 are carried in float64, so each result is within a rounding of the true one; the powers of two of
 products are counted apart, so that none overflows on the way.
 
-For float32, of n elements: 8 n bytes of memory; for each tile of 6144 elements 16 bytes written and about
-2 KB of the cache read. For 4 elements of each lane of a warp, which are 1 KB of memory: an access to read and
-one to write, 12 conversions, 8 additions that tell the pack's sum and its results, 7 shuffles of 2 words for
-the scan over the lanes, and its 7 additions. These are 60 instructions, where an H200 has the time to issue
-280 with 1 KB of memory, and 12 conversions of 35.
+For float32, of n elements: 8 n bytes of memory; for each tile of 6144 elements 16 bytes written and about 2
+KB of the cache read. A tile waits in shared memory for what stands before it, so that four blocks, 96 KB of
+elements, are under way on a multiprocessor. For 4 elements of each lane of a warp, which are 1 KB of
+memory: an access to read and one to write, 12 conversions, 8 additions that tell the pack's sum and its
+results, 7 shuffles of 2 words for the scan over the lanes, with 7 additions and 10 selections. These are
+some 110 instructions with those for places, where an H200 has the time to issue 280 with 1 KB of memory; of
+conversions it has time for 35.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.cuda.writer import power, unrolled
 from ge2.ir import ArrayType
 from ge2.kernels.cuda import Cuda, Operands
-from ge2.kernels.cuda_running import Scanned, left_at
+from ge2.kernels.cuda_running import RESIDENT, WAITING, Scanned, left_at
 from ge2.kernels.kernel import Problem
 from ge2.kernels.loops import merged
 from ge2.ops.scan import Running
@@ -35,7 +37,7 @@ ROWS = 16  # packs of a thread below each other
 LINES = 4  # lines for each multiprocessor, from which on no line is shared by blocks
 BUSY = 192  # packs of columns for each multiprocessor, from which on none are shared by blocks
 STRIP = 128  # columns that blocks share
-GROUP = 32  # tiles of a strip that are merged before their groups are
+GROUP, LEAST = 32, 4  # tiles of a strip that are merged before their groups are: of one strip, of many
 ALONE = 128  # threads of a block that shares nothing
 START = "{0}::start()"
 
@@ -91,13 +93,15 @@ class Lines(Scanned):
         read = (
             f"<{how}, TEAM, PACKS, PACK, {self.wides['x']}, {self.reverse}>(from, {first}, {n}, {steps['x']})"
         )
-        write = f"<{how}, TEAM, PACKS, {self.wides['y']}, {self.reverse}>"
-        given = f"(mine, carry, before, to, {first}, {n}, {steps['y']})"
+        write = f"<{how}, TEAM, PACKS, PACK, {self.wides['y']}, {self.reverse}>"
+        given = f"({'room' if self.team > 32 else 'mine'}, carry, before, to, {first}, {n}, {steps['y']})"
+        room = f"__shared__ ge2_room<{self.stored}, PACK, PACKS, TEAM> room;"
         whole = f"ge2_scan_tile<{how}, TEAM, PACKS, {self.reverse}>(mine, before)"
         return [
             Text(f"const auto mine = ge2_scan_read{read};"),
             Text(f"{how}::State before[PACKS];"),
             Text(f"const {how}::State whole = {whole};" if carry != START else f"{whole};"),
+            *([Text(room), Text("ge2_scan_keep(room, mine);")] if self.team > 32 else []),
             *([Text(f"const {how}::State carry = {carry.format(how)};")] if carry else []),
             Text(f"ge2_scan_write{write}{given};"),
         ]
@@ -122,7 +126,7 @@ class Lines(Scanned):
             each = [*self.tile("first", "", n), Text(f"carry = {how}::merge(carry, whole);")]
             body += [Text(f"{how}::State carry = {how}::start();"), Text(loop, body=tuple(each))]
         grid = -(-self.lines // height)
-        return Kernels((self.kernel(body, self.team * height, grid),))
+        return Kernels((self.kernel(body, self.team * height, grid, 2 if self.tiles > 1 else RESIDENT),))
 
     def by_many_blocks(self) -> Kernels:
         words = self.how.words * (self.tiles + -(-self.tiles // self.team))
@@ -134,7 +138,7 @@ class Lines(Scanned):
             left_at("line", self.lines),
             *self.tile("first", "ge2_look_back<{0}, TEAM>(left, tile, tiles, whole)", "n"),
         ]
-        return self.looking_back(self.lines, words, body, self.team, self.tiles)
+        return self.looking_back(self.lines, words, body, self.team, self.tiles, WAITING)
 
 
 # ---------------------------------------------------------------------------------------------------- columns
@@ -152,7 +156,7 @@ class Columns(Scanned):
         self.outer, self.width = over, t.shape[lane]
         self.strides = tuple((*s, o.strides[lane]) for s, o in zip(strides, (x, y), strict=True))
         self.wides = {name: self.wide(name, lane) for name in "xy"}
-        self.pack = math.gcd(max(self.wides.values()), self.width) or 1
+        self.pack = math.gcd(max(*self.wides.values(), 1), self.width, max(16 // self.how.words, 1))
         self.strip_of = math.prod(over)
         self.in_packs = self.width // self.pack
         self.columns = min(power(self.in_packs), STRIP // self.pack)
@@ -221,9 +225,11 @@ class Columns(Scanned):
         read, write = self.functions()
         self.fix("COLUMNS", self.columns, "threads side by side, of a strip")
         self.fix("ROWS", self.rows, "rows of a thread")
-        self.fix("GROUP", GROUP, "tiles that are merged before their groups are")
-        packs, count = self.size("packs", self.in_packs, True), self.strip_of * strips
-        words = self.how.words * self.columns * self.pack * (self.tiles + -(-self.tiles // GROUP))
+        count = self.strip_of * strips
+        group = max(min(GROUP, power(-(-2 * GROUP // count))), LEAST)  # other strips fill the time of waiting
+        self.fix("GROUP", group, "tiles that are merged before their groups are")
+        packs = self.size("packs", self.in_packs, True)
+        words = self.how.words * self.columns * self.pack * (self.tiles + -(-self.tiles // group))
         per = self.size("strips_of_line", strips, True)
         height = "threadIdx.x / COLUMNS * ROWS"
         row = f"const {self.whole} first = {self.tile_number} * ({BLOCK} / COLUMNS * ROWS) + {height};"
@@ -247,4 +253,4 @@ class Columns(Scanned):
                 Text("if (here && first + i < n)", body=(Text(write.format("first + i", "mine.of[i]")),)),
             ]),
         ]  # fmt: skip
-        return self.looking_back(count, words, body, BLOCK, self.tiles)
+        return self.looking_back(count, words, body, BLOCK, self.tiles, RESIDENT)

@@ -18,11 +18,12 @@ from ge2.codegen.c.kernel import c_kernel
 from ge2.codegen.c.layout import Layout, viewed
 from ge2.codegen.c.text import Argument, CKernel, Operand, Text, whole
 from ge2.codegen.c.typed import HELD, STORED, SUFFIX
-from ge2.ir import ArrayType, Dims, Eqn, Graph, Literal, Var
+from ge2.ir import ArrayType, Dims, Eqn, Var
 from ge2.kernels.kernel import Family, Launch, Problem
+from ge2.kernels.moving import copied, counted, filled
 from ge2.ops.constant import Constant
 from ge2.ops.dot import DotGeneral
-from ge2.ops.elementwise import ConvertElementType, Pointlike, Pointwise
+from ge2.ops.elementwise import Pointlike, Pointwise
 from ge2.ops.index import UpdateSlice
 from ge2.ops.region import Region
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Rev, Slice, StopGradient, Transpose
@@ -89,21 +90,12 @@ def unspoken(eqn: Eqn) -> str:
 
 def copying(x: ArrayType, to: ArrayType, source: Operand, target: Operand, threads: int) -> CKernel:
     """A copy from one array, or part of one, to another of the same shape."""
-    a, b = Var(x), Var(to)
-    eqn = Eqn(ConvertElementType(to.dtype), (a,), (b,))
-    region = Region("pointwise", to.shape, (tuple(range(to.ndim)),), Graph((a,), (eqn,), (b,)))
-    return c_kernel(region, {a: source, b: target}, threads)
+    return c_kernel(*copied(x, to, source, target), threads)
 
 
 def filling(to: ArrayType, source: Operand | None, target: Operand, threads: int) -> CKernel:
     """One number, or zero, in every element of an array."""
-    number = Var(ArrayType((), to.dtype))
-    a = number if source is not None else Literal.of(to.dtype.type(0))
-    b, c, at = Var(to), Var(to), tuple(range(to.ndim))
-    eqns = (Eqn(BroadcastInDim(to.shape, ()), (a,), (b,)), Eqn(ConvertElementType(to.dtype), (b,), (c,)))
-    inputs, given = ((), {}) if source is None else ((number,), {number: source})
-    region = Region("pointwise", to.shape, (at, at), Graph(inputs, eqns, (c,)))
-    return c_kernel(region, {**given, c: target}, threads)
+    return c_kernel(*filled(to, source, target), threads)
 
 
 @final
@@ -139,11 +131,8 @@ class CConstant(Generated):
 
     def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
         (to,) = problem.outs
-        a, b = Var(to), Var(to)
-        at = tuple(range(to.ndim))
-        eqns = (Eqn(problem.op, (), (a,)), Eqn(ConvertElementType(to.dtype), (a,), (b,)))
-        region = Region("pointwise", to.shape, (at, at), Graph((), eqns, (b,)))
-        return Pieces((c_kernel(region, {b: outs[0]}, threads),))
+        assert isinstance(problem.op, Iota)
+        return Pieces((c_kernel(*counted(problem.op, to, outs[0]), threads),))
 
 
 @final

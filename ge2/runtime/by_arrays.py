@@ -1,7 +1,7 @@
 """What a device's own array module computes: CuPy's functions where no kernel of ours serves.
 
-An entry of the table is handed the module, the operation and its inputs as arrays of the device; its result
-is one as well. bfloat16 and fp8, which CuPy does not order, go by integers that are ordered as they are.
+An entry of the table is handed the module, the operation and its inputs as arrays of the device; it returns
+another. bfloat16 and fp8, which CuPy does not order, go by integers that are ordered as they are.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import ge2
 from ge2.base.config import config
 from ge2.base.errors import MemoryLimitError
 
-PROGRAMS = int(os.environ.get("GE2_TEST_PROGRAMS", 16))
+PROGRAMS = int(os.environ.get("GE2_TEST_PROGRAMS", 10))
 N = 24
 KEY = ge2.random.key(7)
 

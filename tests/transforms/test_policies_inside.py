@@ -119,8 +119,13 @@ def test_the_derivatives_are_those_of_the_plain_function(name: str):
         for transform in (lambda f: f, ge2.jit):
             for a, b in zip(transform(by_all(ours))(W, H, X), by_all(f)(W, H, X), strict=True):
                 close(a, b)
+
+
+@pytest.mark.parametrize("name", ["products", "a label", "branch label", "nested loop", "everything"])
+def test_second_derivatives_are_those_of_the_plain_function(name: str):
+    f, policy = EVERY[name]
     second = lambda f: grad(lambda w: np.sum(grad(f)(w, H, X) ** 2))(W)  # noqa: E731
-    close(second(ours), second(f))
+    close(second(checkpoint(f, policy=policy)), second(f))
 
 
 def test_batches_of_such_derivatives():

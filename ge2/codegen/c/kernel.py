@@ -12,7 +12,6 @@ import numpy as np
 from ge2.base.dtypes import BOOL, COMPLEX, HALF
 from ge2.base.record import record
 from ge2.codegen.blocks import Tiling
-from ge2.codegen.c.axes import Axes
 from ge2.codegen.c.folds import (
     apart,
     clause,
@@ -34,6 +33,7 @@ from ge2.codegen.c.places import BLOCKED, Places, label
 from ge2.codegen.c.text import ALONE, HOME, Argument, CKernel, Operand, Text, by_team
 from ge2.codegen.c.typed import HELD, SUFFIX, expression, helpers_of, number
 from ge2.codegen.values import Held, Param, Values
+from ge2.codegen.works import axes_of, works_of
 from ge2.ir import Eqn, Literal, Names, Var, write
 from ge2.ir.text import atom_text, op_text
 from ge2.ops.reduce import ArgReduce, Reduce
@@ -80,9 +80,9 @@ class Writer:
         self.names = Names()
         self.text = write(region.graph, names=self.names)
         self.values = Values(region, Tiling(region.space), self.names).run()
-        self.outs: list[Param] = []
-        works = self.listed()
-        self.axes = self.spaced(works)
+        works, outs = works_of(self.values, region, self.names, label)
+        self.axes = axes_of(self.values, region, works, outs, operands)
+        self.axes.order(works, outs)
         self.places = Places(self.axes, operands)
         self.root = nest(works, self.axes.specs, self.axes.again)
         self.homes: dict[Held, Home] = homes(self.root)
@@ -94,43 +94,6 @@ class Writer:
         self.kept: set[Held] = set()
         self.local: dict[Work, str] = {}  # states that an innermost loop has for itself
         self.nans: dict[Work, str] = {}
-
-    # -- what is to be done
-
-    def listed(self) -> list[Work]:
-        works: list[Work] = []
-        for step in self.values.steps:
-            y = step.y
-            folds = step.eqn is not None and isinstance(step.eqn.op, Reduce | ArgReduce) and bool(step.over)
-            axes, over = frozenset({*y.axes, *step.over} if folds else y.axes), frozenset(step.over)
-            works.append(Work("fold" if folds else "compute", len(works), y, list(step.xs), step, axes, over))
-            if y.var is not None and y.var in self.region.graph.outputs:
-                at = self.values.where[y.var]
-                param = Param(f"{label(self.names[y.var])}_out", y.var, at, None, None)
-                self.outs.append(param)
-                axes = frozenset(a for a in at if a >= 0)  # all of its own, where the value only repeats
-                works.append(Work("store", len(works), None, [y], None, axes, param=param))
-        return works
-
-    def spaced(self, works: Sequence[Work]) -> Axes:
-        """The axes, joined where they can be, in the order of the loops."""
-        lying = [(p, var, at) for (var, at), p in self.values.params.items()]
-        lying += [(p, p.var, p.axes) for p in self.outs]
-        strides = {
-            p: {a: s for a, s in zip(at, self.operands[var].strides, strict=True) if a >= 0}
-            for p, var, at in lying
-        }
-        steps = self.values.steps
-        helds = list({id(x): x for s in steps for x in (s.y, *s.xs)}.values())
-        used = {a for x in helds for a in x.axes} | {a for s in steps for a in s.over}
-        used.update(*strides.values())
-        sizes = {a: n for a, n in enumerate(self.region.space) if a in used}
-        axes = Axes(sizes, steps, helds, strides)
-        axes.merge()
-        for w in works:  # their axes may have been joined
-            w.axes, w.over = w.axes & sizes.keys(), w.over & sizes.keys()
-        axes.order(works, self.outs)
-        return axes
 
     def run(self) -> CKernel:
         total, alone = "", self.alone()

@@ -24,7 +24,7 @@ def cut(region: Region) -> tuple[Region, Region]:
     return half(region, early, needed), half(region, late, outputs(region))
 
 
-def filled(region: Region) -> Region | None:
+def inhabited(region: Region) -> Region | None:
     """The region of the results that have elements; None if none has."""
     wanted = [v for v in region.graph.outputs if v.type.size]
     if len(wanted) == len(region.graph.outputs):

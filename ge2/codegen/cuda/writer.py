@@ -7,13 +7,13 @@ from typing import Any
 
 from ge2.base.dtypes import BOOL, COMPLEX, FLOAT32, FLOAT64, HALF
 from ge2.codegen.blocks import Tiling
-from ge2.codegen.c.axes import Axes
 from ge2.codegen.c.nest import Home, Loop, Work, homes
 from ge2.codegen.c.text import Operand, Text
 from ge2.codegen.cuda import folds
 from ge2.codegen.cuda.places import Places, label
 from ge2.codegen.cuda.typed import HELD, SUFFIX, expression, helpers_of, number
 from ge2.codegen.values import Held, Param, Values
+from ge2.codegen.works import axes_of, works_of
 from ge2.ir import Eqn, Literal, Names, Var, write
 from ge2.ir.text import atom_text, op_text
 from ge2.ops.random import Draw
@@ -32,45 +32,9 @@ class Problem:
         self.names = Names()
         self.text = write(region.graph, names=self.names)
         self.values = Values(region, Tiling(region.space), self.names).run()
-        self.outs: list[Param] = []
-        self.works = self.listed()
-        self.axes = self.spaced()
-
-    def listed(self) -> list[Work]:
-        works: list[Work] = []
-        for step in self.values.steps:
-            y, op = step.y, None if step.eqn is None else step.eqn.op
-            folding = isinstance(op, Reduce | ArgReduce) and bool(step.over)
-            axes, over = frozenset({*y.axes, *step.over} if folding else y.axes), frozenset(step.over)
-            works.append(
-                Work("fold" if folding else "compute", len(works), y, list(step.xs), step, axes, over)
-            )
-            if y.var is not None and y.var in self.region.graph.outputs:
-                at = self.values.where[y.var]
-                param = Param(f"{label(self.names[y.var])}_out", y.var, at, None, None)
-                self.outs.append(param)
-                axes = frozenset(a for a in at if a >= 0)  # all of its own, where the value only repeats
-                works.append(Work("store", len(works), None, [y], None, axes, param=param))
-        return works
-
-    def spaced(self) -> Axes:
-        lying = [(p, var, at) for (var, at), p in self.values.params.items()]
-        lying += [(p, p.var, p.axes) for p in self.outs]
-        strides = {
-            p: {a: s for a, s in zip(at, self.operands[var].strides, strict=True) if a >= 0}
-            if not self.operands[var].value
-            else {}
-            for p, var, at in lying
-        }
-        steps = self.values.steps
-        helds = list({id(x): x for s in steps for x in (s.y, *s.xs)}.values())
-        used = {a for x in helds for a in x.axes} | {a for s in steps for a in s.over}
-        used.update(*strides.values())
-        axes = Axes({a: n for a, n in enumerate(self.region.space) if a in used}, steps, helds, strides)
-        axes.merge()
-        for w in self.works:  # their axes may have been joined
-            w.axes, w.over = (frozenset(a for a in each if a in axes.sizes) for each in (w.axes, w.over))
-        return axes
+        works, outs = works_of(self.values, region, self.names, label)
+        self.works, self.outs = works, outs
+        self.axes = axes_of(self.values, region, works, outs, operands)
 
     @property
     def folded(self) -> list[Work]:

@@ -4,13 +4,23 @@
 
 #include "ge2/core.cuh"
 
-/* A quotient takes some hundred instructions, so it is left to the indices that need one. */
+/* Bit by bit: a quotient of 64 bits is a function, for whose sake kernels would put registers aside. Few indices come
+ * here. */
+GE2_FN int64_t ge2_index_rest(uint64_t i, uint64_t size) {
+    uint64_t rest = 0;
+    for (int bit = 63; size && bit >= 0; bit--) {
+        rest = rest << 1 | (i >> bit & 1);
+        if (rest >= size) rest -= size;
+    }
+    return (int64_t)rest;
+}
+
 #define GE2_INDICES(t, T) \
     GE2_FN int64_t ge2_index_##t(T i, int64_t size) { \
         const int64_t at = (int64_t)i < 0 ? (int64_t)i + size : (int64_t)i; \
         if ((uint64_t)at < (uint64_t)size) return at; \
-        const int64_t rest = size ? (int64_t)i % size : 0; \
-        return rest < 0 ? rest + size : rest; \
+        const int64_t rest = ge2_index_rest((int64_t)i < 0 ? 0 - (uint64_t)i : (uint64_t)i, (uint64_t)size); \
+        return (int64_t)i < 0 && rest ? size - rest : rest; \
     }
 
 GE2_INDICES(i8, int8_t)
@@ -22,7 +32,7 @@ GE2_INDICES(u16, uint16_t)
 GE2_INDICES(u32, uint32_t)
 
 GE2_FN int64_t ge2_index_u64(uint64_t i, int64_t size) {
-    return (int64_t)(i < (uint64_t)size ? i : size ? i % (uint64_t)size : 0);
+    return i < (uint64_t)size ? (int64_t)i : ge2_index_rest(i, (uint64_t)size);
 }
 
 #endif

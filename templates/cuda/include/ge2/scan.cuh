@@ -19,6 +19,26 @@ struct ge2_packs {
     ge2_some<T, PACK> of[PACKS];
 };
 
+/* The same in shared memory, where they wait for what stands before them and take no registers. Left in these, the
+ * compiler would keep what was made of each element, of twice the size. */
+template <class T, int PACK, int PACKS, int TEAM>
+struct ge2_room {
+    ge2_some<T, PACK> of[PACKS * TEAM];
+};
+template <class T, int PACK, int PACKS, int TEAM>
+GE2_FN void ge2_scan_keep(ge2_room<T, PACK, PACKS, TEAM> &room, const ge2_packs<T, PACK, PACKS> &mine) {
+#pragma unroll
+    for (int k = 0; k < PACKS; k++) room.of[k * TEAM + threadIdx.x] = mine.of[k];
+}
+template <class T, int PACK, int PACKS, int TEAM>
+GE2_FN ge2_some<T, PACK> ge2_scan_kept(const ge2_room<T, PACK, PACKS, TEAM> &room, int k) {
+    return room.of[k * TEAM + threadIdx.x];
+}
+template <class T, int PACK, int PACKS>
+GE2_FN ge2_some<T, PACK> ge2_scan_kept(const ge2_packs<T, PACK, PACKS> &mine, int k) {
+    return mine.of[k];
+}
+
 /* The number of a thread's pack k within its tile. */
 template <int TEAM, int PACKS>
 GE2_FN int ge2_scan_pack(int k) {
@@ -100,27 +120,16 @@ GE2_FN typename How::State ge2_scan_tile(const ge2_packs<T, PACK, PACKS> &mine, 
     return whole;
 }
 
-/* A pack as one that the compiler knows nothing of: it would keep what it made of each element, of twice the size. */
-template <class T, int PACK>
-GE2_FN ge2_some<T, PACK> ge2_anew(const ge2_some<T, PACK> &pack) {
-    ge2_words<ge2_some<T, PACK>> words = ge2_words_of(pack);
-#ifndef GE2_SHIM
-#pragma unroll
-    for (int w = 0; w < (int)(sizeof words / 4); w++) asm volatile("" : "+r"(words.at[w]));
-#endif
-    return ge2_of_words<ge2_some<T, PACK>>(words);
-}
-
 /* Goes on from what stands before, through each pack, and writes every state. */
-template <class How, int TEAM, int PACKS, int WIDE, bool REVERSE, class T, int PACK, class R, class I>
-GE2_FN void ge2_scan_write(const ge2_packs<T, PACK, PACKS> &mine, typename How::State carry,
-                           const typename How::State (&before)[PACKS], R *line, I first, I n, int64_t step) {
+template <class How, int TEAM, int PACKS, int PACK, int WIDE, bool REVERSE, class Mine, class R, class I>
+GE2_FN void ge2_scan_write(const Mine &mine, typename How::State carry, const typename How::State (&before)[PACKS],
+                           R *line, I first, I n, int64_t step) {
     const bool all = WIDE && ge2_scan_whole<TEAM, PACKS, PACK, REVERSE>(first, n);
     const I place = ge2_scan_place<PACK, REVERSE>(first + ge2_scan_pack<TEAM, PACKS>(0), n);
 #pragma unroll
     for (int k = 0; k < PACKS; k++) {
         typename How::State state = How::merge(carry, before[k]);
-        const ge2_some<T, PACK> pack = ge2_anew(mine.of[k]);
+        const auto pack = ge2_scan_kept(mine, k);
         ge2_some<R, PACK> made;
 #pragma unroll
         for (int v = 0; v < PACK; v++) {
@@ -244,6 +253,17 @@ GE2_FN ge2_some<T, PACK> ge2_scan_row(const T *x, I row, I n, int64_t step, int6
         for (int v = 0; v < PACK; v++) found.at[v] = at[v * apart];
     }
     return found;
+}
+
+/* A pack as one that the compiler knows nothing of: it would keep what it made of each element, of twice the size. */
+template <class T, int PACK>
+GE2_FN ge2_some<T, PACK> ge2_anew(const ge2_some<T, PACK> &pack) {
+    ge2_words<ge2_some<T, PACK>> words = ge2_words_of(pack);
+#ifndef GE2_SHIM
+#pragma unroll
+    for (int w = 0; w < (int)(sizeof words / 4); w++) asm volatile("" : "+r"(words.at[w]));
+#endif
+    return ge2_of_words<ge2_some<T, PACK>>(words);
 }
 
 /* Takes a row in, and writes it. */
