@@ -72,7 +72,7 @@ def trace(
         entry.without_bytes(returned)
     entry.key, entry.names, entry.title = key, names, title(f)
     given = [(names[i], leaves[i]) for i in positions]
-    entry.device = common_place(title(f), given, seen.arrays)
+    entry.device = common_place(title(f), [*given, *closed_over(seen, closure)])
     entry.limit = limit
     frozen_arrays |= unread(closed, hidden)
     if closed.looked or frozen_arrays:
@@ -109,6 +109,12 @@ def refuse_iterators(f: Function, plans: Sequence[Plan]) -> None:
 def plans_of(leaves: Sequence[Any], closure: Closure | None) -> list[Plan]:
     own = [closure.plan] if closure else []
     return own + [closure_of(x).plan for x in leaves if is_function(x)]
+
+
+def closed_over(seen: Seen, closure: Closure | None) -> list[tuple[str, Any]]:
+    """What the function closes over, in words."""
+    names = closure.names() if closure and seen.arrays else {}
+    return [(f"{names.get(id(x), 'an array')}, which it closes over,", x) for x in seen.arrays]
 
 
 def hidden_inputs(seen: Seen, closure: Closure | None) -> list[Input]:

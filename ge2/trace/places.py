@@ -18,14 +18,14 @@ def place_of(arrays: Sequence[Any]) -> int | None:
     return next((gpu_of(x) for x in arrays if on_gpu(x)), None)
 
 
-def common_place(title: str, given: Sequence[tuple[str, Any]], closed: Sequence[Any]) -> int | None:
-    """The GPU that all arrays of a call lie on, None for the CPU; those given have names.
+def common_place(title: str, given: Sequence[tuple[str, Any]]) -> int | None:
+    """The GPU that all arrays of a call, each with a name, lie on; None for the CPU.
 
     DeviceError, which names two of them, if some lie elsewhere. NumPy's scalars and Python's numbers go
     anywhere.
     """
     found: dict[int | None, str] = {}
-    for name, x in (*given, *(("an array that it closes over", x) for x in closed)):
+    for name, x in given:
         if on_gpu(x) or (isinstance(x, np.ndarray) and not is_traced(x)):
             found.setdefault(gpu_of(x) if on_gpu(x) else None, name)
     if len(found) > 1:

@@ -74,7 +74,7 @@ class Arguments:
             elif not (isinstance(leaf, OPAQUE) or callable(leaf) or is_float0(leaf)):
                 raise found.refused(i)
         if any(map(on_gpu, leaves)):
-            common_place(found.title, [(found.name(i), leaves[i]) for i in found.arrays], ())
+            common_place(found.title, [(found.name(i), leaves[i]) for i in found.arrays])
         return found
 
     def refused(self, i: int) -> InputError:

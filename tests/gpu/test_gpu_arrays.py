@@ -413,6 +413,12 @@ def test_derivatives_are_checked(cp: Any) -> None:
     ge2.test_util.check_grads(lambda x: np.sin(x).sum(), (cp.ones(3),), order=2)
 
 
+def test_mixing_with_what_is_closed_over(cp: Any) -> None:
+    w = np.ones(3)
+    with pytest.raises(DeviceError, match=r"x on GPU 0 and w, which it closes over, on the CPU"):
+        ge2.jit(lambda x: x * w)(cp.ones(3))
+
+
 def test_mixing_without_jit(cp: Any) -> None:
     with pytest.raises(DeviceError, match=r"(?s)a on GPU 0 and b on the CPU.*cupy.asarray"):
         ge2.grad(lambda a, b: (a * b).sum())(cp.ones(3), np.ones(3))

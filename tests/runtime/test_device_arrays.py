@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
+import numpy as np
 import pytest
 
+from ge2.backends.cuda import device
+from ge2.ops.elementwise import BY_NAME
+from ge2.test_util.laws import evaluate, graph_of, types_of
 from tests.fake_cupy import stand_in
+from tests.laws.samples import SAMPLES
+from tests.laws.test_cuda import run
+from tests.laws.test_targets import Case, chosen, named
 from tests.together import needs_compiler
 
 pytestmark = needs_compiler
@@ -16,6 +24,17 @@ from tests.gpu.test_gpu_arrays import *  # noqa: E402, F403 - all that holds on 
 from tests.gpu.test_gpu_arrays import test_large_arrays_have_wide_places as _slow  # noqa: E402
 
 del _slow, globals()["test_large_arrays_have_wide_places"], globals()["test_the_current_stream"]
+
+
+def test_every_operation(cp: Any, rng: np.random.Generator) -> None:
+    """A few samples of each; tests/laws/test_cuda.py has all, on NumPy's arrays."""
+    names = [name for name in SAMPLES if name not in BY_NAME]
+    drawn = [(name, *case) for name in names for case in islice(chosen(name, rng), 2)]
+    cases = [
+        Case(named(sample.op, xs), graph_of(sample.op, types_of(xs)), xs, evaluate(sample.op, xs))
+        for _, sample, xs in drawn
+    ]
+    run(cases, device.current_gpu())
 
 
 @pytest.fixture
