@@ -10,60 +10,22 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import final
 
-from ge2.base.dtypes import FLOAT32, HALF
-from ge2.codegen.c.nest import AGAIN, Loop, Spec, Work, nest
+from ge2.base.dtypes import FLOAT32
+from ge2.codegen.c.nest import AGAIN, Loop, Work
 from ge2.codegen.c.text import Text
 from ge2.codegen.cuda import folds
 from ge2.codegen.cuda.kernel import CudaKernel, Fixed
-from ge2.codegen.cuda.partial import Kernels, Part, Partials, part
-from ge2.codegen.cuda.places import Places
+from ge2.codegen.cuda.partial import Kernels
+from ge2.codegen.cuda.row_plan import ALWAYS, IN_SHARED, READ_AGAIN, REGISTERED, Plan
 from ge2.codegen.cuda.typed import HELD, STORED, SUFFIX
-from ge2.codegen.cuda.writer import UNROLL, Problem, Statements, power, unrolled
-from ge2.codegen.values import Held, Param
+from ge2.codegen.cuda.writer import UNROLL, Problem, unrolled
+from ge2.codegen.values import Held
 
-ALWAYS = 1 << 30  # nothing is kept from one stage of a row to the next
-BLOCK, MOST = 256, 1024
-BUSY = 2048  # threads that keep a multiprocessor busy
-REGISTERED, IN_SHARED, READ_AGAIN = "registers", "shared memory", "memory"
-TEAM = 512  # threads of a row in shared memory
-HALVES = 112 << 10  # of shared memory, of which a multiprocessor has two blocks
-LARGEST = 200 << 10  # bytes of shared memory that rows may take
-GRID = 65535  # blocks along the second axis of a grid
-CROWDED = 24  # registers of a row that a thread of a large block has room for
-WORDS = 64  # registers of a thread that the elements of a row may take
-FEW, MANY = (
-    16,
-    32,
-)  # elements of a row that a thread has at most, if that is ours to choose; where blocks go on
-CROWD = 512  # threads of a multiprocessor that hide each other's waiting
-REGISTERS = 65536  # of a multiprocessor
-OTHERS, ADDRESS = 12, 8  # registers of a thread besides those of its row, and for each array
-SHARED, ROOM = (
-    224 << 10,
-    96 << 10,
-)  # bytes of a multiprocessor, and the most that a block takes, for rows ahead
 UNROLLED = 4  # rounds of a loop over a row that is not held, whose reads are under way at once
-LONG = 1 << 14  # elements from which on a row that is only folded is shared by blocks, if rows are few
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """Threads of a row and of a block; packs of a thread, 0 where a row does not fit in registers."""
-
-    team: int
-    block: int
-    packs: int
-
-    @property
-    def rows(self) -> int:
-        """Rows that a block has at once."""
-        return self.block // self.team
 
 
 def rows_kernel(make: Callable[[], Problem], whole: frozenset[int], units: int) -> Kernels | None:
@@ -74,216 +36,36 @@ def rows_kernel(make: Callable[[], Problem], whole: frozenset[int], units: int) 
         (ALWAYS, IN_SHARED),
         (ALWAYS, READ_AGAIN),
     ):
-        rows = Rows(make(), whole, units, again, where)
-        if rows.fits:
-            return rows.run()
+        plan = Plan(make(), whole, units, again, where)
+        if plan.fits:
+            return Rows(plan).run()
     return None
 
 
 @final
 class Rows:
-    """`where` a row is while it is computed; `again`: how costly what is made again may be."""
+    """The text of a kernel that is planned."""
 
-    def __init__(self, problem: Problem, whole: frozenset[int], units: int, again: int, where: str) -> None:
-        self.problem, self.units, axes = problem, units, problem.axes
-        self.resident, self.in_shared = where != READ_AGAIN, where == IN_SHARED
-        resident = self.resident
-        rest = [a for a in sorted(axes.sizes) if a not in whole]
-        across = frozenset().union(*(w.over for w in problem.folded)) - whole  # folded over rows as well
-        self.row = [a for a in sorted(axes.sizes) if a in whole]
-        self.walked = [a for a in rest if a in across] if across else rest
-        self.groups = [a for a in rest if a not in across] if across else []
-        self.across = bool(across)
-        self.places = Places(axes, problem.operands, [*self.groups, *self.walked, *self.row])
-        self.places.constant = frozenset(self.row) if resident else frozenset()
-        self.lane = self.places.lane = self.row[0] if len(self.row) == 1 else -1
-        self.length = math.prod(axes.sizes[a] for a in self.row)
-        self.count = math.prod(axes.sizes[a] for a in self.walked)
-        lying = [p for p in axes.strides if self.lies(p)]
-        self.pack = max(map(self.places.wide, lying), default=1)
-        specs = [
-            Spec(tuple(axes), role)
-            for axes, role in ((self.groups, "group"), (self.walked, "rows"), (self.row, "row"))
-            if axes
-        ]
-        self.held = {p for p in lying if resident}
-        parts = [part(problem, w, self.places.order) for w in problem.folded]
-        if not self.across:
-            self.sink()
-        self.root = nest(problem.works, specs, again)
-        self.said = Statements(problem, self.places, self.root)
-        self.shape = self.shaped()
-        self.ahead = self.read_ahead() if self.across else []
-        self.splits, self.blocks = self.spread(parts)
-        gathered = [p for p in parts if p and (p.fold.over - whole or self.splits > 1)]
-        self.lost = len([w for w in problem.folded if w.over - whole]) > len(
-            [p for p in gathered if p.fold.over - whole]
-        )
-        number = self.blocks * self.shape.rows if self.across else self.splits
-        self.partials = Partials(problem, self.places, gathered, number)
-        self.wider = self.said.widened = self.read_wide()
-
-    def sink(self) -> None:
-        """What is alike for all rows is done in each, unless it is a result: a block has one row."""
-        walked = frozenset(self.walked)
-        if any(w.kind == "store" and w.axes.isdisjoint(walked) for w in self.problem.works):
-            return
-        for w in self.problem.works:
-            w.axes |= walked
-
-    # -- how many threads a row has
-
-    def lies(self, p: Param) -> bool:
-        """Whether the elements of a row lie side by side in an array."""
-        return self.lane >= 0 and self.problem.axes.strides[p].get(self.lane) == 1
-
-    def words(self, alive: bool = False) -> float:
-        """Registers that an element of a row takes: arrays, values between stages, sums over rows; `alive`:
-        at once, for values between stages are made of the arrays."""
-        rows = [c for c in self.everything(self.root) if c.spec and c.spec.role == "rows"] or [self.root]
-        read = self.said.read_in([w for c in rows for w in c.everything()])
-        arrays = sum(p.var.type.dtype.itemsize for p in read if p in self.held)
-        between = sum(h.dtype.itemsize for h in self.between())
-        sums = sum(folds.state_bytes(w) for w in self.problem.folded if w.y and self.said.homes[w.y].dims)
-        return ((max(arrays, between) if alive else arrays + between) + sums) / 4
-
-    def sums(self) -> bool:
-        """Whether something is gathered over the rows for each element of a row."""
-        return any(w.y is not None and self.said.homes[w.y].dims for w in self.problem.folded)
-
-    def between(self) -> list[Held]:
-        return [y for y, home in self.said.homes.items() if home.dims and self.said.makers[y].kind != "fold"]
-
-    def shaped(self) -> Shape:
-        """The smallest team that holds a row, whole warps where the row is that long."""
-        n, pack = max(self.length, 1), self.pack
-        if self.in_shared:
-            return Shape(TEAM, TEAM, -(-n // (TEAM * pack)))
-        if not self.resident:
-            team = min(BLOCK if self.count >= 2 * self.units else MOST, max(power(-(-n // pack)), 1))
-            return Shape(team, max(team, BLOCK), 0)
-        few, words = (MANY, 2 * WORDS) if self.sums() else (FEW, WORDS)
-        most = max(min(few, int(words / max(self.words(), 0.5))), pack)
-        team = min(max(power(-(-n // most)), min(32, power(-(-n // pack)))), MOST)
-        return Shape(team, max(team, min(BLOCK, MOST)), -(-n // (team * pack)))
-
-    def spread(self, parts: Sequence[Part | None]) -> tuple[int, int]:
-        """How many blocks share a row, and how many share the rows."""
-        shape, loops = self.shape, [c for c in self.everything(self.root) if c.spec and c.spec.role == "row"]
-        team_blocks = -(-self.count // shape.rows)
-        if self.across and not self.sums():
-            return 1, min(team_blocks, GRID)  # each row leaves its own part, and waits for no other
-        if self.across:
-            groups = math.prod(self.problem.axes.sizes[a] for a in self.groups)
-            at_once = self.at_once * self.units
-            return 1, max(1, min(team_blocks, -(-at_once // max(groups, 1))))
-        alone = len(loops) == 1 and all(p is not None for p in parts) and not self.resident
-        if not alone or self.length < LONG:
-            return 1, team_blocks
-        wanted = self.units * BUSY // (shape.block * max(team_blocks, 1))
-        return max(1, min(wanted, self.length // (shape.team * self.pack * 4))), team_blocks
-
-    def read_wide(self) -> set[Param]:
-        """Arrays of half types whose rows are held as floats, since several stages read them."""
-        if self.across or not self.resident:
-            return set()
-        loops = [c for c in self.everything(self.root) if c.spec and c.spec.role == "row"]
-        times = Counter(p for c in loops for p in self.said.read_in(c.works))
-        return {p for p in self.held if p.var.type.dtype in HALF and self.depends(p) and times[p] > 1}
-
-    def side_by_side(self) -> int:
-        """How many blocks the compiler is to leave registers for, on a multiprocessor."""
-        if self.in_shared:
-            return 2 if self.shared <= HALVES else 1
-        return self.at_once if self.sums() else 1
-
-    @property
-    def at_once(self) -> int:
-        """How many blocks a multiprocessor is to hold, by the registers that their rows take."""
-        alive = self.shape.packs * self.pack * self.words(alive=True)
-        others = OTHERS + ADDRESS * len([p for p in self.held if p not in self.problem.outs])
-        by_registers = REGISTERS // (self.shape.block * (int(alive) + others))
-        by_shared = SHARED // max(self.shared, 1)
-        return max(1, min(by_registers, by_shared, BUSY // self.shape.block))
-
-    def read_ahead(self) -> list[Param]:
-        """The arrays whose next row is read while one is computed, where few threads are at hand to wait."""
-        self.ahead = []
-        if self.in_shared or not self.sums():
-            return []
-        if self.at_once * self.shape.block > CROWD:
-            return []
-        if self.shape.rows > 1 or not self.resident or self.lane < 0 or self.length % self.pack:
-            return []
-        read = [
-            p for p in self.said.read_in(list(self.root.everything())) if p in self.held and self.depends(p)
-        ]
-        wide = [self.places.wide(p) * p.var.type.dtype.itemsize for p in read]
-        return read if read and min(wide) >= 4 and self.room(read) <= ROOM else []
-
-    def room(self, arrays: Sequence[Param]) -> int:
-        """Bytes of shared memory for two rows of each."""
-        each = 2 * self.shape.packs * self.pack * self.shape.block
-        return sum(each * p.var.type.dtype.itemsize for p in arrays)
-
-    @property
-    def shared(self) -> int:
-        return self.rows_bytes() if self.in_shared else self.room(self.ahead)
-
-    def rows_bytes(self) -> int:
-        """Bytes of shared memory for a row of each array; 0 where it cannot be there."""
-        read = [p for p in self.said.read_in(list(self.root.everything())) if p in self.held]
-        wide = [self.places.wide(p) * p.var.type.dtype.itemsize for p in read]
-        if not read or min(wide) < 4 or self.length % self.pack or not all(map(self.depends, read)):
-            return 0
-        return self.room(read) // 2
-
-    def everything(self, loop: Loop) -> list[Loop]:
-        inner = [c for c in loop.children if isinstance(c, Loop)]
-        return [*inner, *(each for c in inner for each in self.everything(c))]
-
-    @property
-    def fits(self) -> bool:
-        """Whether this is a kernel: what it says of registers holds, and it knows every reduction."""
-        legal = (frozenset(self.row), frozenset(self.walked), frozenset(self.row) | frozenset(self.walked))
-        if self.lost or any(w.over not in legal for w in self.problem.folded):
-            return False
-        if not self.resident:
-            return not self.across and not self.between()
-        if self.in_shared:
-            fits = 0 < self.rows_bytes() <= LARGEST and self.shape.packs > 1
-            return fits and not self.between() and not self.sums() and self.stages()
-        few = self.length <= self.shape.team * self.pack * self.shape.packs
-        each = self.shape.packs * self.pack * self.words()
-        long = not self.across and self.length >= LONG and self.count < self.units and not self.stages()
-        return (
-            few
-            and each <= (CROWDED if self.shape.block > 512 else 2 * WORDS)
-            and self.length > 0
-            and not long
-        )
-
-    def stages(self) -> bool:
-        """Whether a row is gone through more than once."""
-        return len([c for c in self.everything(self.root) if c.spec and c.spec.role == "row"]) > 1
-
-    # -- the text
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.problem, self.places, self.said = plan, plan.problem, plan.places, plan.said
+        self.shape, self.partials, self.root, self.pack = plan.shape, plan.partials, plan.root, plan.pack
+        self.row, self.walked, self.groups, self.lane = plan.row, plan.walked, plan.groups, plan.lane
 
     def run(self) -> Kernels:
         problem, shape = self.problem, self.shape
         groups = math.prod(problem.axes.sizes[a] for a in self.groups)
-        if not self.count or not groups:
+        if not self.plan.count or not groups:
             return Kernels(())
         fixed = [Fixed("TEAM", shape.team, "threads a row")]
         fixed += [Fixed("ROWS", shape.rows, "teams of a block")] if shape.rows > 1 else []
         fixed += [Fixed("PACK", self.pack, "neighbours that a thread has at once")] if self.pack > 1 else []
         fixed += [Fixed("PACKS", shape.packs, "and how often it has them")] if shape.packs else []
         body = [*self.begin(), *self.inside(self.root)]
-        grid = (groups, self.blocks) if self.across else (self.blocks, self.splits)
+        grid = (groups, self.plan.blocks) if self.plan.across else (self.plan.blocks, self.plan.splits)
         main = CudaKernel(
             problem.region.kind, problem.text, tuple(self.places.arguments.values()), tuple(body),
-            shape.block, grid, tuple(fixed), self.shared, len(problem.region.graph.eqns),
-            tuple(self.said.helpers), 0, self.side_by_side(),
+            shape.block, grid, tuple(fixed), self.plan.shared, len(problem.region.graph.eqns),
+            tuple(self.said.helpers), 0, self.plan.side_by_side(),
         )  # fmt: skip
         return Kernels((main, *self.partials.kernels()), self.partials.temps)
 
@@ -310,7 +92,7 @@ class Rows:
 
     def declared(self, loop: Loop) -> list[Text]:
         """Arrays of values that one stage makes and another reads."""
-        found = [y for y in self.between() if self.said.homes[y].scope is loop]
+        found = [y for y in self.plan.between() if self.said.homes[y].scope is loop]
         return [Text(f"{HELD[y.dtype]} {self.said.name(y)}[{self.each}];") for y in found]
 
     @property
@@ -325,7 +107,7 @@ class Rows:
         r = self.places.linear(self.walked, "r")
         split = [*map(Text, self.places.split(r, self.walked))]
         inner = [*split, *self.held_rows(walked=True), *self.inside(loop)]
-        if not self.across:
+        if not self.plan.across:
             return [*self.which("blockIdx.x"), *inner]
         int_, count = self.places.whole, self.total(self.walked)
         several = "" if self.shape.rows == 1 else " * ROWS"
@@ -336,10 +118,10 @@ class Rows:
             [*self.which(), *inner]
             if several
             else [*self.next_row(r, step, count), *inner]
-            if self.ahead
+            if self.plan.ahead
             else inner
         )
-        lines = [*self.fetching(r, split), Text(f"fetch({start}, 0);")] if self.ahead else []
+        lines = [*self.fetching(r, split), Text(f"fetch({start}, 0);")] if self.plan.ahead else []
         lines += [line for w in gathered for line in self.started(w)]
         return [*lines, Text(head, body=tuple(body)), *(line for w in gathered for line in self.left_over(w))]
 
@@ -347,14 +129,14 @@ class Rows:
         """The function that reads a row ahead, and where it puts it: a place of each thread's own."""
         lines, offset = [Text("extern __shared__ __align__(16) unsigned char room[];")], 0
         copies = [self.place()]
-        for p in self.ahead:
+        for p in self.plan.ahead:
             name, wide = self.places.array(p), min(self.places.wide(p), self.pack)
             at = f"room + {offset}" if offset else "room"
             ctype = f"ge2_some<{STORED[p.var.type.dtype]}, {self.width}>"
             lines.append(Text(f"auto *const {name}_next = ({ctype} *)({at}) + threadIdx.x;"))
             slot = f"{name}_next + (slot * PACKS + k) * {self.shape.block}"
             copies.append(Text(f"ge2_ahead<{wide}>({slot}, {name} + {self.places.element(p)});"))
-            offset += self.room([p])
+            offset += self.plan.room([p])
         if self.ragged:
             letter = self.places.letters[self.lane]
             copies = [copies[0], Text(f"if ({letter} >= {self.total(self.row)}) break;"), *copies[1:]]
@@ -365,12 +147,12 @@ class Rows:
     def next_row(self, r: str, step: str, count: str) -> list[Text]:
         """Takes the row that was read ahead, and has the next one read."""
         takes = []
-        for p in self.ahead:
+        for p in self.plan.ahead:
             name = self.places.array(p)
             takes.append(Text(f"{name}_row[k] = {name}_next[(slot * PACKS + k) * {self.shape.block}];"))
         rows = [
             Text(f"ge2_some<{STORED[p.var.type.dtype]}, {self.width}> {self.places.array(p)}_row[PACKS];")
-            for p in self.ahead
+            for p in self.plan.ahead
         ]
         return [
             Text("ge2_ahead_wait();"),
@@ -401,17 +183,17 @@ class Rows:
         """Reads the part of each array that is this thread's, of those that have the rows, or have not."""
         lines: list[Text] = []
         reads: list[Text] = []
-        if self.in_shared:
+        if self.plan.in_shared:
             return self.filled() if walked else []
         for p in self.said.read_in(list(self.root.everything())):
-            if p not in self.held or self.depends(p) != walked:
+            if p not in self.plan.held or self.plan.depends(p) != walked:
                 continue
             name, wide = self.places.array(p), min(self.places.wide(p), self.pack)
             self.said.packs[p] = f"{name}_row[k].at[{'v' if self.pack > 1 else '0'}]"
-            if p in self.ahead:
+            if p in self.plan.ahead:
                 continue
             read = f"ge2_read<{self.width}, {wide}>({name} + {self.places.element(p)}{self.left})"
-            if p in self.wider:
+            if p in self.plan.wider:
                 short = SUFFIX[p.var.type.dtype]
                 element = "[k * PACK + v]" if self.pack > 1 else "[k]"
                 lines.append(Text(f"float {name}_row[{self.each}];"))
@@ -436,7 +218,7 @@ class Rows:
         if self.ragged:
             copies.append(Text(f"if ({self.places.letters[self.lane]} >= {self.total(self.row)}) break;"))
         for p in self.said.read_in(list(self.root.everything())):
-            if p not in self.held:
+            if p not in self.plan.held:
                 continue
             name, wide = self.places.array(p), min(self.places.wide(p), self.pack)
             at = f"room + {offset}" if offset else "room"
@@ -444,13 +226,8 @@ class Rows:
             lines.append(Text(f"auto *const {name}_row = ({ctype} *)({at}) + threadIdx.x;"))
             slot = f"{name}_row + k * {self.shape.block}"
             copies.append(Text(f"ge2_ahead<{wide}>({slot}, {name} + {self.places.element(p)});"))
-            offset += self.room([p]) // 2
+            offset += self.plan.room([p]) // 2
         return [*lines, unrolled("k", "PACKS", copies), Text("ge2_ahead_wait();")]
-
-    def depends(self, p: Param) -> bool:
-        """Whether an array is another for another row."""
-        strides = self.problem.axes.strides[p]
-        return any(strides.get(a) for a in (*self.walked, *self.groups))
 
     @property
     def width(self) -> str:
@@ -459,7 +236,7 @@ class Rows:
     @property
     def ragged(self) -> bool:
         """Whether some thread has less of a row than others."""
-        return self.length % (self.pack * (self.shape.team if self.resident else 1)) != 0
+        return self.plan.length % (self.pack * (self.shape.team if self.plan.resident else 1)) != 0
 
     @property
     def left(self) -> str:
@@ -483,11 +260,11 @@ class Rows:
         lines += [line for w in striped for line in self.stripes(w)]
         inner = self.neighbours(works)
         self.said.striped = {}
-        if self.resident:
+        if self.plan.resident:
             along = self.along()
             place = [self.place()] if along or mentions(inner, self.places.letters[self.row[0]]) else []
             head = unrolled("k", "PACKS", [*place, *along, *inner])
-            head = replace(head, pragma="#pragma unroll 1") if self.in_shared else head
+            head = replace(head, pragma="#pragma unroll 1") if self.plan.in_shared else head
         else:
             head = Text(self.striding(), body=(*self.along(), *inner), pragma=f"#pragma unroll {UNROLLED}")
         lines.append(head)
@@ -497,7 +274,7 @@ class Rows:
     def stripe(self, loop: Loop) -> list[Work]:
         """Sums over long rows: a thread adds up each of its neighbours for itself, so that none waits for
         another, and what is rounded stays small."""
-        if self.resident or self.pack == 1:
+        if self.plan.resident or self.pack == 1:
             return []
         found = [
             w for w in self.gathered(loop) if folds.op_of(w).name == "reduce_sum" and w.over <= set(self.row)
@@ -536,7 +313,9 @@ class Rows:
         """The places along the axes of a row, where it has several."""
         if self.lane >= 0:
             return []
-        guard = [Text(f"if (at >= {self.total(self.row)}) break;")] if self.resident and self.ragged else []
+        guard = (
+            [Text(f"if (at >= {self.total(self.row)}) break;")] if self.plan.resident and self.ragged else []
+        )
         return [*guard, *map(Text, self.places.split("at", self.row))]
 
     def striding(self) -> str:
@@ -544,7 +323,7 @@ class Rows:
         letter = self.places.letters[self.row[0]] if self.lane >= 0 else "at"
         whole = " * PACK" if self.pack > 1 else ""
         start, step, int_ = "t", "TEAM", self.places.whole
-        if self.splits > 1:
+        if self.plan.splits > 1:
             start, step = "(blockIdx.y * TEAM + t)", "gridDim.y * TEAM"
         first, by = (f"({int_}){start}{whole}" if self.places.far else f"{start}{whole}"), f"{step}{whole}"
         return f"for ({int_} {letter} = {first}; {letter} < {self.total(self.row)}; {letter} += {by})"
@@ -553,17 +332,17 @@ class Rows:
         """The elements of a pack, one after another."""
         said, before, after, known = self.said, [], [], dict(self.said.packs)
         for p in self.said.read_in(works):
-            if self.in_shared and p in self.held:
+            if self.plan.in_shared and p in self.plan.held:
                 name = self.places.array(p)
                 before.append(Text(f"const auto {name}_at = {name}_row[k * {self.shape.block}];"))
                 said.packs[p] = f"{name}_at.at[{'v' if self.pack > 1 else '0'}]"
-            elif not self.resident and self.lies(p):
+            elif not self.plan.resident and self.plan.lies(p):
                 name, wide = self.places.array(p), min(self.places.wide(p), self.pack)
                 read = f"ge2_read<{self.width}, {wide}>({name} + {self.places.element(p)}{self.left})"
                 before.append(Text(f"const auto {name}_at = {read};"))
                 said.packs[p] = f"{name}_at.at[{'v' if self.pack > 1 else '0'}]"
         for w in works:
-            if w.kind == "store" and self.pack > 1 and w.param is not None and self.lies(w.param):
+            if w.kind == "store" and self.pack > 1 and w.param is not None and self.plan.lies(w.param):
                 name, wide = w.param.name, min(self.places.wide(w.param), self.pack)
                 before.append(Text(f"ge2_some<{STORED[w.param.var.type.dtype]}, PACK> {name}_at;"))
                 said.written[w.param] = f"{name}_at.at[v]"
@@ -577,7 +356,7 @@ class Rows:
                 letter = self.places.letters[self.lane]
                 lines = [Text(f"if ({letter} + v >= {self.total(self.row)}) break;"), *lines]
             return [*before, unrolled("v", "PACK", lines), *after]
-        if self.ragged and self.lane >= 0 and self.resident:
+        if self.ragged and self.lane >= 0 and self.plan.resident:
             lines = [Text(f"if ({self.places.letters[self.lane]} >= {self.total(self.row)}) break;"), *lines]
         return [*before, *lines, *after]
 
@@ -593,12 +372,12 @@ class Rows:
         several, tests = self.shape.rows > 1, []
         if w.axes.isdisjoint(self.walked):
             tests += ["team == 0"] if several else []
-            tests += [f"blockIdx.{'y' if self.across else 'x'} == 0"] if self.walked else []
+            tests += [f"blockIdx.{'y' if self.plan.across else 'x'} == 0"] if self.walked else []
         else:
             tests += ["here"] if several else []
         if w.axes.isdisjoint(self.row):
             tests += ["t == 0"]
-            tests += ["blockIdx.y == 0"] if self.splits > 1 else []
+            tests += ["blockIdx.y == 0"] if self.plan.splits > 1 else []
         mine = [self.groups, *([] if w.axes.isdisjoint(self.walked) else [self.walked])]
         mine += [] if w.axes.isdisjoint(self.row) else [self.row]
         alike = [a for axes in mine for a in axes if a not in w.axes]
