@@ -75,7 +75,8 @@ def built(seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
             made = build(seed)
             found = {}
             for name, settings in SETTINGS.items():
-                if (NO_C and name in IN_C) or (name == "c, no passes" and seed % 5):
+                rare = name in ("c, no passes", "blocked, no passes", "blocked, fuse alone")
+                if (NO_C and name in IN_C) or (rare and seed % 5):
                     continue  # what it adds to the first two are slow steps between the same kernels
                 donated = made.donated if name == "c, two threads" else ()
                 with config.using(**settings):
