@@ -42,7 +42,7 @@ GE2_FN uint16_t ge2_cast_f64_f16(double x) {
 GE2_FN float ge2_cast_f16_f32(uint16_t h) {
     float x;
     asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));
-    return x;
+    return __uint_as_float(__float_as_uint(x) | ((uint32_t)h & 0x8000u) << 16); /* a NaN has lost its sign */
 }
 
 GE2_FN uint16_t ge2_cast_f32_bf16(float x) {
