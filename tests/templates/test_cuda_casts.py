@@ -53,3 +53,11 @@ def test_half_types_round_as_numpy(half: np.dtype, casts: Casts) -> None:
             around = [np.nextafter(ties.astype(wide), wide.type(to)) for to in (np.inf, -np.inf)]
             x = np.concatenate([t.astype(wide) for t in (*near, *around)] + [drawn(wide, PATTERNS)])
             np.testing.assert_array_equal(bits(casts[wide, half](x)), bits(x.astype(half)))
+
+
+def test_a_nan_of_float16_keeps_its_sign(casts: Casts) -> None:
+    """`copysign` reads it; the conversion of a GPU drops it."""
+    x = np.array([0x7E00, 0xFE00, 0x7C01, 0xFC01], np.uint16).view(np.float16)
+    y = casts[x.dtype, FLOAT32](x)
+    assert np.isnan(y).all()
+    np.testing.assert_array_equal(np.signbit(y), [False, True, False, True])
