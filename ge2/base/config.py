@@ -40,6 +40,7 @@ class Settings:
     """The settings and their defaults. The variable of `check` is `GE2_CHECK`, and so on."""
 
     check:        bool = setting(False, "verify every graph at each step, spoil donated arrays", keyed=True)
+    capture:      str = setting("auto", "launch kernels as graphs", ("auto", "on", "off"), keyed=True)
     disable_jit:  bool = setting(False, "run op by op with NumPy's own functions")
     executor:     str = setting("c", "what runs a program", ("c", "blocked", "shim", "reference"), keyed=True)
     threads:      int = setting(0, "threads to use; 0: as many as the process may", keyed=True)

@@ -45,6 +45,7 @@ from ge2.passes.host import compute
 from ge2.runtime.by_arrays import by_arrays, serves
 from ge2.runtime.cost import bytes_behind
 from ge2.runtime.hosted import Inner, hosted
+from ge2.runtime.launching import Asked, At, Group, Pending
 from ge2.runtime.memory import Lifetime, Plan, plan
 from ge2.runtime.program import Buffer, Program, Step
 from ge2.runtime.records import Made
@@ -68,16 +69,17 @@ class Text:
     results: str
 
 
+ALIGNMENT = 256  # of arrays in the arena: what a library asks of its scratch
 PRECISION = {"tf32": "tf32", "bf16": "bf16"}  # any other is IEEE
 
 
 @final
 @record
 class Spot:
-    """An address, and what it is a multiple of; 0: of all that matters."""
+    """A place, and what its address is known to be a multiple of; 0: of all that matters."""
 
-    text: str
-    offset: int
+    at: At
+    multiple: int
 
 
 @final
@@ -92,15 +94,17 @@ class GpuDriver:
     run: bool = True  # whether the program is to run; else it is written for people, and nothing is compiled
     within: Op | None = None  # the loop or the branch whose program it is
     names: dict[str, Any] = field(default_factory=dict)
-    body: list[Line] = field(default_factory=list)
+    body: list[Line | Group] = field(default_factory=list)
     made: list[Made] = field(default_factory=list)
     needs: list[tuple[str, Lifetime]] = field(default_factory=list)  # arrays of the arena
     begun: set[str] = field(default_factory=set)
     sources: dict[str, Source] = field(default_factory=dict)  # by their text without comments
+    numbered: dict[str, int] = field(default_factory=dict)  # likewise
     plan: Plan | None = None
     texts: dict[str, str] = field(default_factory=dict)
     direct: Callable[..., list[Any]] | None = None
     compiling: str = ""
+    numbers: dict[str, partial[Any]] = field(default_factory=dict)  # what makes them
     loose: dict[str, int] = field(default_factory=dict)  # arrays among the elements of stacks
     turn: Turn | None = None
 
@@ -118,7 +122,7 @@ class GpuDriver:
         self.names.update({dtype.name: kept_as(device, dtype) for dtype in SHORT})
         self.names.update(
             empty=device.xp.empty, array=device.xp.array, ready=partial(ready, device), at=address,
-            view=view, address=np.uint64, upload=partial(upload, device),
+            view=view, upload=partial(upload, device),
         )  # fmt: skip
         if self.within is not None:
             stacked = loose(self.within, self.program.graph)
@@ -126,19 +130,18 @@ class GpuDriver:
         for buffer in self.program.buffers.values():
             if buffer.storage == "arena":
                 self.needs.append((buffer.name, Lifetime(buffer.type.nbytes, buffer.first, buffer.last)))
-        lines = [(step, self.step(step)) for step in self.program.steps]
-        self.plan = plan([life for _, life in self.needs])
+        for step in self.program.steps:
+            self.step(step)
+        self.plan = plan([life for _, life in self.needs], ALIGNMENT)
         offsets = self.offsets()
         for name, offset in offsets.items():
             self.names[f"{name}_offset"] = offset
-        for _, found in lines:
-            self.body += found
         results = [self.result(a, i) for i, a in enumerate(self.program.graph.outputs)]
         text = Text(
             self.parameters(),
             self.plan.nbytes,
             self.within is not None,
-            (*self.start(), *self.body),
+            (*self.start(), *(line for part in self.body for line in lines(part))),
             ", ".join(results),
         )
         inner = [] if self.run else [b for each in self.branches.values() for b in each]
@@ -146,7 +149,7 @@ class GpuDriver:
         self.texts["cuda"] = "\n".join([*texts, *(b.written(run=False).texts["cuda"] for b in inner)])
         self.texts["python"] = render(TEMPLATE, text)
         if self.run:
-            self.load()
+            self.load(offsets)
             execute(self.texts["python"], self.names)
         run: Any = self.names.get("run")
         if self.within is not None:
@@ -187,14 +190,15 @@ class GpuDriver:
         types = tuple(a.type for a in outputs)
         return Turn(self.nbytes, tuple(placed), tuple(types[i] for i in placed), tuple(again), run)
 
-    def load(self) -> None:
+    def load(self, offsets: Mapping[str, int]) -> None:
         """Compiles the kernels, those of a program at once, each under the settings of here and now."""
         sources = list(self.sources.values())
         with ThreadPoolExecutor(max(min(len(sources), config.thread_count()), 1)) as pool:
             asked = [pool.submit(copy_context().run, self.device.module, s.text()) for s in sources]
             modules = [each.result() for each in asked]
-        for n, (source, module) in enumerate(zip(sources, modules, strict=True)):
-            self.names[f"{source.name}_{n}"] = module.get_function(source.name)
+        kernels = [m.get_function(source.name) for source, m in zip(sources, modules, strict=True)]
+        for group in (found for found in self.groups if found.launches):
+            self.names[group.name] = group.run(self.device, kernels, offsets, self.within is None)
         self.compiling = f"{len(sources)} kernels for {self.device.limits.name}"
 
     def offsets(self) -> dict[str, int]:
@@ -219,34 +223,41 @@ class GpuDriver:
         self.names[name] = value
         return name
 
-    def number(self, value: int, far: bool) -> str:
-        """A name for a size."""
-        name = f"{'long' if far else 'int'}_{value}".replace("-", "minus_")
-        self.names[name] = np.int64(value) if far else np.int32(value)
-        return name
+    # -- the text
+
+    @property
+    def groups(self) -> list[Group]:
+        return [part for part in self.body if isinstance(part, Group)]
+
+    def emit(self, *lines: Line) -> None:
+        """Lines that come after all that was launched."""
+        self.body += lines
+
+    def group(self) -> Group:
+        """That which the next launch is part of."""
+        if not self.body or not isinstance(self.body[-1], Group):
+            self.body.append(Group(len(self.groups)))
+        found = self.body[-1]
+        assert isinstance(found, Group)
+        return found
 
     # -- steps
 
-    def step(self, step: Step) -> list[Line]:
-        if step.kind == "view" and not any(isinstance(a, Var) for a in step.eqn.inputs):
-            return self.library(step)
-        if step.kind == "view":
-            return []
+    def step(self, step: Step) -> None:
+        if step.kind == "view" and any(isinstance(a, Var) for a in step.eqn.inputs):
+            return
         how = {"host": self.host, "library": self.library, "matmul": self.matmul, "hosted": self.hosted}
-        return how.get(step.kind, self.kernels)(step)
+        how.get("library" if step.kind == "view" else step.kind, self.kernels)(step)
 
-    def host(self, step: Step) -> list[Line]:
+    def host(self, step: Step) -> None:
+        """A Python number, or an array made of some, which needs nothing that was launched."""
         (out,) = step.eqn.outs
         f = self.given(partial(compute, step.eqn.op, out.type), "host_")
         inputs = ", ".join(self.array(a) for a in step.eqn.inputs)
-        line = f"{self.name(out)} = {f}({inputs})"
-        return [
-            Line(
-                line if out.type.weak else f"{line[: line.index('=')]}= upload({line[line.index('=') + 2 :]})"
-            )
-        ]
+        made = f"{f}({inputs})" if out.type.weak else f"upload({f}({inputs}))"
+        self.group().before.append(Line(f"{self.name(out)} = {made}"))
 
-    def kernels(self, step: Step, family: Family | None = None) -> list[Line]:
+    def kernels(self, step: Step, family: Family | None = None) -> None:
         eqn = step.eqn
         types = tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs)
         problem = Problem(eqn.op, *types, "cuda", step.shared)
@@ -256,30 +267,31 @@ class GpuDriver:
         outs = [self.operand("out", i, v) for i, v in enumerate(eqn.outs)]
         found = family.kernels(problem, ins, outs, self.device.limits.multiprocessors)
         temps = [self.need(nbytes, step.number) for nbytes in found.temps]
-        lines = [line for v in eqn.outs for line in self.fresh(v)]
-        return [*lines, *self.launches(step, found, temps)]
+        self.fresh(*eqn.outs)
+        self.launches(step, found, temps)
 
-    def launches(self, step: Step, found: Kernels, temps: Sequence[str]) -> list[Line]:
-        eqn, lines, named = step.eqn, [], []
+    def launches(self, step: Step, found: Kernels, temps: Sequence[str]) -> None:
+        eqn, named = step.eqn, []
         for kernel in found.kernels:
-            name = self.define(kernel)
+            number, name = self.define(kernel)
             named.append((name, kernel))
-            handed = ", ".join(self.handed(step, a, temps) for a in kernel.given)
-            shared = f", shared_mem={kernel.shared}" if kernel.shared else ""
-            lines.append(Line(f"{name}({kernel.grid}, ({kernel.block},), ({handed},){shared})"))
+            handed = tuple(self.handed(step, a, temps) for a in kernel.given)
+            where = str(eqn.source or "")
+            launch = Pending(number, kernel.grid, kernel.block, kernel.shared, handed, name, where)
+            self.group().launches.append(launch)
         if named:
             name = named[0][0]
             texts = partial(texts_of, [k for _, k in named])
             nbytes = partial(bytes_behind, self.program.layouts)
             self.made.append(Made(eqn, named[0][1].kind, name, name, texts, nbytes, language="cuda"))
-        return lines
 
-    def define(self, kernel: CudaKernel) -> str:
-        """The name of the kernel's function in the program; equal code is compiled once."""
+    def define(self, kernel: CudaKernel) -> tuple[int, str]:
+        """The number of the kernel's source, and its name in the program; equal code is compiled once."""
         source = Source(kernel.kind.replace(" ", "_"), kernel)
         code = bare(source.text())
+        number = self.numbered.setdefault(code, len(self.numbered))
         self.sources.setdefault(code, source)
-        return f"{source.name}_{list(self.sources).index(code)}"
+        return number, f"{source.name}_{number}"
 
     def operand(self, role: str, i: int, a: Atom) -> Operand:
         if isinstance(a, Literal) or a.type.weak:
@@ -293,50 +305,51 @@ class GpuDriver:
         self.needs.append((name, Lifetime(nbytes, step, step)))
         return name
 
-    def handed(self, step: Step, a: Argument, temps: Sequence[str]) -> str:
+    def handed(self, step: Step, a: Argument, temps: Sequence[str]) -> At | Asked | np.generic:
         if a.kind == "size":
-            return self.number(a.value, "int64_t" in a.declaration)
+            return np.int64(a.value) if "int64_t" in a.declaration else np.int32(a.value)
         if a.kind == "constant":
             value, dtype = a.value
-            return self.given(np.asarray(value).astype(held(dtype))[()], "k")
+            return scalar(np.asarray(value), held(dtype))
         operand, dtype = a.value
         if operand.role in ("part", "temp"):
-            return self.place(f"arena + {temps[operand.index]}_offset", operand.offset * dtype.itemsize)
+            return At(temps[operand.index], operand.offset * dtype.itemsize, own=True)
         atom = (step.eqn.inputs if operand.role == "in" else step.eqn.outs)[operand.index]
         if a.kind == "value":
             return self.value(atom, dtype)
+        return self.at(atom, operand.offset * dtype.itemsize)
+
+    def at(self, atom: Atom, offset: int) -> At:
+        """A place in an array, `offset` bytes from the beginning of what holds its memory."""
         if isinstance(atom, Literal):
-            return self.array(atom)
+            return At(self.array(atom), offset)
         buffer = self.buffer(atom)
-        base, offset = buffer.base or buffer, operand.offset * dtype.itemsize
-        if base.storage == "arena":
-            return self.place(f"arena + {base.name}_offset", offset)
-        return base.name if not offset else self.place(f"at({base.name})", offset)
+        base = buffer.base or buffer
+        return At(base.name, offset, own=base.storage == "arena")
 
-    def place(self, text: str, offset: int) -> str:
-        return f"address({text} + {offset})" if offset else f"address({text})"
-
-    def value(self, atom: Atom, dtype: np.dtype) -> str:
+    def value(self, atom: Atom, dtype: np.dtype) -> Asked | np.generic:
         """A number as the kernel holds it."""
         wanted = held(dtype)
         if isinstance(atom, Literal):
             value = np.asarray(atom.value).astype(dtype) if dtype in HALF else np.asarray(atom.value)
-            return self.given(value.astype(wanted)[()], "k")
-        return f"{self.given(partial(narrowed, dtype, wanted), 'number_')}({self.name(atom)})"
+            return scalar(value, wanted)
+        made = partial(narrowed, dtype, wanted)
+        known = next((n for n, f in self.numbers.items() if f.args == made.args), None)
+        name = known or self.given(made, "number_")
+        self.numbers[name] = made
+        return Asked(f"{name}({self.name(atom)})", wanted.itemsize)
 
-    def fresh(self, var: Var) -> list[Line]:
-        """Makes an array for the caller, that of the result or of what is returned in another form."""
-        buffer = self.buffer(var)
-        if buffer.storage == "view" and buffer.base is not None and var not in self.program.graph.outputs:
-            buffer = buffer.base
-        if buffer.storage != "output" or buffer.name in self.begun or self.within is not None:
-            return []
-        self.begun.add(buffer.name)
-        type_ = buffer.type
-        made = f"empty({type_.shape}, {type_.dtype.name})"
-        if buffer.donor:
-            made = buffer.donor
-        return [Line(f"{buffer.name} = {made}", str(type_))]
+    def fresh(self, *made: Var) -> None:
+        """Makes arrays for the caller, of results or of what is returned in another form."""
+        for var in made:
+            buffer = self.buffer(var)
+            if buffer.storage == "view" and buffer.base is not None and var not in self.program.graph.outputs:
+                buffer = buffer.base
+            if buffer.storage != "output" or buffer.name in self.begun or self.within is not None:
+                continue
+            self.begun.add(buffer.name)
+            text = buffer.donor or f"empty({buffer.type.shape}, {buffer.type.dtype.name})"
+            self.group().before.append(Line(f"{buffer.name} = {text}", str(buffer.type)))
 
     def array(self, a: Atom) -> str:
         """An atom as an array of the device, or a Python number."""
@@ -353,7 +366,7 @@ class GpuDriver:
             whole, offset = "memory", f"{base.name}_offset + {offset}"
         return f"view({whole}, {offset}, {t.shape}, {t.dtype.name}, {strides})"
 
-    def hosted(self, step: Step) -> list[Line]:
+    def hosted(self, step: Step) -> None:
         """A loop or a branch: its rounds are launched one after another, in memory of the arena."""
         eqn, chosen = step.eqn, self.branches[step.number]
         turns = [branch.turn(self.run) for branch in chosen]
@@ -364,8 +377,8 @@ class GpuDriver:
         lists = [f"[{', '.join(each)}]" for each in places]
         lent = self.lent(memory, ArrayType((max(t.nbytes for t in turns),), np.dtype(np.uint8)))
         handed = ", ".join([lent, *lists, *map(self.aligned, eqn.inputs)])
-        lines = [line for v in eqn.outs for line in self.fresh(v)]
-        return [*lines, Line(f"{f}({handed})", eqn.op.name)]
+        self.fresh(*eqn.outs)
+        self.emit(Line(f"{f}({handed})", eqn.op.name))
 
     def lent(self, name: str, type_: ArrayType) -> str:
         """A part of the arena as an array."""
@@ -383,17 +396,14 @@ class GpuDriver:
         lies = all(n * a.type.dtype.itemsize % 16 == 0 for n in parts)
         return text if lies and layout.strides == plain(a.type.shape).strides else f"ready({text})"
 
-    def library(self, step: Step) -> list[Line]:
+    def library(self, step: Step) -> None:
         """What the array module or the reference computes; loops and branches, with bodies on the device."""
         eqn, chosen = step.eqn, self.branches.get(step.number)
         if isinstance(eqn.op, Constant):  # which is there from the start
             (out,) = eqn.outs
-            return [
-                Line(
-                    f"{self.name(out)} = {self.given(upload(self.device, eqn.op.reference()), 'k')}",
-                    "constant",
-                )
-            ]
+            value = self.given(upload(self.device, eqn.op.reference()), "k")
+            self.group().before.append(Line(f"{self.name(out)} = {value}", "constant"))
+            return
         inputs = ", ".join(map(self.array, eqn.inputs))
         if chosen is not None:
             run = hosted(eqn.op, [*map(alone, chosen)], partial(empty, self.device))
@@ -402,10 +412,11 @@ class GpuDriver:
             run = by_arrays if serves(eqn) else elsewhere
             f = self.given(partial(run, self.device, eqn), f"{eqn.op.name}_")
         outs = ", ".join(self.name(v) for v in eqn.outs) + ("," if eqn.op.several else "")
-        lines = [Line(f"{outs} = {f}({inputs})" if eqn.outs else f"{f}({inputs})", eqn.op.name)]
-        return lines + [Line(f"{self.name(v)} = ready({self.name(v)})") for v in eqn.outs if not v.type.weak]
+        self.emit(Line(f"{outs} = {f}({inputs})" if eqn.outs else f"{f}({inputs})", eqn.op.name))
+        made = [self.name(v) for v in eqn.outs if not v.type.weak]
+        self.emit(*(Line(f"{name} = ready({name})") for name in made))
 
-    def matmul(self, step: Step) -> list[Line]:
+    def matmul(self, step: Step) -> None:
         """A product by the device's BLAS; in CUDA if that has none such."""
         eqn, (out,) = step.eqn, step.eqn.outs
         assert isinstance(eqn.op, DotGeneral)
@@ -422,34 +433,32 @@ class GpuDriver:
                 target, t = Operand("temp", len(temps), strides), eqn.inputs[i].type
                 kernels += copying(t, t, x, target, self.device.limits.multiprocessors).kernels
                 temps.append(self.need(t.nbytes, step.number))
-                spots[i] = Spot(f"arena + {temps[-1]}_offset", 0)
+                spots[i] = Spot(At(temps[-1], own=True), 0)
         order = (1, 0, 2) if g.second else (0, 1, 2)
         factors = [spots[i] for i in order]
         aligned = tuple(
-            math.gcd(16, spot.offset, *(c[n] * atoms[i].type.dtype.itemsize for c in g.calls))
+            math.gcd(16, spot.multiple, *(c[n] * atoms[i].type.dtype.itemsize for c in g.calls))
             for n, (i, spot) in enumerate(zip(order, factors, strict=True))
         )
         wanted = Wanted(g, a.dtype, out.type.dtype, PRECISION.get(eqn.op.precision), aligned)  # type: ignore[arg-type]
-        run = self.device.product(wanted)
-        if run is None:
+        product = self.device.product(wanted)
+        if product is None:
             return self.kernels(step, CudaProduct())
-        scratch = "0"
-        if run.workspace:  # which is to begin at a multiple of 256
-            scratch = f"(arena + {self.need(run.workspace + 255, step.number)}_offset + 255) // 256 * 256"
-        f = self.given(run, "product_")
-        call = f"{f}({', '.join(spot.text for spot in factors)}, {scratch})"
-        copied = self.launches(step, Kernels(tuple(kernels)), temps)
-        return [*self.fresh(out), *copied, Line(call, "dot_general")]
+        scratch = At(self.need(product.workspace, step.number), own=True) if product.workspace else None
+        self.fresh(out)
+        self.launches(step, Kernels(tuple(kernels)), temps)
+        places = (*(spot.at for spot in factors), scratch)
+        call = Pending(product, (), 0, 0, places, "dot_general", str(eqn.source or ""))
+        self.group().launches.append(call)
+        return None
 
     def spot(self, a: Atom) -> Spot:
-        """Where an array begins, as a number, and what it is known to be a multiple of."""
+        """Where an array begins."""
         if isinstance(a, Literal):
-            return Spot(f"at({self.array(a)})", 0)
+            return Spot(self.at(a, 0), 0)
         buffer, size = self.buffer(a), a.type.dtype.itemsize
         base, offset = buffer.base or buffer, self.layout(a).offset * size
-        start = f"arena + {base.name}_offset" if base.storage == "arena" else f"at({base.name})"
-        text = f"{start} + {offset}" if offset else start
-        return Spot(text, math.gcd(offset, self.loose.get(base.name, 0) * size))
+        return Spot(self.at(a, offset), math.gcd(offset, self.loose.get(base.name, 0) * size))
 
     # -- results
 
@@ -478,6 +487,10 @@ def on_device(here: Callable[[], Any], run: Callable[..., list[Any]], *arrays: A
         restore(loud)
 
 
+def lines(part: Line | Group) -> list[Line]:
+    return part.lines() if isinstance(part, Group) else [part]
+
+
 def texts_of(kernels: Sequence[CudaKernel]) -> str:
     return "\n".join(dict.fromkeys(Source(k.kind.replace(" ", "_"), k).text() for k in kernels))
 
@@ -485,6 +498,12 @@ def texts_of(kernels: Sequence[CudaKernel]) -> str:
 def alone(run: Callable[..., list[Any]]) -> Inner:
     """A program that makes its own scratch."""
     return Inner(0, lambda arena: (), lambda bound, *arrays: run(*arrays))
+
+
+def scalar(value: np.ndarray, dtype: np.dtype) -> np.generic:
+    """A number as a kernel is handed it."""
+    found: Any = value.astype(dtype)
+    return found[()]  # type: ignore[no-any-return]
 
 
 def narrowed(dtype: np.dtype, wanted: np.dtype, x: Any) -> Any:

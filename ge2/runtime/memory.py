@@ -30,8 +30,10 @@ class Plan:
     nbytes: int
 
 
-def plan(lifetimes: Sequence[Lifetime]) -> Plan:
+def plan(lifetimes: Sequence[Lifetime], alignment: int = ALIGNMENT) -> Plan:
     """The arrays in the order in which they are needed, each in the smallest gap that holds it.
+
+    Offsets are multiples of `alignment`.
 
     >>> plan([Lifetime(100, 0, 1), Lifetime(50, 1, 2), Lifetime(100, 2, 3)])
     Plan(offsets=(0, 128, 0), nbytes=192)
@@ -44,7 +46,7 @@ def plan(lifetimes: Sequence[Lifetime]) -> Plan:
         while live and live[0][0] < need.first:
             _, offset, size = live.pop(0)
             top = give_back(gaps, offset, size, top)
-        size = -(-max(need.nbytes, 1) // ALIGNMENT) * ALIGNMENT
+        size = -(-max(need.nbytes, 1) // alignment) * alignment
         at = next((g for g, (room, _) in enumerate(gaps) if room >= size), None)
         if at is None:
             offset, top = top, top + size
@@ -55,7 +57,7 @@ def plan(lifetimes: Sequence[Lifetime]) -> Plan:
         offsets[i] = offset
         insort(live, (need.last, offset, size))
     high = max(
-        (o + -(-max(n.nbytes, 1) // ALIGNMENT) * ALIGNMENT for o, n in zip(offsets, lifetimes, strict=True)),
+        (o + -(-max(n.nbytes, 1) // alignment) * alignment for o, n in zip(offsets, lifetimes, strict=True)),
         default=0,
     )
     return Plan(tuple(offsets), high)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from ctypes import byref, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from functools import cache as once
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from ge2.codegen.cuda.gemm import Matrix
 if TYPE_CHECKING:
     from ge2.backends.cuda.device import CudaDevice
 
+T = TypeVar("T")
 PACKAGES: Final = ("cu13", "cublas")
 INSTALL: Final = "pip install 'nvidia-cublas>=13,<14', or ge2[cuda13]; ge2 doctor"
 WORKSPACE: Final = 32 << 20  # bytes of scratch that a product may ask for at most
@@ -223,17 +224,32 @@ class LtProduct:
         self.workspace = int(self.heuristic.workspace)
         return True
 
-    def __call__(self, first: int, other: int, result: int, scratch: int) -> None:
-        wanted, (la, lb, ly) = self.wanted, self.layouts
+    @property
+    def function(self) -> int:
+        """Where cublasLtMatmul is."""
+        return ctypes.cast(self.blas.library.functions.cublasLtMatmul, c_void_p).value or 0
+
+    def words(
+        self, first: T, other: T, result: T, scratch: T, further: Callable[[T, int], T]
+    ) -> list[tuple[T | int, ...]]:
+        """What cublasLtMatmul is called with, but for the stream; `further` moves a place by some bytes."""
+        wanted, (la, lb, ly) = self.wanted, (layout.value or 0 for layout in self.layouts)
         size, size_out = wanted.dtype.itemsize, wanted.out.itemsize
-        one, zero, algorithm = byref(self.one), byref(self.zero), byref(self.heuristic)
-        stream = self.stream().ptr
+        handle, operation = self.blas.handle.value or 0, self.operation.value or 0
+        one, zero, algorithm = (ctypes.addressof(each) for each in (self.one, self.zero, self.heuristic))
+        found = list[tuple[T | int, ...]]()
         for a, b, y in wanted.gemm.calls:
-            place = result + y * size_out
-            status = self.matmul(
-                self.blas.handle, self.operation, one, first + a * size, la, other + b * size, lb,
-                zero, place, ly, place, ly, algorithm, scratch, self.workspace, stream,
-            )  # fmt: skip
+            place = further(result, y * size_out)
+            found.append((
+                handle, operation, one, further(first, a * size), la, further(other, b * size), lb,
+                zero, place, ly, place, ly, algorithm, scratch, self.workspace,
+            ))  # fmt: skip
+        return found
+
+    def __call__(self, first: int, other: int, result: int, scratch: int) -> None:
+        stream = self.stream().ptr
+        for words in self.words(first, other, result, scratch, int.__add__):
+            status = self.matmul(*words, stream)
             if status:
                 raise self.blas.library.failed("cublasLtMatmul", status)
 

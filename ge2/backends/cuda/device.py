@@ -13,8 +13,10 @@ from typing import Any, Final, final
 from weakref import WeakValueDictionary
 
 from ge2.backends.cuda.blas import Blas, LtProduct
-from ge2.backends.cuda.driver import driver
+from ge2.backends.cuda.driver import context, driver
+from ge2.backends.cuda.launches import launches
 from ge2.backends.cuda.nvrtc import Binary, Order, compile, compile_all
+from ge2.backends.launches import Launches, Run
 from ge2.backends.limits import Limits
 from ge2.backends.product import Wanted
 from ge2.base.errors import CompileError, DeviceError, InputError
@@ -54,6 +56,15 @@ class CudaDevice:
         with self._lock:
             blas = self._blas = self._blas or Blas(self)
         return blas.product(wanted)
+
+    def launches(self, found: Launches, arrays: int, sizes: tuple[int, ...], captured: bool) -> Run:
+        """Launches that follow each other, as one call, which may launch a graph of them."""
+        return launches(self, found, arrays, sizes, captured)
+
+    @property
+    def context(self) -> int:
+        """The driver's primary context on the GPU, which CuPy uses."""
+        return context(self.number)
 
     def prepare(self, sources: list[str]) -> None:
         """Compiles sources several at once, so that `module` finds them compiled."""

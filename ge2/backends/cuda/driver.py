@@ -6,6 +6,7 @@ from functools import cache as once
 from typing import TYPE_CHECKING, Final, final
 
 from ge2.backends.limits import Limits
+from ge2.base.errors import DeviceError
 from ge2.base.record import record
 
 if TYPE_CHECKING:
@@ -56,6 +57,19 @@ def driver() -> Driver | None:
     if status not in (0, NO_DEVICE):
         return Driver(cuda, _version(), (), f"cuInit says {_words(library, status)}")
     return Driver(cuda, _version(), _gpus(library) if status == 0 else ())
+
+
+@once
+def context(number: int) -> int:
+    """The primary context of a GPU, made if it is not there yet, and kept. DeviceError if it cannot be."""
+    import ctypes
+
+    library, device, found = ctypes.CDLL(LIBRARY), ctypes.c_int(), ctypes.c_void_p()
+    status = library.cuDeviceGet(ctypes.byref(device), number)
+    status = status or library.cuDevicePrimaryCtxRetain(ctypes.byref(found), device)
+    if status:
+        raise DeviceError(f"GPU {number} gives no context: {_words(library, status)}", fix="ge2 doctor")
+    return found.value or 0
 
 
 def architecture(major: int, minor: int) -> str:

@@ -10,6 +10,8 @@ from typing import NoReturn, final
 import numpy as np
 
 from ge2.backends.cuda.nvrtc import Binary, compile
+from ge2.backends.device import address
+from ge2.backends.launches import Launches, Run, one_by_one
 from ge2.backends.limits import KB, KNOWN, Limits
 from ge2.backends.product import HostProduct, Wanted
 from ge2.base.errors import DeviceError
@@ -38,6 +40,10 @@ class OfflineDevice:
     def product(self, wanted: Wanted) -> HostProduct:
         """A product of matrices, which takes the place of one in a text."""
         return HostProduct(wanted)
+
+    def launches(self, found: Launches, arrays: int, sizes: tuple[int, ...], captured: bool) -> Run:
+        """Launches, each of which is an error."""
+        return one_by_one(found, arrays, address)
 
     def stream(self) -> None:
         """There is none."""

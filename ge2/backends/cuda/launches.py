@@ -1,0 +1,146 @@
+"""Launches that follow each other on a GPU, as one call of an extension in C (`templates/cuda/launches.c`).
+
+The extension launches them one by one, or from the second call on as a captured graph, which it patches where
+pointers or numbers changed. It is compiled once a machine; until it is there, and where no C can be compiled,
+Python launches one after another.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextvars import copy_context
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ge2.backends.cpu.compiler import extension, include_folder, is_known
+from ge2.backends.cpu.extension import ABI
+from ge2.backends.cpu.toolchain import toolchain
+from ge2.backends.cuda.blas import LtProduct
+from ge2.backends.cuda.driver import LIBRARY
+from ge2.backends.device import address
+from ge2.backends.launches import Call, Launch, Launches, Number, Pointer, Run, one_by_one
+from ge2.base.config import config
+from ge2.base.errors import CompilerTrouble, KernelError
+from ge2.base.log import logger
+
+if TYPE_CHECKING:
+    from ge2.backends.cuda.device import CudaDevice
+
+NAME: Final = "ge2_launches"
+FEW: Final = 3  # launches that are no slower one by one than as a graph
+OUT_OF_MEMORY: Final = 2
+_made: dict[str, Any] = {}  # the extension's type by the compiler's setting; None where it cannot be made
+_begun: set[str] = set()
+_lock = Lock()
+
+
+def launches(device: CudaDevice, found: Launches, arrays: int, sizes: tuple[int, ...], captured: bool) -> Run:
+    """The run `f(*arrays, *numbers)` on CuPy's current stream; `sizes` are those of the numbers, in bytes.
+
+    An array is one of CuPy's or an address, a number a NumPy scalar. KernelError, with the user's line, for a
+    launch that the driver refuses.
+    """
+    slow = one_by_one(found, arrays, address)
+    made = native()
+    return slow if made is None else made(device, found, arrays, sizes, captured)
+
+
+def native() -> Callable[..., Run] | None:
+    """What makes a run of the extension's; None until the extension is there."""
+    setting = config.cc
+    if setting not in _made and is_at_hand():
+        _make(setting)
+    if setting not in _made:
+        with _lock:
+            begun = setting in _begun
+            _begun.add(setting)
+        if not begun:
+            Thread(target=copy_context().run, args=(_make, setting), name="ge2-launches").start()
+        return None
+    made = _made[setting]
+    return None if made is None else lambda *args: run_of(made, *args)
+
+
+def run_of(
+    made: Any, device: CudaDevice, found: Launches, arrays: int, sizes: tuple[int, ...], captured: bool
+) -> Run:
+    nodes = list[tuple[Any, ...]]()
+    for each in found:
+        for function, parts in described(each):
+            nodes.append(
+                (isinstance(each, Call), function, *parts, (len(nodes) - 1,) if nodes else (), title(each))
+            )
+    captures = captured and (config.capture == "on" or (config.capture == "auto" and len(nodes) > FEW))
+    stream: Callable[[], Any] = device.xp.cuda.get_current_stream
+    run: Run = made(LIBRARY, device.context, arrays, sizes, tuple(nodes), captures, stream, failed, found)
+    return run
+
+
+def title(each: Launch | Call) -> str:
+    return f"{each.name}\n  at   {each.where}" if each.where else each.name
+
+
+def described(each: Launch | Call) -> list[tuple[int, tuple[Any, ...]]]:
+    """The functions that a launch calls, and for each grid, block, shared memory and arguments."""
+    if isinstance(each, Launch):
+        grid, block = ((*size, 1, 1)[:3] for size in (each.grid, each.block))
+        return [(each.kernel.ptr, (grid, block, each.shared, tuple(map(parameter, each.arguments))))]
+    product, one = each.product, (1, 1, 1)
+    assert isinstance(product, LtProduct)
+    places = (each.first, each.other, each.result, each.scratch or 0)
+    calls = product.words(*places, moved)
+    return [
+        (product.function, (one, one, 0, tuple(w if isinstance(w, int) else parameter(w) for w in words)))
+        for words in calls
+    ]
+
+
+def moved(place: Pointer | int, offset: int) -> Pointer | int:
+    return place + offset if isinstance(place, int) else Pointer(place.array, place.offset + offset)
+
+
+def parameter(a: Any) -> Any:
+    """An argument of a kernel: bytes, or (is it a number, which one, offset)."""
+    if isinstance(a, Pointer):
+        return False, a.array, a.offset
+    if isinstance(a, Number):
+        return True, a.number, 0
+    return np.asarray(a).tobytes()
+
+
+def failed(what: str, status: int, name: str, of: str | None) -> None:
+    """The error of a launch."""
+    raise KernelError(f"{what} fails with {name} ({status})" + (f" in {of}" if of else ""))
+
+
+def is_at_hand() -> bool:
+    """Whether nothing has to be compiled for it: it was before, or cannot be."""
+    if toolchain() is None:
+        return True
+    try:
+        return is_known(*parts(), ABI)
+    except OSError:
+        return True
+
+
+def _make(setting: str) -> None:
+    try:
+        source, flags = parts()
+        _made[setting] = extension(source, NAME, flags, ABI, {"name": "launches"}).Run
+    except (CompilerTrouble, OSError) as trouble:
+        logger().debug("launches go one by one from Python: %s", trouble)
+        _made[setting] = None
+
+
+def parts() -> tuple[str, tuple[str, ...]]:
+    """The extension's source, and the options that it needs. OSError if a header is missing."""
+    from sysconfig import get_path
+
+    headers = get_path("include")
+    os.stat(os.path.join(headers, "Python.h"))
+    templates = os.path.dirname(os.path.dirname(include_folder()))
+    with open(os.path.join(templates, "cuda", "launches.c"), encoding="utf-8") as file:
+        return file.read(), ("-O2", "-fno-openmp", "-ldl", "-isystem", headers)

@@ -1,0 +1,101 @@
+"""Launches on a device that follow each other, as one call in which pointers and numbers change.
+
+`one_by_one` is what such a call means, and what runs it wherever nothing faster can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from ge2.backends.product import Product
+from ge2.base.record import record
+
+Run = Callable[..., None]
+
+
+@final
+@record
+class Pointer:
+    """A place in array `array` of those that a run is called with, `offset` bytes from its beginning."""
+
+    array: int
+    offset: int = 0
+
+
+@final
+@record
+class Number:
+    """Number `number` of those that a run is called with, after the arrays."""
+
+    number: int
+
+
+@final
+@record
+class Launch:
+    """A kernel's launch. Whatever among `arguments` is no pointer and no number is a NumPy scalar.
+
+    `where`: the user's line.
+    """
+
+    kernel: Any
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    shared: int
+    arguments: tuple[Pointer | Number | np.generic, ...]
+    name: str
+    where: str = ""
+
+
+@final
+@record
+class Call:
+    """A product that a library launches: of both factors, into the result, with its scratch."""
+
+    product: Product
+    first: Pointer
+    other: Pointer
+    result: Pointer
+    scratch: Pointer | None
+    name: str
+    where: str = ""
+
+
+Launches = Sequence[Launch | Call]
+
+
+def one_by_one(launches: Launches, arrays: int, at: Callable[[Any], int]) -> Run:
+    """The run `f(*arrays, *numbers)` that launches one after another; `at` tells where an array lies."""
+
+    def run(*given: Any) -> None:
+        for each in launches:
+            if isinstance(each, Call):
+                each.product(
+                    *(place(p, given, at) for p in (each.first, each.other, each.result, each.scratch))
+                )
+            else:
+                handed = tuple(argument(a, given, arrays, at) for a in each.arguments)
+                each.kernel(each.grid, each.block, handed, shared_mem=each.shared)
+
+    return run
+
+
+def argument(a: Any, given: Sequence[Any], arrays: int, at: Callable[[Any], int]) -> Any:
+    """An argument as a kernel is handed it: an array as itself where it is meant from its beginning."""
+    if isinstance(a, Number):
+        return given[arrays + a.number]
+    if not isinstance(a, Pointer):
+        return a
+    x = given[a.array]
+    return np.uint64(place(a, given, at)) if a.offset or isinstance(x, int) else x
+
+
+def place(pointer: Pointer | None, given: Sequence[Any], at: Callable[[Any], int]) -> int:
+    """An address; 0 for none."""
+    if pointer is None:
+        return 0
+    x = given[pointer.array]
+    return (x if isinstance(x, int) else at(x)) + pointer.offset

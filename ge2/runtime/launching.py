@@ -1,0 +1,124 @@
+"""What a program launches on a device: launches that follow each other are one group, and one call.
+
+Where arrays of the arena lie is known when all steps are written, so a launch first names places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any, final
+
+import numpy as np
+
+from ge2.backends.device import Device
+from ge2.backends.launches import Call, Launch, Number, Pointer, Run
+from ge2.backends.product import Product
+from ge2.base.record import mutable, record
+from ge2.codegen.view import Line
+
+ARENA = "arena"
+
+
+@final
+@record
+class At:
+    """A place: `offset` bytes from the beginning of an array of the program; `own`: of one in the arena."""
+
+    array: str
+    offset: int = 0
+    own: bool = False
+
+    @property
+    def base(self) -> str:
+        return ARENA if self.own else self.array
+
+
+@final
+@record
+class Asked:
+    """A number that Python makes at each call, as `text` says."""
+
+    text: str
+    nbytes: int
+
+
+@final
+@record
+class Pending:
+    """A kernel's launch, by the number of its source; or a product's, with its four places."""
+
+    kernel: int | Product
+    grid: tuple[int, ...]
+    block: int
+    shared: int
+    arguments: tuple[At | Asked | np.generic | None, ...]
+    name: str
+    where: str
+
+    def __str__(self) -> str:
+        """The launch as CUDA has it."""
+        given = ", ".join(map(words, self.arguments))
+        if not isinstance(self.kernel, int):
+            return f"{self.name}({given})"
+        sizes = [
+            " x ".join(map(str, self.grid)),
+            str(self.block),
+            *([str(self.shared)] if self.shared else []),
+        ]
+        return f"{self.name}<<<{', '.join(sizes)}>>>({given})"
+
+
+def words(argument: At | Asked | np.generic | None) -> str:
+    if isinstance(argument, At):
+        return argument.array + (f" + {argument.offset}" if argument.offset else "")
+    return argument.text if isinstance(argument, Asked) else "0" if argument is None else str(argument)
+
+
+@final
+@mutable
+class Group:
+    """Launches with nothing between them but what may as well come `before`."""
+
+    number: int
+    before: list[Line] = field(default_factory=list)
+    launches: list[Pending] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return f"launches_{self.number}"
+
+    @property
+    def bases(self) -> list[str]:
+        """The arrays that it is called with, by their names."""
+        return [*dict.fromkeys(a.base for each in self.launches for a in each.arguments if isinstance(a, At))]
+
+    @property
+    def numbers(self) -> list[Asked]:
+        return [*dict.fromkeys(a for each in self.launches for a in each.arguments if isinstance(a, Asked))]
+
+    def lines(self) -> list[Line]:
+        handed = ", ".join([*self.bases, *(number.text for number in self.numbers)])
+        call = [Line(f"{self.name}({handed})")] if self.launches else []
+        return [*self.before, *(Line(f"# {each}") for each in self.launches), *call]
+
+    def run(self, device: Device, kernels: list[Any], offsets: Mapping[str, int], captured: bool) -> Run:
+        """The group as a function of its arrays and numbers; `captured`: as a graph, where that pays."""
+        arrays = {name: i for i, name in enumerate(self.bases)}
+        numbers = {number: i for i, number in enumerate(self.numbers)}
+
+        def settled(a: Any) -> Any:
+            if isinstance(a, At):
+                return Pointer(arrays[a.base], a.offset + (offsets[a.array] if a.own else 0))
+            return Number(numbers[a]) if isinstance(a, Asked) else a
+
+        found = [launch(each, tuple(map(settled, each.arguments)), kernels) for each in self.launches]
+        return device.launches(found, len(arrays), tuple(each.nbytes for each in self.numbers), captured)
+
+
+def launch(each: Pending, arguments: tuple[Any, ...], kernels: list[Any]) -> Launch | Call:
+    if isinstance(each.kernel, int):
+        kernel = kernels[each.kernel]
+        return Launch(kernel, each.grid, (each.block,), each.shared, arguments, each.name, each.where)
+    first, other, result, scratch = arguments
+    return Call(each.kernel, first, other, result, scratch, each.name, each.where)

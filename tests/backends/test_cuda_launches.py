@@ -1,0 +1,238 @@
+"""The extension that launches: one by one, as graphs, patched; with a driver that is the CPU's."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ge2.backends.cpu.compiler import extension
+from ge2.backends.cpu.extension import ABI
+from ge2.backends.cpu.toolchain import toolchain
+from ge2.backends.cuda import launches as native
+from ge2.base.errors import KernelError
+
+N = 8
+HERE = Path(__file__).parent
+pytestmark = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory):
+    path = tmp_path_factory.mktemp("driver") / "fake_cuda.so"
+    subprocess.run(
+        ["cc", "-O1", "-Wall", "-Werror", "-shared", "-fPIC", str(HERE / "fake_cuda.c"), "-o", str(path)],
+        check=True,
+    )
+    found = ctypes.CDLL(str(path))
+    found.context_of_fake.restype = ctypes.c_void_p
+    found.path = str(path)
+    return found
+
+
+@pytest.fixture(scope="module")
+def made(driver):
+    """The extension, which loads its driver once a process: a copy of it, for the fake one."""
+    source, flags = native.parts()
+    source = source.replace("ge2_launches", "ge2_launches_trial")
+    return extension(source, "ge2_launches_trial", flags, ABI).Run
+
+
+def seen(driver, name):
+    return ctypes.c_int.in_dll(driver, name).value
+
+
+def set_(driver, name, value):
+    ctypes.c_int.in_dll(driver, name).value = value
+
+
+def address(x):
+    return x.ctypes.data
+
+
+def array(values):
+    return np.full(N, values, np.float32)
+
+
+def on_device(x):
+    """As CuPy's array tells its place."""
+    return SimpleNamespace(data=SimpleNamespace(ptr=address(x)))
+
+
+def scaled(driver, x, out, add=1.0, after=()):
+    """out = x * (number 0) + add"""
+    function = ctypes.addressof(ctypes.c_char.in_dll(driver, "SCALED"))
+    parameters = ((False, *x), (False, *out), np.float64(add).tobytes(), (True, 0, 0))
+    return False, function, (N, 1, 1), (1, 1, 1), 0, parameters, after, f"scaled\n  at   model.py:{add:.0f}"
+
+
+def product(driver, x, y, out, after=()):
+    function = ctypes.cast(driver.fake_matmul, ctypes.c_void_p).value
+    words = (N, 1, 1, (False, *x), 1, (False, *y), 1, 1, (False, *out), 1, 1, 1, 1, 1, 1)
+    return True, function, (1, 1, 1), (1, 1, 1), 0, words, after, "product"
+
+
+@pytest.fixture
+def make(driver, made):
+    def make(captures=True, arrays=4, sizes=(4,), nodes=None):
+        if nodes is None:  # y = x * k + 1; z = y * x; w = z * k + 2
+            nodes = (
+                scaled(driver, (0, 0), (1, 0)),
+                product(driver, (1, 0), (0, 0), (2, 0), (0,)),
+                scaled(driver, (2, 0), (3, 0), 2.0, (1,)),
+            )
+        stream = lambda: SimpleNamespace(ptr=0)  # noqa: E731
+        context = driver.context_of_fake()
+        return made(driver.path, context, arrays, sizes, nodes, captures, stream, native.failed, nodes)
+
+    set_(driver, "fail_next", 0)
+    set_(driver, "busy", 0)
+    return make
+
+
+def wanted(x, k):
+    return (x * k + 1) * x * k + 2
+
+
+def call(run, x, k, arrays=None):
+    y, z, w = arrays or (array(0), array(0), array(0))
+    run(on_device(x), address(y), on_device(z), address(w), np.float32(k))
+    return w
+
+
+@pytest.mark.parametrize("captures", [False, True])
+def test_many_calls_are_right(make, captures):
+    run = make(captures)
+    for n in range(20):
+        x = array(n)
+        np.testing.assert_array_equal(call(run, x, n % 3), wanted(x, n % 3))
+    calls, one_by_one, graphs, patched = run.counts
+    assert calls == 20
+    assert (one_by_one, graphs, patched) == ((1, 4, 15) if captures else (20, 0, 0))
+
+
+def test_the_same_places_are_patched_by_nothing(make, driver):
+    run, x, rest = make(), array(3), (array(0), array(0), array(0))
+    for _ in range(50):
+        call(run, x, 2.0, rest)
+    assert run.counts == (50, 1, 1, 0)
+    before = seen(driver, "captures_begun")
+    x[:] = 5  # what lies there may change
+    np.testing.assert_array_equal(call(run, x, 2.0, rest), wanted(x, 2.0))
+    assert seen(driver, "captures_begun") == before
+
+
+def test_only_what_changed_is_patched(make, driver):
+    """A number that only kernels take: no library is captured again."""
+    run, x, rest = make(), array(3), (array(0), array(0), array(0))
+    for k in range(6):
+        np.testing.assert_array_equal(call(run, x, k, rest), wanted(x, np.float32(k)))
+    captured = seen(driver, "captures_begun")
+    for k in range(6, 20):
+        np.testing.assert_array_equal(call(run, x, k, rest), wanted(x, np.float32(k)))
+    assert seen(driver, "captures_begun") == captured
+    assert run.counts == (20, 1, 4, 15)
+
+
+def test_offsets_count_from_the_beginning(make, driver):
+    nodes = (scaled(driver, (0, 4 * N), (1, 8)),)
+    run = make(arrays=2, nodes=nodes)
+    for n in range(5):
+        x, y = np.arange(2 * N, dtype=np.float32) + n, np.zeros(N + 2, np.float32)
+        run(on_device(x), address(y), np.float32(3))
+        np.testing.assert_array_equal(y[2:], x[N:] * 3 + 1)
+        assert not y[:2].any()
+
+
+def test_a_failure_names_the_kernel_and_the_line(make, driver):
+    run, x = make(captures=False), array(1)
+    set_(driver, "fail_next", 1)
+    with pytest.raises(
+        KernelError, match=r"cuLaunchKernel fails with CUDA_ERROR_FAKE \(1\) in scaled\n  at   model.py:1"
+    ):
+        call(run, x, 1.0)
+    np.testing.assert_array_equal(call(run, x, 1.0), wanted(x, 1))
+
+
+def test_no_graph_no_matter(make, driver):
+    """What cannot be captured is launched one by one, and says why."""
+    run, x = make(), array(1)
+    call(run, x, 1.0)
+    assert run.trouble is None
+    before = seen(driver, "graphs"), seen(driver, "execs")
+    set_(driver, "fail_next", 2)
+    np.testing.assert_array_equal(call(run, x, 2.0), wanted(x, 2))
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in str(run.trouble)
+    for k in range(5):
+        np.testing.assert_array_equal(call(run, x, k), wanted(x, np.float32(k)))
+    assert run.counts[1:] == (7, 0, 0)
+    assert (seen(driver, "graphs"), seen(driver, "execs")) == before
+
+
+def test_a_patch_that_fails_leaves_nothing_wrong(make, driver):
+    run, rest = make(), (array(0), array(0), array(0))
+    for k in range(6):
+        call(run, array(1), k, rest)
+    assert run.counts[2] == 4
+    set_(driver, "fail_next", 2)
+    x = array(7)
+    np.testing.assert_array_equal(call(run, x, 9.0, rest), wanted(x, 9))
+    assert run.trouble is not None
+    np.testing.assert_array_equal(call(run, x, 8.0, rest), wanted(x, 8))
+
+
+def test_inside_the_capture_of_another(make, driver):
+    run, x = make(), array(1)
+    for _ in range(3):
+        call(run, x, 1.0)
+    set_(driver, "busy", 1)
+    before = run.counts[1]
+    call(run, x, 1.0)
+    assert run.counts[1] == before + 1
+    set_(driver, "busy", 0)
+
+
+def test_in_a_thread_without_a_context(make, driver):
+    run, x = make(), array(2)
+    driver.leave_context()
+    np.testing.assert_array_equal(call(run, x, 1.0), wanted(x, 1))
+
+
+def test_graphs_go_with_the_run(make, driver):
+    gc.collect()
+    before = seen(driver, "graphs"), seen(driver, "execs")
+    run = make()
+    for n in range(9):
+        call(run, array(n), n)
+    assert seen(driver, "execs") == before[1] + 4
+    del run
+    gc.collect()
+    assert (seen(driver, "graphs"), seen(driver, "execs")) == before
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda y: (y, y, y, y),  # too few
+        lambda y: (y, y, y, y, np.float64(1)),  # a number of another size
+        lambda y: (y, "no array", y, y, np.float32(1)),
+        lambda y: (y, -1, y, y, np.float32(1)),
+    ],
+)
+def test_wrong_calls_are_errors(make, given):
+    with pytest.raises((TypeError, AttributeError, OverflowError, BufferError)):
+        make()(*given(address(array(0))))
+
+
+def test_wrong_nodes_are_errors(make, driver):
+    with pytest.raises(ValueError, match="a number that there is not"):
+        make(arrays=1, nodes=(scaled(driver, (0, 0), (1, 0)),))
+    with pytest.raises(ValueError, match="what comes later"):
+        make(nodes=(scaled(driver, (0, 0), (1, 0), after=(0,)),))
+    with pytest.raises(TypeError, match="a tuple of eight"):
+        make(nodes=((1, 2),))
