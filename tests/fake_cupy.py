@@ -376,8 +376,8 @@ class StandIn:
     def product(self, wanted: Any) -> Any:
         return self.shim.product(wanted)
 
-    def launches(self, found: Any, arrays: int, sizes: tuple[int, ...], captured: bool) -> Any:
-        return one_by_one(found, arrays, address)
+    def launches(self, work: Any) -> Any:
+        return one_by_one(work, address)
 
     def stream(self) -> ShimStream:
         return self.shim.stream()

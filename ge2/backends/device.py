@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ge2.backends.launches import Launches, Run
+from ge2.backends.launches import LaunchList, Run
 from ge2.backends.limits import Limits
 from ge2.backends.product import Product, Wanted
 from ge2.base.dtypes import FP8
@@ -37,11 +37,8 @@ class Device(Protocol):
     def product(self, wanted: Wanted) -> Product | None:
         """A product of matrices; None if the device's library has none such."""
 
-    def launches(self, found: Launches, arrays: int, sizes: tuple[int, ...], captured: bool) -> Run:
-        """Launches that follow each other, as a function of so many arrays (or addresses), then of numbers.
-
-        `sizes` are those of the numbers, in bytes; `captured`: calls may become one graph.
-        """
+    def launches(self, work: LaunchList) -> Run:
+        """Launches that follow each other, as one function."""
 
     def stream(self) -> Any:
         """That on which launches go."""

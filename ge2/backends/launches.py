@@ -64,13 +64,30 @@ class Call:
     where: str = ""
 
 
-Launches = Sequence[Launch | Call]
+@final
+@record
+class LaunchList:
+    """Launches that follow each other, to be called as `f(*arrays, *numbers)`.
+
+    `arrays`: how many; each is an array of the device, or an address. Those of the `callers` come as they
+    are: one that is not in C order, or begins where wide accesses may not, `ready` copies. `numbers`: the
+    bytes of each, which is a NumPy scalar. `captured`: calls may become one graph.
+    """
+
+    launches: tuple[Launch | Call, ...]
+    arrays: int
+    numbers: tuple[int, ...]
+    callers: frozenset[int]
+    ready: Callable[[Any], Any]
+    captured: bool
 
 
-def one_by_one(launches: Launches, arrays: int, at: Callable[[Any], int]) -> Run:
-    """The run `f(*arrays, *numbers)` that launches one after another; `at` tells where an array lies."""
+def one_by_one(work: LaunchList, at: Callable[[Any], int]) -> Run:
+    """What launches one after another; `at` tells where an array lies."""
+    arrays, launches, ready = work.arrays, work.launches, work.ready
 
-    def run(*given: Any) -> None:
+    def run(*raw: Any) -> None:
+        given = [ready(x) if i in work.callers else x for i, x in enumerate(raw)]
         for each in launches:
             if isinstance(each, Call):
                 each.product(

@@ -97,6 +97,7 @@ class GpuDriver:
     body: list[Line | Group] = field(default_factory=list)
     made: list[Made] = field(default_factory=list)
     needs: list[tuple[str, Lifetime]] = field(default_factory=list)  # arrays of the arena
+    named: set[str] = field(default_factory=set)  # arrays that the text names elsewhere than in launches
     begun: set[str] = field(default_factory=set)
     sources: dict[str, Source] = field(default_factory=dict)  # by their text without comments
     numbered: dict[str, int] = field(default_factory=dict)  # likewise
@@ -121,7 +122,7 @@ class GpuDriver:
         device = self.device
         self.names.update({dtype.name: kept_as(device, dtype) for dtype in SHORT})
         self.names.update(
-            empty=device.xp.empty, array=device.xp.array, ready=partial(ready, device), at=address,
+            empty=device.xp.ndarray, array=device.xp.array, ready=partial(ready, device), at=address,
             view=view, upload=partial(upload, device),
         )  # fmt: skip
         if self.within is not None:
@@ -171,8 +172,12 @@ class GpuDriver:
         """Arguments as kernels read them; who runs a part sees to it."""
         if self.within is not None:
             return []
-        arrays = [self.name(v) for v in self.program.graph.inputs if not v.type.weak]
-        return [Line(f"{name} = ready({name})") for name in arrays]
+        return [Line(f"{name} = ready({name})") for name in self.arguments if name in self.named]
+
+    @property
+    def arguments(self) -> list[str]:
+        """The arrays that the program is called with."""
+        return [self.name(v) for v in self.program.graph.inputs if not v.type.weak]
 
     def placed(self) -> list[int]:
         """The results for which there is an array beforehand."""
@@ -197,8 +202,10 @@ class GpuDriver:
             asked = [pool.submit(copy_context().run, self.device.module, s.text()) for s in sources]
             modules = [each.result() for each in asked]
         kernels = [m.get_function(source.name) for source, m in zip(sources, modules, strict=True)]
+        raw = frozenset(self.arguments) - self.named
+        callers = None if self.within is not None else (raw, self.names["ready"])
         for group in (found for found in self.groups if found.launches):
-            self.names[group.name] = group.run(self.device, kernels, offsets, self.within is None)
+            self.names[group.name] = group.run(self.device, kernels, offsets, callers)
         self.compiling = f"{len(sources)} kernels for {self.device.limits.name}"
 
     def offsets(self) -> dict[str, int]:
@@ -348,6 +355,7 @@ class GpuDriver:
             if buffer.storage != "output" or buffer.name in self.begun or self.within is not None:
                 continue
             self.begun.add(buffer.name)
+            self.named.add(buffer.donor)
             text = buffer.donor or f"empty({buffer.type.shape}, {buffer.type.dtype.name})"
             self.group().before.append(Line(f"{buffer.name} = {text}", str(buffer.type)))
 
@@ -358,6 +366,7 @@ class GpuDriver:
             return self.given(value if a.type.weak else upload(self.device, value), "k")
         buffer, t = self.buffer(a), a.type
         base, layout = buffer.base or buffer, self.layout(a)
+        self.named.add(base.name)
         if t.weak or (base is buffer and base.storage != "arena"):
             return buffer.name
         strides = tuple(s * t.dtype.itemsize for s in layout.strides)

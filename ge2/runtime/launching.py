@@ -5,19 +5,20 @@ Where arrays of the arena lie is known when all steps are written, so a launch f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, final
 
 import numpy as np
 
 from ge2.backends.device import Device
-from ge2.backends.launches import Call, Launch, Number, Pointer, Run
+from ge2.backends.launches import Call, Launch, LaunchList, Number, Pointer, Run
 from ge2.backends.product import Product
 from ge2.base.record import mutable, record
 from ge2.codegen.view import Line
 
 ARENA = "arena"
+Callers = tuple[frozenset[str], Callable[[Any], Any]]  # names of arguments as they come, and what copies one
 
 
 @final
@@ -102,8 +103,11 @@ class Group:
         call = [Line(f"{self.name}({handed})")] if self.launches else []
         return [*self.before, *(Line(f"# {each}") for each in self.launches), *call]
 
-    def run(self, device: Device, kernels: list[Any], offsets: Mapping[str, int], captured: bool) -> Run:
-        """The group as a function of its arrays and numbers; `captured`: as a graph, where that pays."""
+    def run(
+        self, device: Device, kernels: list[Any], offsets: Mapping[str, int], callers: Callers | None
+    ) -> Run:
+        """The group as a function of its arrays and numbers; as a graph, where that pays and it is no part of
+        another program, which has no callers."""
         arrays = {name: i for i, name in enumerate(self.bases)}
         numbers = {number: i for i, number in enumerate(self.numbers)}
 
@@ -112,8 +116,15 @@ class Group:
                 return Pointer(arrays[a.base], a.offset + (offsets[a.array] if a.own else 0))
             return Number(numbers[a]) if isinstance(a, Asked) else a
 
-        found = [launch(each, tuple(map(settled, each.arguments)), kernels) for each in self.launches]
-        return device.launches(found, len(arrays), tuple(each.nbytes for each in self.numbers), captured)
+        found = tuple(launch(each, tuple(map(settled, each.arguments)), kernels) for each in self.launches)
+        names, ready = callers or ((), itself)
+        given = frozenset(i for name, i in arrays.items() if name in names)
+        sizes = tuple(each.nbytes for each in self.numbers)
+        return device.launches(LaunchList(found, len(arrays), sizes, given, ready, callers is not None))
+
+
+def itself(x: Any) -> Any:
+    return x
 
 
 def launch(each: Pending, arguments: tuple[Any, ...], kernels: list[Any]) -> Launch | Call:

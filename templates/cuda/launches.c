@@ -17,6 +17,7 @@
 #define WORDS 16   /* parameters of a library's function */
 #define RELAXED 2  /* CU_STREAM_CAPTURE_MODE_RELAXED */
 #define APART 1    /* CU_STREAM_NON_BLOCKING */
+#define ALIGNED 16 /* bytes that an access may have */
 #define PATIENCE 2 /* calls before a graph is worth making */
 
 typedef int Status;
@@ -104,10 +105,12 @@ typedef struct {
     unsigned long long calls, launched, patched;
     Handle context, apart; /* a stream of its own, on which libraries are captured */
     PyObject *trouble; /* why there is no graph */
-    PyObject *stream, *fail, *owner; /* owner: of kernels and of what a library is handed */
+    char *callers;     /* whether an array is the caller's */
+    PyObject *copies;  /* of such arrays, for this call */
+    PyObject *ready, *stream, *fail, *owner; /* owner: of kernels and of what a library is handed */
 } Run;
 
-static PyObject *DATA, *PTR;
+static PyObject *DATA, *PTR, *ORDERED;
 
 /* ------------------------------------------------------------------------------------------------------ the driver */
 
@@ -143,7 +146,7 @@ static int failed(Run *me, Status status, const char *what, Py_ssize_t node) {
 
 /* -------------------------------------------------------------------------------------------- pointers and numbers */
 
-static uint64_t place_of(Run *me, PyObject *x) {
+static uint64_t place_of(PyObject *x) {
     if (PyLong_CheckExact(x)) return PyLong_AsUnsignedLongLong(x);
     PyObject *data = PyObject_GetAttr(x, DATA);
     if (!data) return (uint64_t)-1;
@@ -155,10 +158,26 @@ static uint64_t place_of(Run *me, PyObject *x) {
     return found;
 }
 
+/* The place of a caller's array, or of a copy that is in order and begins where wide accesses may. */
+static int read_callers(Run *me, Py_ssize_t i, PyObject *x) {
+    PyObject *ordered = PyLong_CheckExact(x) ? Py_NewRef(Py_True) : PyObject_GetAttr(x, ORDERED);
+    if (!ordered) return -1;
+    Py_DECREF(ordered);
+    if (ordered == Py_True && me->places[i] % ALIGNED == 0) return 0;
+    PyObject *copy = PyObject_CallOneArg(me->ready, x);
+    if (!copy) return -1;
+    me->places[i] = place_of(copy);
+    if (!me->copies && !(me->copies = PyList_New(0))) return Py_DECREF(copy), -1;
+    int bad = PyList_Append(me->copies, copy); /* until all is launched: then its memory may be another array's */
+    Py_DECREF(copy);
+    return bad;
+}
+
 static int read_arguments(Run *me, PyObject *const *args) {
     for (Py_ssize_t i = 0; i < me->arrays; i++) {
-        me->places[i] = place_of(me, args[i]);
+        me->places[i] = place_of(args[i]);
         if (me->places[i] == (uint64_t)-1 && PyErr_Occurred()) return -1;
+        if (me->callers[i] && read_callers(me, i, args[i])) return -1;
     }
     for (Py_ssize_t i = 0; i < me->numbers; i++) {
         Py_buffer view;
@@ -379,32 +398,36 @@ static int launch(Run *me, Handle stream) {
     return status ? failed(me, status, "cuGraphLaunch", -1) : 0;
 }
 
+static PyObject *finished(Run *me, int bad) {
+    Py_CLEAR(me->copies);
+    return bad ? NULL : Py_NewRef(Py_None);
+}
+
 static PyObject *run(PyObject *self, PyObject *const *args, size_t flagged, PyObject *keywords) {
     Run *me = (Run *)self;
     if (PyVectorcall_NARGS(flagged) != me->arrays + me->numbers || keywords) {
         PyErr_Format(PyExc_TypeError, "the launches take %zd arrays and %zd numbers", me->arrays, me->numbers);
         return NULL;
     }
-    if (read_arguments(me, args)) return NULL;
+    if (read_arguments(me, args)) return finished(me, -1);
     PyObject *current = PyObject_CallNoArgs(me->stream);
     PyObject *ptr = current ? PyObject_GetAttr(current, PTR) : NULL;
     Py_XDECREF(current);
-    if (!ptr) return NULL;
+    if (!ptr) return finished(me, -1);
     Handle stream = PyLong_AsVoidPtr(ptr), there = NULL;
     Py_DECREF(ptr);
-    if (!stream && PyErr_Occurred()) return NULL;
+    if (!stream && PyErr_Occurred()) return finished(me, -1);
     me->calls++;
     Status status = cuda.cuCtxGetCurrent(&there);
     int other = !status && there != me->context;
     if (other) status = cuda.cuCtxPushCurrent_v2(me->context);
     if (status) {
         failed(me, status, "cuCtxPushCurrent", -1);
-        return NULL;
+        return finished(me, -1);
     }
     int bad = launch(me, stream);
     if (other) cuda.cuCtxPopCurrent_v2(&there);
-    if (bad) return NULL;
-    Py_RETURN_NONE;
+    return finished(me, bad);
 }
 
 /* ------------------------------------------------------------------------------------------------- made and unmade */
@@ -527,8 +550,11 @@ static void release(Run *me) {
     free(me->values);
     free(me->params);
     free(me->places);
+    free(me->callers);
     free(me->given);
     free(me->number_at);
+    Py_CLEAR(me->copies);
+    Py_CLEAR(me->ready);
     Py_CLEAR(me->stream);
     Py_CLEAR(me->fail);
     Py_CLEAR(me->owner);
@@ -543,6 +569,7 @@ static void dealloc(PyObject *self) {
 
 static int traverse(PyObject *self, visitproc visit, void *arg) {
     Run *me = (Run *)self;
+    Py_VISIT(me->ready);
     Py_VISIT(me->stream);
     Py_VISIT(me->fail);
     Py_VISIT(me->owner);
@@ -560,8 +587,10 @@ static int room(Run *me, PyObject *sizes, PyObject *nodes) {
     me->need = calloc(needs + 1, sizeof *me->need);
     me->number_at = calloc((size_t)me->numbers + 1, sizeof *me->number_at);
     me->places = calloc((size_t)me->arrays + 1, sizeof *me->places);
+    me->callers = calloc((size_t)me->arrays + 1, 1);
     if (posix_memalign((void **)&me->values, 16, bytes + 16)) me->values = NULL;
-    if (!me->node || !me->slot || !me->params || !me->need || !me->number_at || !me->places || !me->values) {
+    if (!me->node || !me->slot || !me->params || !me->need || !me->number_at || !me->places || !me->callers ||
+        !me->values) {
         PyErr_NoMemory();
         return -1;
     }
@@ -583,11 +612,12 @@ static PyObject *make_run(PyTypeObject *type, PyObject *args, PyObject *keywords
     const char *driver;
     unsigned long long context;
     Py_ssize_t arrays;
-    PyObject *sizes, *nodes, *stream, *fail, *owner;
+    const char *callers;
+    PyObject *sizes, *nodes, *ready, *stream, *fail, *owner;
     int captures;
     if (keywords && PyDict_GET_SIZE(keywords)) return PyErr_Format(PyExc_TypeError, "a run takes no keywords");
-    if (!PyArg_ParseTuple(args, "sKnO!O!pOOO", &driver, &context, &arrays, &PyTuple_Type, &sizes, &PyTuple_Type, &nodes,
-                          &captures, &stream, &fail, &owner) ||
+    if (!PyArg_ParseTuple(args, "sKy#O!O!pOOOO", &driver, &context, &callers, &arrays, &PyTuple_Type, &sizes, &PyTuple_Type, &nodes,
+                          &captures, &ready, &stream, &fail, &owner) ||
         load(driver))
         return NULL;
     Run *me = (Run *)type->tp_alloc(type, 0);
@@ -596,6 +626,8 @@ static PyObject *make_run(PyTypeObject *type, PyObject *args, PyObject *keywords
     me->arrays = arrays;
     me->captures = captures;
     me->context = (Handle)(uintptr_t)context;
+    Py_INCREF(ready);
+    me->ready = ready;
     Py_INCREF(stream);
     me->stream = stream;
     Py_INCREF(fail);
@@ -605,6 +637,7 @@ static PyObject *make_run(PyTypeObject *type, PyObject *args, PyObject *keywords
     int slots = 0, params = 0, needs = 0;
     size_t at = 0;
     int bad = room(me, sizes, nodes);
+    if (!bad && arrays) memcpy(me->callers, callers, (size_t)arrays);
     for (Py_ssize_t i = 0; !bad && i < me->count; i++)
         bad = read_node(me, i, PyTuple_GET_ITEM(nodes, i), &slots, &params, &needs, &at);
     if (bad) {
@@ -640,15 +673,16 @@ static PyTypeObject RUN = {
     .tp_dealloc = dealloc,
     .tp_traverse = traverse,
     .tp_getset = SEEN,
-    .tp_doc = "Run(driver, context, arrays, sizes of numbers, launches, captures, stream, fail, owner): launches, called",
+    .tp_doc = "Run(driver, context, callers, sizes of numbers, launches, captures, ready, stream, fail, owner): launches, called",
 };
 
 static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "ge2_launches", NULL, -1, NULL, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit_ge2_launches(void) {
+    ORDERED = PyUnicode_InternFromString("_c_contiguous"); /* CuPy has `flags` too, which is made anew each time */
     DATA = PyUnicode_InternFromString("data");
     PTR = PyUnicode_InternFromString("ptr");
-    if (!DATA || !PTR || PyType_Ready(&RUN)) return NULL;
+    if (!DATA || !PTR || !ORDERED || PyType_Ready(&RUN)) return NULL;
     PyObject *module = PyModule_Create(&MODULE);
     if (module && PyModule_AddObjectRef(module, "Run", (PyObject *)&RUN)) Py_CLEAR(module);
     return module;

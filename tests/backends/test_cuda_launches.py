@@ -79,7 +79,8 @@ def product(driver, x, y, out, after=()):
 
 @pytest.fixture
 def make(driver, made):
-    def make(captures=True, arrays=4, sizes=(4,), nodes=None):
+    def make(captures=True, arrays=4, sizes=(4,), nodes=None, callers=None, ready=None):
+        callers = bytes(arrays) if callers is None else callers
         if nodes is None:  # y = x * k + 1; z = y * x; w = z * k + 2
             nodes = (
                 scaled(driver, (0, 0), (1, 0)),
@@ -88,7 +89,9 @@ def make(driver, made):
             )
         stream = lambda: SimpleNamespace(ptr=0)  # noqa: E731
         context = driver.context_of_fake()
-        return made(driver.path, context, arrays, sizes, nodes, captures, stream, native.failed, nodes)
+        return made(
+            driver.path, context, callers, sizes, nodes, captures, ready, stream, native.failed, nodes
+        )
 
     set_(driver, "fail_next", 0)
     set_(driver, "busy", 0)
@@ -236,3 +239,23 @@ def test_wrong_nodes_are_errors(make, driver):
         make(nodes=(scaled(driver, (0, 0), (1, 0), after=(0,)),))
     with pytest.raises(TypeError, match="a tuple of eight"):
         make(nodes=((1, 2),))
+
+
+def test_arrays_of_callers_are_made_ready(make, driver):
+    """What is not in order, or begins at no multiple of 16, is copied; the copy lives while it is read."""
+    whole, copies = np.zeros(64, np.float32), []
+
+    def ready(x):
+        copies.append(on_device(x.aligned))
+        return copies[-1]
+
+    run = make(arrays=2, nodes=(scaled(driver, (0, 0), (1, 0)),), callers=b"\1\0", ready=ready)
+    start = -address(whole) % 16 // 4
+    for shift, ordered, copied in [(0, True, 0), (1, True, 1), (0, False, 2), (4, True, 2)]:
+        x, y = whole[start + shift :][:N], np.zeros(N, np.float32)
+        x[:] = np.arange(N)
+        given = on_device(x)
+        given._c_contiguous, given.aligned = ordered, np.arange(N, dtype=np.float32)
+        run(given, address(y), np.float32(2))
+        np.testing.assert_array_equal(y, np.arange(N) * 2 + 1)
+        assert len(copies) == copied

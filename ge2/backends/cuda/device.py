@@ -16,7 +16,7 @@ from ge2.backends.cuda.blas import Blas, LtProduct
 from ge2.backends.cuda.driver import context, driver
 from ge2.backends.cuda.launches import launches
 from ge2.backends.cuda.nvrtc import Binary, Order, compile, compile_all
-from ge2.backends.launches import Launches, Run
+from ge2.backends.launches import LaunchList, Run
 from ge2.backends.limits import Limits
 from ge2.backends.product import Wanted
 from ge2.base.errors import CompileError, DeviceError, InputError
@@ -57,9 +57,9 @@ class CudaDevice:
             blas = self._blas = self._blas or Blas(self)
         return blas.product(wanted)
 
-    def launches(self, found: Launches, arrays: int, sizes: tuple[int, ...], captured: bool) -> Run:
+    def launches(self, work: LaunchList) -> Run:
         """Launches that follow each other, as one call, which may launch a graph of them."""
-        return launches(self, found, arrays, sizes, captured)
+        return launches(self, work)
 
     @property
     def context(self) -> int:

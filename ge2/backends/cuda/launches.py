@@ -21,7 +21,7 @@ from ge2.backends.cpu.toolchain import toolchain
 from ge2.backends.cuda.blas import LtProduct
 from ge2.backends.cuda.driver import LIBRARY
 from ge2.backends.device import address
-from ge2.backends.launches import Call, Launch, Launches, Number, Pointer, Run, one_by_one
+from ge2.backends.launches import Call, Launch, LaunchList, Number, Pointer, Run, one_by_one
 from ge2.base.config import config
 from ge2.base.errors import CompilerTrouble, KernelError
 from ge2.base.log import logger
@@ -37,19 +37,15 @@ _begun: set[str] = set()
 _lock = Lock()
 
 
-def launches(device: CudaDevice, found: Launches, arrays: int, sizes: tuple[int, ...], captured: bool) -> Run:
-    """The run `f(*arrays, *numbers)` on CuPy's current stream; `sizes` are those of the numbers, in bytes.
-
-    An array is one of CuPy's or an address, a number a NumPy scalar. KernelError, with the user's line, for a
-    launch that the driver refuses.
-    """
-    slow = one_by_one(found, arrays, address)
+def launches(device: CudaDevice, work: LaunchList) -> Run:
+    """The list as a function, on CuPy's current stream. KernelError, with the user's line, for a launch that
+    the driver refuses."""
     made = native()
-    return slow if made is None else made(device, found, arrays, sizes, captured)
+    return one_by_one(work, address) if made is None else run_of(made, device, work)
 
 
-def native() -> Callable[..., Run] | None:
-    """What makes a run of the extension's; None until the extension is there."""
+def native() -> Any | None:
+    """The extension's type; None until it is there."""
     setting = config.cc
     if setting not in _made and is_at_hand():
         _make(setting)
@@ -60,22 +56,22 @@ def native() -> Callable[..., Run] | None:
         if not begun:
             Thread(target=copy_context().run, args=(_make, setting), name="ge2-launches").start()
         return None
-    made = _made[setting]
-    return None if made is None else lambda *args: run_of(made, *args)
+    return _made[setting]
 
 
-def run_of(
-    made: Any, device: CudaDevice, found: Launches, arrays: int, sizes: tuple[int, ...], captured: bool
-) -> Run:
+def run_of(made: Any, device: CudaDevice, work: LaunchList) -> Run:
     nodes = list[tuple[Any, ...]]()
-    for each in found:
+    for each in work.launches:
         for function, parts in described(each):
-            nodes.append(
-                (isinstance(each, Call), function, *parts, (len(nodes) - 1,) if nodes else (), title(each))
-            )
-    captures = captured and (config.capture == "on" or (config.capture == "auto" and len(nodes) > FEW))
+            before = (len(nodes) - 1,) if nodes else ()
+            nodes.append((isinstance(each, Call), function, *parts, before, title(each)))
+    pays = config.capture == "on" or (config.capture == "auto" and len(nodes) > FEW)
     stream: Callable[[], Any] = device.xp.cuda.get_current_stream
-    run: Run = made(LIBRARY, device.context, arrays, sizes, tuple(nodes), captures, stream, failed, found)
+    callers = bytes(i in work.callers for i in range(work.arrays))
+    run: Run = made(
+        LIBRARY, device.context, callers, work.numbers, tuple(nodes), work.captured and pays,
+        stream, work.ready, failed, work,
+    )  # fmt: skip
     return run
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ge2.backends.cuda.nvrtc import Binary, compile
 from ge2.backends.device import address
-from ge2.backends.launches import Launches, Run, one_by_one
+from ge2.backends.launches import LaunchList, Run, one_by_one
 from ge2.backends.limits import KB, KNOWN, Limits
 from ge2.backends.product import HostProduct, Wanted
 from ge2.base.errors import DeviceError
@@ -41,9 +41,9 @@ class OfflineDevice:
         """A product of matrices, which takes the place of one in a text."""
         return HostProduct(wanted)
 
-    def launches(self, found: Launches, arrays: int, sizes: tuple[int, ...], captured: bool) -> Run:
+    def launches(self, work: LaunchList) -> Run:
         """Launches, each of which is an error."""
-        return one_by_one(found, arrays, address)
+        return one_by_one(work, address)
 
     def stream(self) -> None:
         """There is none."""

@@ -19,7 +19,7 @@ from numpy.lib.array_utils import byte_bounds
 
 from ge2.backends.cpu.compiler import Library
 from ge2.backends.device import address
-from ge2.backends.launches import Launches, Run, one_by_one
+from ge2.backends.launches import LaunchList, Run, one_by_one
 from ge2.backends.limits import H200, Limits
 from ge2.backends.product import HostProduct, Wanted
 from ge2.backends.shim.build import Kernel, Launch, Module, Place, Report, Span, compiled, launcher, lines
@@ -100,9 +100,9 @@ class ShimDevice:
         """A product of matrices, by NumPy."""
         return HostProduct(wanted)
 
-    def launches(self, found: Launches, arrays: int, sizes: tuple[int, ...], captured: bool) -> Run:
+    def launches(self, work: LaunchList) -> Run:
         """Launches, one by one."""
-        return one_by_one(found, arrays, address)
+        return one_by_one(work, address)
 
     def stream(self) -> ShimStream:
         """The one stream."""
