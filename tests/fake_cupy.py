@@ -27,8 +27,8 @@ REFUSED = "Implicit conversion to a NumPy array is not allowed. Please use `.get
 class MemoryPointer:
     """An address within memory that somebody keeps."""
 
-    def __init__(self, memory: np.ndarray, offset: int = 0) -> None:
-        self.memory, self.offset = memory, offset
+    def __init__(self, memory: np.ndarray, offset: int = 0, device_id: int = 0) -> None:
+        self.memory, self.offset, self.device_id = memory, offset, device_id
 
     @property
     def mem(self) -> Any:
@@ -43,7 +43,7 @@ class MemoryPointer:
         return int(self.memory.ctypes.data) + self.offset
 
     def __add__(self, offset: int) -> MemoryPointer:
-        return MemoryPointer(self.memory, self.offset + offset)
+        return MemoryPointer(self.memory, self.offset + offset, self.device_id)
 
 
 class Flags:
@@ -102,7 +102,7 @@ class ndarray:
             memory = memory.base
         if not memory.flags.c_contiguous:  # its own memory, in another order
             memory = memory.T
-        return MemoryPointer(memory, self._host.ctypes.data - memory.ctypes.data)
+        return MemoryPointer(memory, self._host.ctypes.data - memory.ctypes.data, self._number)
 
     @property
     def device(self) -> Any:

@@ -41,4 +41,9 @@ def beside(x: Any, other: Any) -> Any:
 
 def gpu_of(x: Any) -> int:
     """The number of the GPU that an array lies on."""
-    return int(x.device.id)
+    return int(x.data.device_id)  # `x.device` makes an object each time
+
+
+def gpu_key(x: Any) -> tuple[Any, ...] | None:
+    """Shape, dtype and GPU of an array of a class that was met before and lies on one; None for all else."""
+    return (x.shape, x.dtype, x.data.device_id) if _known.get(type(x)) else None

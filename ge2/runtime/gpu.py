@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from contextvars import copy_context
 from dataclasses import field
 from functools import partial
@@ -70,6 +69,7 @@ class Text:
 
 
 ALIGNMENT = 256  # of arrays in the arena: what a library asks of its scratch
+ON_DEVICE = ("kernel", "copy", "matmul", "view")  # kinds of steps
 PRECISION = {"tf32": "tf32", "bf16": "bf16"}  # any other is IEEE
 
 
@@ -158,8 +158,13 @@ class GpuDriver:
             run = partial(self.turn.alone, device)
         if not self.run:
             return self
-        self.direct = partial(on_device, getattr(device, "here", nullcontext), run)
+        self.direct = current_first(device, run if self.silent() else partial(quietly, run))
         return self
+
+    def silent(self) -> bool:
+        """Whether NumPy computes nothing, and so cannot warn."""
+        numbers = any(v.type.weak for v in self.program.graph.inputs)
+        return not numbers and all(step.kind in ON_DEVICE for step in self.program.steps)
 
     def parameters(self) -> str:
         """What the function takes: if another program runs it the memory and the places, then the arrays."""
@@ -486,12 +491,26 @@ class GpuDriver:
         return f"array({self.array(atom)}, order='C')"
 
 
-def on_device(here: Callable[[], Any], run: Callable[..., list[Any]], *arrays: Any) -> list[Any]:
-    """Runs a program with its device CuPy's current one, and none of NumPy's warnings."""
-    loud = hush()
-    try:
+def current_first(device: Device, run: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    """Runs a program with its device CuPy's current one."""
+    if not hasattr(device, "here"):
+        return run
+    here, number, current = device.here, device.number, device.xp.cuda.runtime.getDevice  # type: ignore[attr-defined]
+
+    def there(*arrays: Any) -> list[Any]:
+        if current() == number:
+            return run(*arrays)
         with here():
             return run(*arrays)
+
+    return there
+
+
+def quietly(run: Callable[..., list[Any]], *arrays: Any) -> list[Any]:
+    """Runs a program with none of NumPy's warnings."""
+    loud = hush()
+    try:
+        return run(*arrays)
     finally:
         restore(loud)
 

@@ -9,6 +9,7 @@ from weakref import WeakSet
 
 from ge2.base.config import config
 from ge2.base.errors import InputError, RetraceError
+from ge2.base.gpu import gpu_key
 from ge2.base.log import logger
 from ge2.base.pause import collector_paused
 from ge2.base.pytree import Structure, flatten, register_leaf
@@ -72,7 +73,9 @@ class Jitted:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._quick and not kwargs and type(current()) is Evaluate:
-            key = tuple([(x.shape, x.dtype) if type(x) is ARRAY_TYPE else WEAK.get(type(x)) for x in args])
+            key = tuple([
+                (x.shape, x.dtype) if type(x) is ARRAY_TYPE else WEAK.get(type(x)) or gpu_key(x) for x in args
+            ])  # fmt: skip
             entry = self._quick.get(key)
             if entry is not None and entry.settings is config.key and not config.disable_jit:
                 entry.hits += 1

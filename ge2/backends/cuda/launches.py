@@ -33,30 +33,39 @@ NAME: Final = "ge2_launches"
 FEW: Final = 3  # launches that are no slower one by one than as a graph
 OUT_OF_MEMORY: Final = 2
 _made: dict[str, Any] = {}  # the extension's type by the compiler's setting; None where it cannot be made
-_begun: set[str] = set()
+_waiting: dict[str, list[Meanwhile]] = {}
 _lock = Lock()
 
 
 def launches(device: CudaDevice, work: LaunchList) -> Run:
     """The list as a function, on CuPy's current stream. KernelError, with the user's line, for a launch that
     the driver refuses."""
-    made = native()
+    setting = config.cc
+    if setting not in _made and is_at_hand():
+        make(setting)
+    with _lock:
+        if setting not in _made:
+            found = Meanwhile(device, work)
+            if not _waiting.setdefault(setting, []):
+                Thread(target=copy_context().run, args=(make, setting), name="ge2-launches").start()
+            _waiting[setting].append(found)
+            return found
+    made = _made[setting]
     return one_by_one(work, address) if made is None else run_of(made, device, work)
 
 
-def native() -> Any | None:
-    """The extension's type; None until it is there."""
-    setting = config.cc
-    if setting not in _made and is_at_hand():
-        _make(setting)
-    if setting not in _made:
-        with _lock:
-            begun = setting in _begun
-            _begun.add(setting)
-        if not begun:
-            Thread(target=copy_context().run, args=(_make, setting), name="ge2-launches").start()
-        return None
-    return _made[setting]
+@final
+class Meanwhile:
+    """Launches from Python, until the extension is there."""
+
+    __slots__ = ("device", "run", "work")
+
+    def __init__(self, device: CudaDevice, work: LaunchList) -> None:
+        self.device, self.work = device, work
+        self.run = one_by_one(work, address)
+
+    def __call__(self, *given: Any) -> None:
+        self.run(*given)
 
 
 def run_of(made: Any, device: CudaDevice, work: LaunchList) -> Run:
@@ -122,13 +131,19 @@ def is_at_hand() -> bool:
         return True
 
 
-def _make(setting: str) -> None:
+def make(setting: str) -> None:
+    """Makes the extension, or finds that this cannot be done, and tells all lists that wait for it."""
+    made: Any = None
     try:
         source, flags = parts()
-        _made[setting] = extension(source, NAME, flags, ABI, {"name": "launches"}).Run
+        made = extension(source, NAME, flags, ABI, {"name": "launches"}).Run
     except (CompilerTrouble, OSError) as trouble:
         logger().debug("launches go one by one from Python: %s", trouble)
-        _made[setting] = None
+    with _lock:
+        _made[setting] = made
+        waiting = _waiting.pop(setting, [])
+    for each in waiting if made is not None else ():
+        each.run = run_of(made, each.device, each.work)
 
 
 def parts() -> tuple[str, tuple[str, ...]]:
@@ -140,3 +155,14 @@ def parts() -> tuple[str, tuple[str, ...]]:
     templates = os.path.dirname(os.path.dirname(include_folder()))
     with open(os.path.join(templates, "cuda", "launches.c"), encoding="utf-8") as file:
         return file.read(), ("-O2", "-fno-openmp", "-ldl", "-isystem", headers)
+
+
+def _after_fork() -> None:
+    """The thread that would tell the lists does not exist in the child: the next one begins anew."""
+    global _lock
+    _lock = Lock()
+    _waiting.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
