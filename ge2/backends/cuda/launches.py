@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from contextvars import copy_context
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
