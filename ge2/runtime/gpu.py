@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
@@ -40,6 +40,7 @@ from ge2.kernels.kernel import Family, Problem
 from ge2.kernels.products import CudaProduct
 from ge2.ops.constant import Constant
 from ge2.ops.dot import DotGeneral
+from ge2.ops.loops import RepeatLoop, ScanLoop
 from ge2.passes.host import compute
 from ge2.runtime.by_arrays import by_arrays, serves
 from ge2.runtime.cost import bytes_behind
@@ -49,6 +50,7 @@ from ge2.runtime.memory import Lifetime, Plan, plan
 from ge2.runtime.program import Buffer, Program, Step
 from ge2.runtime.records import Made
 from ge2.runtime.rounds import Turn, loose, rounds, spare
+from ge2.runtime.unrolled import MOST, Placed, Round
 
 if TYPE_CHECKING:
     from ge2.runtime.executable import Executable
@@ -198,7 +200,33 @@ class GpuDriver:
         outputs, placed = self.program.graph.outputs, self.placed()
         again = [(i, j) for i in placed for j in range(i + 1, len(outputs)) if outputs[i] is outputs[j]]
         types = tuple(a.type for a in outputs)
-        return Turn(self.nbytes, tuple(placed), tuple(types[i] for i in placed), tuple(again), run)
+        made = tuple(types[i] for i in placed)
+        return Turn(self.nbytes, tuple(placed), made, tuple(again), run, self.as_round(placed))
+
+    def as_round(self, placed: Sequence[int]) -> Round | None:
+        """The program as launches, if it is nothing else."""
+        graph, groups = self.program.graph, self.groups
+        weak = any(a.type.weak for a in (*graph.inputs, *graph.outputs))
+        if weak or len(groups) != len(self.body) or any(g.before or g.numbers for g in groups):
+            return None
+        names = [self.name(graph.outputs[i]) for i in placed]  # type: ignore[arg-type]
+        results = [self.end(a) for a in graph.outputs]
+        if None in results:
+            return None
+        launches = [each for group in groups for each in group.launches]
+        parameters = [*names, *map(self.name, graph.inputs)]
+        return Round(parameters, launches, [*self.sources.values()], self.offsets(), results, self.names)  # type: ignore[arg-type]
+
+    def end(self, a: Atom) -> str | tuple[At, ArrayType] | None:
+        """A result by the name of a parameter, or by its place; None for one that is in another order."""
+        if isinstance(a, Literal):
+            return None
+        buffer, layout = self.buffer(a), self.layout(a)
+        if buffer.base is None and buffer.storage != "arena":
+            return buffer.name
+        if layout.strides != plain(a.type.shape).strides:
+            return None
+        return self.at(a, layout.offset * a.type.dtype.itemsize), a.type
 
     def load(self, offsets: Mapping[str, int]) -> None:
         """Compiles the kernels, those of a program at once, each under the settings of here and now."""
@@ -384,6 +412,8 @@ class GpuDriver:
         """A loop or a branch: its rounds are launched one after another, in memory of the arena."""
         eqn, chosen = step.eqn, self.branches[step.number]
         turns = [branch.turn(self.run) for branch in chosen]
+        if self.unrolled(step, turns):
+            return
         memory = self.need(max(t.nbytes for t in turns), step.number)
         spares = [(t, self.need(t.nbytes, step.number)) for t in spare(eqn.op)]
         f = self.given(rounds(eqn.op, turns), f"{eqn.op.name}_")
@@ -393,6 +423,66 @@ class GpuDriver:
         handed = ", ".join([lent, *lists, *map(self.aligned, eqn.inputs)])
         self.fresh(*eqn.outs)
         self.emit(Line(f"{f}({handed})", eqn.op.name))
+
+    def unrolled(self, step: Step, turns: Sequence[Turn]) -> bool:
+        """Writes a loop's rounds as launches of this program, if they are nothing else and not too many."""
+        eqn, (turn, *_) = step.eqn, turns
+        op, known = eqn.op, turn.round
+        if not isinstance(op, ScanLoop | RepeatLoop) or known is None or config.capture == "off":
+            return False
+        if len(known.launches) * op.length > MOST or not all(map(self.is_plain, (*eqn.inputs, *eqn.outs))):
+            return False
+        self.fresh(*eqn.outs)
+
+        def launch(each: Pending, source: Source | None) -> None:
+            if source is not None:
+                number, name = self.define(source.kernel)
+                each = replace(each, kernel=number, name=name)
+            self.group().launches.append(each)
+
+        def copy(x: Placed, to: Placed) -> None:
+            self.copied(step, x, to)
+
+        def own(t: ArrayType) -> Placed:
+            return Placed(At(self.need(t.nbytes, step.number), own=True), t, copy)
+
+        memory = own(ArrayType((turn.nbytes,), np.dtype(np.uint8)))
+        symbolic = replace(turn, run=partial(known.run, launch, self.constant))
+        places = [[own(t) for t in spare(op)], [self.placed_at(v, copy) for v in (*eqn.outs, *eqn.inputs)]]
+        results, inputs = places[1][: len(eqn.outs)], places[1][len(eqn.outs) :]
+        rounds(op, [symbolic])(memory, results, places[0], *inputs)
+        return True
+
+    def is_plain(self, a: Atom) -> bool:
+        """Whether an array lies in C order, from where wide accesses may begin."""
+        if a.type.weak:
+            return False
+        if isinstance(a, Literal):
+            return True
+        layout, loose = self.layout(a), self.loose.get((self.buffer(a).base or self.buffer(a)).name, 0)
+        begins = all(n * a.type.dtype.itemsize % 16 == 0 for n in (layout.offset, loose))
+        return begins and layout.strides == plain(a.type.shape).strides
+
+    def placed_at(self, a: Atom, copy: Callable[[Placed, Placed], None]) -> Placed:
+        offset = 0 if isinstance(a, Literal) else self.layout(a).offset * a.type.dtype.itemsize
+        return Placed(self.at(a, offset), a.type, copy)
+
+    def constant(self, value: Any) -> At:
+        """A place for an array that is there from the start."""
+        known = next((name for name, found in self.names.items() if found is value), None)
+        return At(known or self.given(value, "k"))
+
+    def copied(self, step: Step, x: Placed, to: Placed) -> None:
+        """Launches a copy."""
+        strides, n = plain(x.type.shape).strides, math.prod(x.type.shape)
+        source, target = Operand("in", 0, strides, loose=n), Operand("out", 0, strides, loose=n)
+        for kernel in copying(x.type, to.type, source, target, self.device.limits.multiprocessors).kernels:
+            number, name = self.define(kernel)
+            ends = {"array": x.at, "result": to.at}
+            handed = tuple(ends[a.kind] if a.kind in ends else self.handed(step, a, ()) for a in kernel.given)
+            where = str(step.eqn.source or "")
+            launch = Pending(number, kernel.grid, kernel.block, kernel.shared, handed, name, where)
+            self.group().launches.append(launch)
 
     def lent(self, name: str, type_: ArrayType) -> str:
         """A part of the arena as an array."""

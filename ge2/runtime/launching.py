@@ -18,6 +18,7 @@ from ge2.base.record import mutable, record
 from ge2.codegen.view import Line
 
 ARENA = "arena"
+SHOWN = 64  # launches of a group that a text lists
 Callers = tuple[frozenset[str], Callable[[Any], Any]]  # names of arguments as they come, and what copies one
 
 
@@ -101,7 +102,9 @@ class Group:
     def lines(self) -> list[Line]:
         handed = ", ".join([*self.bases, *(number.text for number in self.numbers)])
         call = [Line(f"{self.name}({handed})")] if self.launches else []
-        return [*self.before, *(Line(f"# {each}") for each in self.launches), *call]
+        shown = [Line(f"# {each}") for each in self.launches[:SHOWN]]
+        more = len(self.launches) - SHOWN
+        return [*self.before, *shown, *([Line(f"# and {more} more")] if more > 0 else []), *call]
 
     def run(
         self, device: Device, kernels: list[Any], offsets: Mapping[str, int], callers: Callers | None

@@ -17,6 +17,7 @@ from ge2.ir import ArrayType, Graph, Var
 from ge2.ops.control import Cond
 from ge2.ops.loops import RepeatLoop, ScanLoop
 from ge2.ops.while_loop import WhileLoop
+from ge2.runtime.unrolled import Round
 
 Arrays = Sequence[Any]
 
@@ -36,6 +37,7 @@ class Turn:
     types: tuple[ArrayType, ...]
     again: tuple[tuple[int, int], ...]
     run: Callable[..., list[Any]]
+    round: Round | None = None  # it as launches alone, if it is nothing else
 
     def into(self, memory: Any, places: Arrays, *arrays: Any) -> list[Any]:
         """The results, those that have a place written there."""
