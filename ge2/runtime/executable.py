@@ -158,6 +158,15 @@ def own_names(op: Op) -> list[str]:
     return [op.name] if own else []
 
 
+def manner(run: Any) -> str:
+    """How a group of launches was called so far."""
+    if not hasattr(run, "counts"):
+        return "launched one by one, from Python"
+    calls, one_by_one, graphs, patched = run.counts
+    said = [f"{one_by_one} of {calls} calls one by one", f"{graphs} captured graphs", f"{patched} patches"]
+    return ", ".join(said) + (f"; no graph, for {run.trouble}" if run.trouble else "")
+
+
 def aligned(nbytes: int) -> Any:
     """Bytes that begin at a cache line."""
     whole = np.empty(nbytes + ALIGNMENT, np.uint8)
@@ -185,6 +194,7 @@ class Executable:
     limited: bool = False  # whether it has a limit on its memory
     part: bool = False  # whether another program runs it
     within: Op | None = None  # the loop or the branch that does
+    launched: list[Any] = field(default_factory=list)  # on a GPU: what launches its kernels, in groups
     label: str = ""  # what its files begin with, where the setting `dump` asked for them
     _run: Runner | None = None
     _how: str = ""
@@ -241,6 +251,7 @@ class Executable:
             self.program = schedule(self.program.graph, self.donated, "cpu")
             driver = self.written()
         self._how = driver.compiling or "written as blocked NumPy"
+        self.launched = getattr(driver, "launched", [])
         if self.label and config.dump:
             self.dump(driver)
         if self.part:
@@ -341,4 +352,5 @@ class Executable:
         lines = [f"{n:4} {step.kind:8} {step.name}" for n, step in enumerate(self.program.steps)]
         counts = Counter(step.kind for step in self.program.steps)
         total = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-        return "\n".join([*lines, total])
+        groups = [f"launches_{n}: {manner(run)}" for n, run in enumerate(self.launched)]
+        return "\n".join([*lines, total, *groups])

@@ -106,6 +106,7 @@ class GpuDriver:
     plan: Plan | None = None
     texts: dict[str, str] = field(default_factory=dict)
     direct: Callable[..., list[Any]] | None = None
+    launched: list[Any] = field(default_factory=list)  # what launches each group
     compiling: str = ""
     numbers: dict[str, partial[Any]] = field(default_factory=dict)  # what makes them
     loose: dict[str, int] = field(default_factory=dict)  # arrays among the elements of stacks
@@ -239,6 +240,7 @@ class GpuDriver:
         callers = None if self.within is not None else (raw, self.names["ready"])
         for group in (found for found in self.groups if found.launches):
             self.names[group.name] = group.run(self.device, kernels, offsets, callers)
+            self.launched.append(self.names[group.name])
         self.compiling = f"{len(sources)} kernels for {self.device.limits.name}"
 
     def offsets(self) -> dict[str, int]:
@@ -586,8 +588,10 @@ def current_first(device: Device, run: Callable[..., list[Any]]) -> Callable[...
     if not hasattr(device, "here"):
         return run
     here, number, current = device.here, device.number, device.xp.cuda.runtime.getDevice  # type: ignore[attr-defined]
+    check = getattr(device, "check", lambda: None)
 
     def there(*arrays: Any) -> list[Any]:
+        check()
         if current() == number:
             return run(*arrays)
         with here():

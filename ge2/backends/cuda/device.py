@@ -13,7 +13,7 @@ from typing import Any, Final, final
 from weakref import WeakValueDictionary
 
 from ge2.backends.cuda.blas import Blas, LtProduct
-from ge2.backends.cuda.driver import context, driver
+from ge2.backends.cuda.driver import check_process, context, driver
 from ge2.backends.cuda.launches import launches
 from ge2.backends.cuda.nvrtc import Binary, Order, compile, compile_all
 from ge2.backends.launches import LaunchList, Run
@@ -56,6 +56,10 @@ class CudaDevice:
         with self._lock:
             blas = self._blas = self._blas or Blas(self)
         return blas.product(wanted)
+
+    def check(self) -> None:
+        """DeviceError if the GPU cannot be used any more, after a fork."""
+        check_process()
 
     def launches(self, work: LaunchList) -> Run:
         """Launches that follow each other, as one call, which may launch a graph of them."""
@@ -135,6 +139,7 @@ class CudaModule:
 @once
 def gpu(number: int) -> CudaDevice:
     """The GPU of a number, as CuPy counts them. DeviceError if there is no such one, or no CuPy."""
+    check_process()
     known = driver()
     if known is None:
         raise DeviceError("this machine has no NVIDIA driver, so no GPU can be used", fix="ge2 doctor")

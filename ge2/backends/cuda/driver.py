@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache as once
 from typing import TYPE_CHECKING, Final, final
 
@@ -59,6 +60,20 @@ def driver() -> Driver | None:
     return Driver(cuda, _version(), _gpus(library) if status == 0 else ())
 
 
+_made: list[int] = []  # contexts of this process
+broken: list[bool] = []  # not empty in a child of a process that had one: CUDA does not survive a fork
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: broken.append(True) if _made else None)
+
+
+def check_process() -> None:
+    """DeviceError in a child of a process that had used a GPU."""
+    if broken:
+        what = "this process was forked from one that had used a GPU, and CUDA does not survive a fork"
+        raise DeviceError(what, fix="multiprocessing's start method 'spawn', or fork before the first use")
+
+
 @once
 def context(number: int) -> int:
     """The primary context of a GPU, made if it is not there yet, and kept. DeviceError if it cannot be."""
@@ -69,6 +84,7 @@ def context(number: int) -> int:
     status = status or library.cuDevicePrimaryCtxRetain(ctypes.byref(found), device)
     if status:
         raise DeviceError(f"GPU {number} gives no context: {_words(library, status)}", fix="ge2 doctor")
+    _made.append(number)
     return found.value or 0
 
 

@@ -67,6 +67,17 @@ class Meanwhile:
     def __call__(self, *given: Any) -> None:
         self.run(*given)
 
+    @property
+    def counts(self) -> tuple[int, int, int, int]:
+        """As the extension's."""
+        found: tuple[int, int, int, int] = getattr(self.run, "counts", (0, 0, 0, 0))
+        return found
+
+    @property
+    def trouble(self) -> Exception | None:
+        """As the extension's."""
+        return getattr(self.run, "trouble", None)
+
 
 def run_of(made: Any, device: CudaDevice, work: LaunchList) -> Run:
     nodes = list[tuple[Any, ...]]()
