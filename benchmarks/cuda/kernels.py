@@ -87,15 +87,19 @@ def torch_layernorm(torch: Any, x: Any, g: Any, b: Any) -> Any:
     return torch.nn.functional.layer_norm(x, x.shape[-1:], g, b)
 
 
-def torch_layernorm_gradients(torch: Any, x: Any, g: Any, b: Any, ct: Any) -> Any:
+def torch_layernorm_gradients(torch: Any, compiled: Any, x: Any, g: Any, b: Any, ct: Any) -> Any:
     xs = [a.detach().requires_grad_() for a in (x, g, b)]
-    y = torch_layernorm(torch, *xs)
+    y = compiled(*xs)
     return (y, *torch.autograd.grad(y, xs, ct))
 
 
 def torch_cross_entropy(torch: Any, z: Any, y: Any) -> Any:
+    return torch.nn.functional.cross_entropy(z.float(), y)
+
+
+def torch_loss_and_gradient(torch: Any, compiled: Any, z: Any, y: Any) -> Any:
     z = z.detach().requires_grad_()
-    loss = torch.nn.functional.cross_entropy(z.float(), y)
+    loss = compiled(z, y)
     return loss, *torch.autograd.grad(loss, z)
 
 
@@ -153,8 +157,9 @@ WORKS = {
         targets=at_most(0.070), tolerance=2e-2),
     "layernorm-grad": Work(
         "layernorm bf16 16384x4096, forward and all gradients", layernorm_gradients,
-        lambda draw: (*norms(draw), draw.normal(ROWS, WIDE, dtype=BF16)), torch_layernorm_gradients,
-        layernorm_gradients_by_hand, targets=at_most(0.150), tolerance=3e-2),
+        lambda draw: (*norms(draw), draw.normal(ROWS, WIDE, dtype=BF16)), torch_layernorm,
+        layernorm_gradients_by_hand, targets=at_most(0.150), tolerance=3e-2,
+        derived=torch_layernorm_gradients),
     "softmax": Work(
         "softmax f32 16384x8192", plain(softmax), square, torch_softmax, targets=at_most(0.265)),
     "softmax-columns": Work(
@@ -163,7 +168,8 @@ WORKS = {
     "cross-entropy": Work(
         "cross-entropy and its gradient, bf16 8192x50304", loss_and_gradient,
         lambda draw: (draw.normal(WORDS, VOCABULARY, dtype=BF16), draw.below(VOCABULARY, WORDS)),
-        torch_cross_entropy, loss_and_gradient_by_hand, targets=at_most(0.50), tolerance=2e-2),
+        torch_cross_entropy, loss_and_gradient_by_hand, targets=at_most(0.50), tolerance=2e-2,
+        derived=torch_loss_and_gradient),
     "cumsum": Work(
         "cumsum f32 2^28", plain(cumsum), whole, lambda torch, x: torch.cumsum(x, 0),
         targets=at_most(0.63), tolerance=1e-2),

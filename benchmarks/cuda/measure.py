@@ -21,7 +21,7 @@ from benchmarks.cuda.exchange import back, leaves, to_jax, to_torch
 from benchmarks.cuda.machine import Machine, machine
 from benchmarks.cuda.work import Draw, Work, parted
 from benchmarks.options import Options
-from benchmarks.peers import peer
+from benchmarks.peers import installed, peer
 from benchmarks.record import Failure, Row
 
 ROUNDS, SAMPLE = 9, 0.02  # seconds of work that are launched at once
@@ -47,7 +47,7 @@ def lines(family: str, works: dict[str, Work], options: Options) -> Lines:
 def measure(work: Work, options: Options, at: Machine) -> Row:
     numbers, arrays = parted(work.arguments(Draw(options.quick)))
     arrays = tuple(map(at.xp.asarray, arrays))
-    notes = dict(work.notes)
+    notes = {name: note for name, note in work.notes.items() if name in {"ge2", *installed(PEERS)}}
     ours = of_ge2(work, numbers, arrays)
     wanted = [back(at.xp, y) for y in leaves(ours())]
     calls = {"ge2": ours, **peers(work, numbers, arrays, wanted, at, notes)}
@@ -107,6 +107,8 @@ def of_torch(work: Work, numbers: tuple[int, ...], arrays: tuple[Any, ...]) -> C
         return lambda: function(*given)
     torch.compiler.reset()
     compiled = torch.compile(lambda *xs: function(*xs))
+    if work.derived is not None:  # by what torch does not compile: it would run without any compiled part
+        compiled = partial(work.derived, torch, compiled)
     return lambda: compiled(*given)
 
 

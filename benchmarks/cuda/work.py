@@ -63,6 +63,7 @@ class Work:
     targets: tuple[Target, ...] = ()
     tolerance: float = 1e-4  # of the largest number of a result
     summed: int | None = None
+    derived: Callable[..., Any] | None = None  # of torch, `torch` compiled, and tensors: differentiates it
     eager: bool = False  # torch is not compiled: it has one kernel for this, or one of its library's
     tf32: bool = False  # torch may round float32 for a product
     random: bool = False  # every library has its own numbers: only their mean and spread agree
