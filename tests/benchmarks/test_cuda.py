@@ -18,6 +18,8 @@ from benchmarks.options import Options
 from benchmarks.record import Failure, Row
 from ge2.backends.cuda.toolkit import place
 from ge2.base.errors import CompilerTrouble, DeviceError
+from tests.fake_cupy import stand_in
+from tests.together import needs_compiler
 
 FAMILIES = (kernels, moves, scans, draws, products, sorts)
 WORKS = {name: work for family in FAMILIES for name, work in family.WORKS.items()}
@@ -55,6 +57,26 @@ def test_each_work_is_numpys(name):
     measure.agree(work, "ge2", [wide(y) for y in found], [np.asarray(y) for y in wanted])
     for x, y in zip(arrays, before, strict=True):
         np.testing.assert_array_equal(x, y)
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    with stand_in(monkeypatch) as module:
+        yield module
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", WORKS)
+def test_each_work_is_the_same_by_the_kernels_of_a_gpu(name, cupy, monkeypatch):
+    """The host shim runs them, on arrays as strict as CuPy's."""
+    monkeypatch.setattr("benchmarks.cuda.work.SMALL", 64)
+    monkeypatch.setattr("benchmarks.cuda.work.SHORT", 512)
+    work = WORKS[name]
+    numbers, arrays = parted(work.arguments(Draw(quick=True)))
+    wanted = [wide(y) for y in leaves(measure.of_ge2(work, numbers, arrays)())]
+    found = leaves(measure.of_ge2(work, numbers, tuple(map(cupy.asarray, arrays)))())
+    assert all(isinstance(y, cupy.ndarray) for y in found)
+    measure.agree(work, "ge2", [wide(y.get()) for y in found], wanted)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
