@@ -32,12 +32,12 @@ WORKS = {
         "uniform f32 2^27", uniform, count_and_key,
         lambda torch, n, key: torch.rand(n, device=key.device, dtype=torch.float32),
         lambda n, key: np.random.default_rng(1).random(n, np.float32),
-        tolerance=0.05, eager=True, random=True, notes=GENERATORS),
+        eager=True, random=True, notes=GENERATORS),
     "normal": Work(
         "normal f32 2^27", normal, count_and_key,
         lambda torch, n, key: torch.randn(n, device=key.device, dtype=torch.float32),
         lambda n, key: np.random.default_rng(1).standard_normal(n, np.float32),
-        tolerance=0.05, eager=True, random=True, notes=GENERATORS),
+        eager=True, random=True, notes=GENERATORS),
 }
 # fmt: on
 

@@ -100,7 +100,7 @@ def run(options: Options = USUAL) -> Iterator[Row]:
 
 
 def first_call(name: str, turns: int) -> float:
-    return median(in_no_cache(name)["seconds"] for _ in range(turns))
+    return median(float(in_no_cache(name)["seconds"]) for _ in range(turns))
 
 
 def compiled(found: list[dict[str, Any]], peers: dict[str, float]) -> Row:
