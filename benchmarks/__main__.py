@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
 from benchmarks.options import Options
-from benchmarks.record import Row, save
+from benchmarks.record import Failure, Row, save
 from benchmarks.table import show
 
 SUITES = {
@@ -33,10 +34,23 @@ SUITES = {
         "regions": (),
     },
     "cuda": {
-        "gpu_kernels": (
+        "cuda.nvrtc": ("compile", "first-call"),
+        "cuda.demo": ("step", "steps"),
+        "cuda.kernels": (
             *("gelu", "adam", "squares", "layernorm", "layernorm-grad", "softmax", "softmax-columns"),
             *("cross-entropy", "cumsum", "columns", "transpose"),
         ),
+        "cuda.moves": (
+            *("gather-int32", "gather-int64", "gather-elements", "scatter-add", "scatter-add-few", "scatter"),
+            *("concatenate", "concatenate-many", "pad"),
+        ),
+        "cuda.scans": ("cumsum-rows", "cumsum-columns", "cumsum-f64", "cumprod", "cummax", "recurrence"),
+        "cuda.draws": ("uniform", "normal"),
+        "cuda.products": (
+            *("product-wide", "product-square", "product-large", "product-tf32", "product-f32"),
+            *("product-f64", "product-at", "product-bt", "product-batched"),
+        ),
+        "cuda.sorts": ("sort", "argsort"),
     },
 }
 RESULTS = Path(__file__).parent / "results"
@@ -46,14 +60,33 @@ def main() -> int:
     options = parse()
     asked = Options(options.quick, options.rounds, frozenset(options.only))
     rows: list[Row] = []
-    for name, parts in SUITES[options.suite].items():
-        if not asked.only or asked.only & {name, *parts}:
+    failures: list[Failure] = []
+    device: dict[str, str] = (
+        import_module("benchmarks.cuda.machine").device() if options.suite == "cuda" else {}
+    )
+    try:
+        for found in measured(options.suite, asked):
+            (failures if isinstance(found, Failure) else rows).append(found)  # type: ignore[arg-type]
+    except KeyboardInterrupt:
+        failures.append(Failure("all further lines", "interrupted"))
+    print(show(rows, device, failures))
+    folder = options.keep or (None if options.quick or options.only else RESULTS)
+    if folder:
+        print(f"\nkept as {save(rows, options.suite, folder, device, failures)}")
+    return int(bool(failures) or (options.strict and any(row.missed for row in rows)))
+
+
+def measured(suite: str, asked: Options) -> Iterator[Row | Failure]:
+    """Each line as it is found, so that what was measured is kept whatever follows."""
+    for name, parts in SUITES[suite].items():
+        if not asked.only or asked.only & {short(name), *parts}:
             print(f"running {name} ...", file=sys.stderr, flush=True)
-            rows += import_module(f"benchmarks.{name}").run(asked)
-    print(show(rows))
-    if not options.quick and not options.only:
-        print(f"\nkept as {save(rows, options.suite, RESULTS)}")
-    return int(options.strict and any(row.missed for row in rows))
+            yield from import_module(f"benchmarks.{name}").run(asked)
+
+
+def short(name: str) -> str:
+    """A module's name without its package's."""
+    return name.rpartition(".")[2]
 
 
 def parse() -> argparse.Namespace:
@@ -63,12 +96,15 @@ def parse() -> argparse.Namespace:
         "--only", nargs="+", metavar="NAME", default=(), help="these workloads or lines; keeps no results"
     )
     parser.add_argument(
+        "--keep", type=Path, metavar="FOLDER", help="keep the results there, whatever was run"
+    )
+    parser.add_argument(
         "--rounds", type=int, default=0, metavar="N", help="how often each candidate is timed"
     )
     parser.add_argument("--quick", action="store_true", help="small sizes, few repetitions; keeps no results")
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a target was missed")
     found = parser.parse_args()
-    known = {name for suite, parts in SUITES[found.suite].items() for name in (suite, *parts)}
+    known = {name for suite, parts in SUITES[found.suite].items() for name in (short(suite), *parts)}
     if unknown := [name for name in found.only if name not in known]:
         parser.error(f"there is no workload {unknown[0]!r}; there are {', '.join(sorted(known))}")
     return found

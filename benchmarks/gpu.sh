@@ -1,46 +1,85 @@
 #!/usr/bin/env bash
-# What only a GPU shows, in one go. Writes to $OUT, or to gpu-out.
+# What only a GPU shows, in one go. Writes to $OUT, or to gpu-out, first of all what it met (versions.txt).
 #   gpu.sh tests      every test that is marked `gpu`, on eight processes
 #   gpu.sh accuracy   how far float32's functions are off, at all numbers
 #   gpu.sh sanitize   memcheck, racecheck, initcheck and synccheck over some laws and programs (PICK chooses)
-#   gpu.sh kernels    single kernels beside JAX and torch (ONLY chooses)
+#   gpu.sh kernels    every line of `benchmarks cuda` beside JAX and torch (ONLY chooses, QUICK=1 cuts sizes)
+# LIMIT is the time in seconds that each may take. The exit code is 1 if one of them failed.
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 out=${OUT:-gpu-out}
 mkdir -p "$out"
+out=$(cd "$out" && pwd)
 export PYTHONPATH=. PYTHONUNBUFFERED=1
-export GE2_CACHE_DIR=${GE2_CACHE_DIR:-$(mktemp -d)}
+if [[ -z ${GE2_CACHE_DIR:-} ]]; then
+    GE2_CACHE_DIR=$(mktemp -d)
+    trap 'rm -rf "$GE2_CACHE_DIR"' EXIT
+fi
+export GE2_CACHE_DIR
 quiet=(-q -p no:cacheprovider -p no:benchmark)
+
+versions() {
+    {
+        echo "$(date -u +%Y-%m-%dT%H:%MZ), commit $(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)"
+        nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm --format=csv,noheader
+        timeout 60 python3 -c "
+from benchmarks.cuda.machine import device
+from benchmarks.record import describe
+print(describe(device()))"
+    } >"$out/versions.txt" 2>&1
+    cat "$out/versions.txt"
+}
 
 tests() {
     timeout "${LIMIT:-420}" python3 -m pytest tests/gpu tests/templates -m gpu -n 8 "${quiet[@]}" --durations=5 >"$out/tests.txt" 2>&1
+    local code=$?
     grep -aE "^(FAILED|ERROR)" "$out/tests.txt" | head -40
     tail -n 1 "$out/tests.txt"
+    return $code
 }
 
 accuracy() {
     timeout "${LIMIT:-300}" python3 -m pytest tests/gpu/test_accuracy.py -s "${quiet[@]}" >"$out/accuracy.txt" 2>&1
+    local code=$?
     tail -n 1 "$out/accuracy.txt"
+    return $code
 }
 
 sanitize() {
-    local log=$(mktemp -d)
+    local log code worst=0
+    log=$(mktemp -d)
+    : >"$out/sanitizers.txt"
     for tool in memcheck racecheck initcheck synccheck; do
         timeout "${LIMIT:-140}" compute-sanitizer --tool "$tool" --error-exitcode 9 --log-file "$log/log" \
             python3 -m pytest tests/gpu/test_gpu_laws.py tests/gpu/test_gpu_programs.py -k "${PICK:-gpu}" "${quiet[@]}" >"$log/tests" 2>&1
-        echo "$tool: exit $?; $(tail -n 1 "$log/tests"); $(tail -n 1 "$log/log")"
+        code=$?
+        [[ $code == 0 ]] || worst=1
+        echo "$tool: exit $code; $(tail -n 1 "$log/tests"); $(tail -n 1 "$log/log")" | tee -a "$out/sanitizers.txt"
         head -n 60 "$log/log" >>"$out/sanitizers.txt"
-    done | tee -a "$out/sanitizers.txt"
+        rm -f "$log/log" "$log/tests"
+    done
+    rm -rf "$log"
+    return $worst
 }
 
+# An interrupt, not an end: what was measured by then is printed and kept.
 kernels() {
     # shellcheck disable=SC2086 # several names
-    timeout "${LIMIT:-500}" python3 -m benchmarks cuda ${ONLY:+--only $ONLY} >"$out/kernels.txt" 2>"$out/kernels.err"
+    timeout --signal=INT --kill-after=20 "${LIMIT:-500}" python3 -m benchmarks cuda --keep "$out" \
+        ${ONLY:+--only $ONLY} ${QUICK:+--quick} >"$out/kernels.txt" 2>"$out/kernels.err"
+    local code=$?
     cat "$out/kernels.txt"
+    [[ $code == 0 ]] || grep -aE "^[A-Za-z.]*(Error|Exception)" "$out/kernels.err" | head -20
     tail -n 5 "$out/kernels.err"
-    cp benchmarks/results/cuda-*.json "$out/" 2>/dev/null
+    return $code
 }
 
+failed=0
+versions
 for what in "${@:-tests}"; do
-    "$what"
+    case $what in
+        tests | accuracy | sanitize | kernels) "$what" || failed=1 ;;
+        *) echo "there is no ${what@Q}; there are tests, accuracy, sanitize and kernels" >&2 && failed=1 ;;
+    esac
 done
+exit $failed

@@ -17,7 +17,7 @@ from typing import Any, final
 
 from ge2 import config
 
-PACKAGES = ("ge2", "numpy", "ml_dtypes", "jax", "torch", "scikit-learn")
+PACKAGES = ("ge2", "numpy", "ml_dtypes", "jax", "torch", "cupy-cuda13x", "cupy-cuda12x", "scikit-learn")
 
 
 @final
@@ -71,6 +71,15 @@ class Row:
         return False in self.verdicts
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A line that could not be measured, and why."""
+
+    work: str
+    reason: str
+
+
 def mean_of(work: str, rows: Sequence[Row], *targets: Target) -> Row:
     """The geometric mean of what rows in seconds found: each peer's time over ours, which counts as 1."""
     peers = set.intersection(*(set(row.others) for row in rows))
@@ -79,20 +88,28 @@ def mean_of(work: str, rows: Sequence[Row], *targets: Target) -> Row:
     return Row(work, "times", 1.0, ratios, targets, layout, {"rows": [row.work for row in rows]})
 
 
-def save(rows: list[Row], suite: str, folder: Path) -> Path:
+def save(
+    rows: Sequence[Row],
+    suite: str,
+    folder: Path,
+    device: Mapping[str, str] | None = None,
+    failures: Sequence[Failure] = (),
+) -> Path:
     now = datetime.now(UTC)
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{suite}-{now:%Y%m%d-%H%M%S}.json"
-    path.write_text(json.dumps(report(rows, suite, now), indent=1) + "\n")
+    kept = report(rows, suite, now, device or {}) | {"failures": [asdict(failure) for failure in failures]}
+    path.write_text(json.dumps(kept, indent=1) + "\n")
     return path
 
 
-def report(rows: list[Row], suite: str, now: datetime) -> dict[str, Any]:
+def report(rows: Sequence[Row], suite: str, now: datetime, device: Mapping[str, str]) -> dict[str, Any]:
     return {
         "suite": suite,
         "when": now.isoformat(timespec="seconds"),
         "commit": commit(),
         "machine": machine(),
+        "device": dict(device),
         "versions": {"python": platform.python_version(), **versions()},
         "settings": settings(),
         "rows": [as_json(row) for row in rows],
@@ -148,8 +165,11 @@ def commit() -> str:
     return head.strip() + ("+" if changes.strip() else "")
 
 
-def describe() -> str:
+def describe(device: Mapping[str, str] | None = None) -> str:
     facts = machine()
     found = ", ".join(f"{name} {number}" for name, number in versions().items())
     how = f"{config.executor} on {config.thread_count()} threads"
-    return f"{facts['processor']}, {facts['cores']} cores; Python {sys.version.split()[0]}, {found}; {how}"
+    gpu = "".join(f"{name} {fact}, " for name, fact in (device or {}).items())
+    return (
+        f"{gpu}{facts['processor']}, {facts['cores']} cores; Python {sys.version.split()[0]}, {found}; {how}"
+    )

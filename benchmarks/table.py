@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from benchmarks.record import Faster, Row, Target, describe
+from benchmarks.record import Failure, Faster, Row, Target, describe
 
-PEERS = ("numpy", "jax", "torch")
+PEERS = ("numpy", "cupy", "jax", "torch")
 MARKS = {True: "yes", False: "NO", None: "?"}
 
 
-def show(rows: Sequence[Row]) -> str:
+def show(
+    rows: Sequence[Row], device: Mapping[str, str] | None = None, failures: Sequence[Failure] = ()
+) -> str:
     peers = [p for p in PEERS if any(p in row.others for row in rows)]
     head = ["work", "layout", "ge2", "must be", "reached", *peers]
     lines = [head, *(cells(row, peers) for row in rows)]
@@ -20,8 +22,9 @@ def show(rows: Sequence[Row]) -> str:
         "  ".join(f"{c:{w}}" for c, w in zip(line, widths, strict=True)).rstrip() for line in lines
     )
     notes = [f"{row.work}: {peer} {note}" for row in rows for peer, note in row.notes.items()]
+    failed = [f"FAILED {failure.work}: {failure.reason}" for failure in failures]
     how = "medians of interleaved runs; a ratio is a peer's time over ours; ?: the peer is not installed"
-    return "\n".join([describe(), how, "", text, *notes])
+    return "\n".join([describe(device), how, "", text, *notes, *failed])
 
 
 def cells(row: Row, peers: list[str]) -> list[str]:

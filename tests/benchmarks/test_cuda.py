@@ -1,0 +1,220 @@
+"""The GPU's works, without a GPU: each computes what NumPy does, and what goes wrong is told."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+import ge2
+from benchmarks.__main__ import SUITES, main
+from benchmarks.cuda import demo, draws, kernels, machine, measure, moves, nvrtc, products, scans, sorts
+from benchmarks.cuda.exchange import back, leaves
+from benchmarks.cuda.machine import CPU
+from benchmarks.cuda.work import BF16, Draw, Work, parted, plain
+from benchmarks.options import Options
+from benchmarks.record import Failure, Row
+from ge2.backends.cuda.toolkit import place
+from ge2.base.errors import CompilerTrouble, DeviceError
+from tests.fake_cupy import stand_in
+from tests.together import needs_compiler
+
+FAMILIES = (kernels, moves, scans, draws, products, sorts)
+WORKS = {name: work for family in FAMILIES for name, work in family.WORKS.items()}
+QUICK = Options(quick=True, rounds=1)
+TWICE = Work("twice", plain(lambda xp, x: 2 * x), lambda draw: (draw.normal(8),), lambda torch, x: 2 * x)
+
+
+def has_nvrtc() -> bool:
+    try:
+        return bool(place().path)
+    except CompilerTrouble:
+        return False
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """Neither a GPU nor peers."""
+    monkeypatch.setattr("benchmarks.peers.find_spec", lambda name: None)
+    monkeypatch.setattr("benchmarks.cuda.machine.driver", lambda: None)
+
+
+def wide(x):
+    """Half types are compared with the computation in float32."""
+    return x.astype(np.float32) if x.dtype == BF16 else x
+
+
+@pytest.mark.parametrize("name", WORKS)
+def test_each_work_is_numpys(name):
+    work = WORKS[name]
+    numbers, arrays = parted(work.arguments(Draw(quick=True)))
+    before = [x.copy() for x in arrays]
+    found = leaves(measure.of_ge2(work, numbers, arrays)())
+    by_numpy = work.numpy or (lambda *xs: work.function(ge2, np, *xs))
+    wanted = leaves(by_numpy(*numbers, *map(wide, arrays)))
+    measure.agree(work, "ge2", [wide(y) for y in found], [np.asarray(y) for y in wanted])
+    for x, y in zip(arrays, before, strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    with stand_in(monkeypatch) as module:
+        yield module
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", WORKS)
+def test_each_work_is_the_same_by_the_kernels_of_a_gpu(name, cupy, monkeypatch):
+    """The host shim runs them, on arrays as strict as CuPy's."""
+    monkeypatch.setattr("benchmarks.cuda.work.SMALL", 64)
+    monkeypatch.setattr("benchmarks.cuda.work.SHORT", 512)
+    work = WORKS[name]
+    numbers, arrays = parted(work.arguments(Draw(quick=True)))
+    wanted = [wide(y) for y in leaves(measure.of_ge2(work, numbers, arrays)())]
+    found = leaves(measure.of_ge2(work, numbers, tuple(map(cupy.asarray, arrays)))())
+    assert all(isinstance(y, cupy.ndarray) for y in found)
+    measure.agree(work, "ge2", [wide(y.get()) for y in found], wanted)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_command_knows_every_line_of_a_family(family):
+    assert {*family.WORKS} == {*SUITES["cuda"][family.__name__.removeprefix("benchmarks.")]}
+
+
+def test_a_work_that_fails_is_told_and_the_next_goes_on(alone, capsys):
+    def broken(xp, x):
+        raise ValueError("no such thing")
+
+    works = {"broken": Work("broken", plain(broken), TWICE.arguments, None), "twice": TWICE}
+    failure, row = measure.lines("family", works, QUICK)
+    assert failure == Failure("broken", "ValueError: no such thing")
+    assert row.work == "twice (sizes cut)"
+    assert row.ours > 0
+    assert "no such thing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [
+        (lambda x: 2.001 * x, "differs by"),
+        (lambda x: x.astype(np.float64) * 2, "returns float64"),
+        (lambda x: (2 * x, x), "2 results"),
+        (lambda x: x * np.float32(np.nan), "differs by nan"),
+    ],
+)
+def test_a_peer_that_computes_something_else_is_not_timed(call, what, monkeypatch, capsys):
+    monkeypatch.setattr(measure, "installed", lambda names: [*names])
+    monkeypatch.setattr(measure, "PEERS", {"jax": lambda work, numbers, arrays: lambda: call(*arrays)})
+    row = measure.measure(TWICE, QUICK, CPU)
+    assert row.others == {}
+    assert row.notes["jax"].startswith("left out, AssertionError: twice: jax")
+    assert what in row.notes["jax"]
+    assert "AssertionError" in capsys.readouterr().err
+
+
+def test_a_peer_that_agrees_is_timed(monkeypatch):
+    monkeypatch.setattr(measure, "PEERS", {"jax": lambda work, numbers, arrays: lambda: arrays[0] * 2})
+    row = measure.measure(TWICE, QUICK, CPU)
+    assert row.others["jax"] > 0
+    assert "jax" not in row.notes
+
+
+def test_random_numbers_agree_by_mean_and_spread():
+    work, rng = WORKS["normal"], np.random.default_rng(0)
+    x, y = (rng.standard_normal(10_000, np.float32) for _ in range(2))
+    measure.agree(work, "jax", [x], [y])
+    for other in (x + np.float32(0.2), 2 * x):
+        with pytest.raises(AssertionError, match="jax differs"):
+            measure.agree(work, "jax", [other], [y])
+
+
+def test_a_peers_launches_are_waited_for():
+    events = []
+
+    class Array:
+        def block_until_ready(self):
+            events.append("its own")
+
+    measure.finish((Array(), 1.0), lambda: events.append("all"))
+    assert events == ["its own", "all"]
+
+
+def test_what_is_worked_off_a_second():
+    a, b = np.zeros((3, 5), np.float32), np.zeros((3, 7), np.float32)
+    product = WORKS["product-at"]
+    assert measure.rate(product, (a, b), [np.zeros((5, 7))], 210e-12) == "1 TFLOP/s"
+    moved = "GB/s of arguments and results"
+    assert measure.rate(TWICE, (a,), [a], 120e-9) == f"1 {moved}"
+
+
+def test_a_draw_repeats_what_it_drew():
+    draw = Draw(quick=False)
+    x = draw.normal(2, 1 << 22)
+    np.testing.assert_array_equal(x[0], x[1])
+    assert x.std() == pytest.approx(1, rel=1e-2)
+    assert np.unique(draw.distinct(1000, np.float32)).size == 1000
+    assert Draw(quick=True).normal(1 << 28).shape == Draw(quick=True).normal(1 << 24).shape == (4096,)
+
+
+def test_arrays_come_back_as_they_are():
+    x = np.arange(3, dtype=np.int64)
+    assert back(np, x) is x
+    assert leaves((x, [x, (x,)])) == [x, x, x]
+
+
+def test_without_a_gpu_only_a_quick_run_goes(alone):
+    assert machine.machine(quick=True) is CPU
+    assert machine.device() == {}
+    with pytest.raises(DeviceError, match="need a GPU"):
+        machine.machine(quick=False)
+
+
+def test_what_was_measured_is_kept_with_what_failed(alone, tmp_path, monkeypatch, capsys):
+    def interrupted(suite, asked):
+        yield Row("one", "seconds", 1e-3)
+        yield Failure("two", "ValueError: no")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("benchmarks.__main__.measured", interrupted)
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "cuda", "--keep", str(tmp_path / "results")])
+    assert main() == 1
+    shown = capsys.readouterr().out
+    assert "FAILED two: ValueError: no" in shown
+    (file,) = (tmp_path / "results").glob("cuda-*.json")
+    kept = json.loads(file.read_text())
+    assert [row["work"] for row in kept["rows"]] == ["one"]
+    assert [failure["work"] for failure in kept["failures"]] == ["two", "all further lines"]
+    assert kept["device"] == {}
+
+
+def test_some_lines_alone(alone, monkeypatch, capsys):
+    words = ["cuda", "--quick", "--rounds", "1", "--only", "gather-int32", "sorts"]
+    monkeypatch.setattr(sys, "argv", ["benchmarks", *words])
+    assert main() == 0
+    lines = capsys.readouterr().out.splitlines()
+    starts = ("2^20 rows of f32[2^20,64] by int32", "sort f32", "argsort f32")
+    assert [start for start in starts if any(line.startswith(start) for line in lines)] == [*starts]
+
+
+@pytest.mark.slow
+def test_the_demos_step(alone):
+    rows = [*demo.run(QUICK)]
+    assert [row.work for row in rows] == [
+        "the demo's step, waited for",
+        "the demo's step, one of 12 in a row",
+    ]
+    assert all(row.ours > 0 and row.others["numpy"] > 0 for row in rows)
+    assert "test accuracy 0." in rows[0].notes["ge2"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_nvrtc(), reason="no NVRTC")
+def test_nvrtc_compiles_the_demos_step_with_nothing_cached(alone):
+    (row,) = nvrtc.run(QUICK)
+    assert row.sizes["kernels"] >= 5
+    assert row.others == {}
+    assert row.targets[0].bound == 1.5
+    assert f"{row.sizes['kernels']} kernels for sm_" in row.notes["ge2"]
