@@ -51,6 +51,7 @@ SUITES = {
             *("product-f64", "product-at", "product-bt", "product-batched"),
         ),
         "cuda.sorts": ("sort", "argsort"),
+        "cuda.programs": ("call", "replay", "mlp", "rnn-scan", "rnn-loop", "while", "cond"),
     },
 }
 RESULTS = Path(__file__).parent / "results"
