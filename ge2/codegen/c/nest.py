@@ -208,7 +208,7 @@ class Stages:
                 continue
             stages = {self.stage[r] for r in self.readers.get(w.y, ())} - {self.stage[w]}
             for t in sorted(stages):
-                if self.cost(w, t) <= self.kernel.again:
+                if self.is_cheap(w, t):
                     self.copy(w, t, made.setdefault(t, {}))
             self.read()
         self.drop()
@@ -234,12 +234,17 @@ class Stages:
         later = any(self.stage[r] > self.stage[maker] for r in self.readers.get(x, ()))
         return later and maker.cost > self.kernel.again  # it is kept anyway
 
-    def cost(self, w: Work, t: int) -> int:
-        found = w.cost
-        for x in w.xs:
-            if not self.free(x, t):
-                found += self.cost(self.maker[x], t)
-        return found
+    def is_cheap(self, w: Work, t: int) -> bool:
+        """Whether it is worth making a value again in stage `t`, with all that is not there."""
+        needed, waiting, found = {w}, [w], w.cost
+        while waiting and found <= self.kernel.again:
+            for x in waiting.pop().xs:
+                maker = self.maker.get(x)
+                if maker is not None and maker not in needed and not self.free(x, t):
+                    needed.add(maker)  # once, however many ways lead to it
+                    waiting.append(maker)
+                    found += maker.cost
+        return found <= self.kernel.again
 
     def copy(self, w: Work, t: int, made: dict[Held, Held]) -> Held:
         """The work once more in stage `t`; the readers there take the new value."""
