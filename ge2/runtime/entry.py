@@ -76,7 +76,14 @@ def there(device: Device | None, x: Any) -> Any:
 
 def key_of(graph: Graph, donated: tuple[bool, ...], limit: int | None, device: int | None) -> Any:
     """What decides an executable, and which files are written of it."""
-    return graph, donated, config.key, config.dump, limit, device
+    return graph, donated, config.key, config.dump, limit, device, words_of(graph) if config.nvtx else ()
+
+
+def words_of(graph: Graph) -> tuple[str, ...]:
+    """The user's lines, which stand in the names of ranges."""
+    from ge2.runtime.scopes import spoken  # hardly ever needed
+
+    return spoken(graph)
 
 
 def keep(key: Any, made: Executable) -> None:

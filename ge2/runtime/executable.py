@@ -185,6 +185,8 @@ class Executable:
     limited: bool = False  # whether it has a limit on its memory
     part: bool = False  # whether another program runs it
     within: Op | None = None  # the loop or the branch that does
+    ranged: bool = False  # whether its steps are ranges in a profiler's time line, on a GPU
+    scope: str = ""  # the user's name for where the loop or the branch is
     label: str = ""  # what its files begin with, where the setting `dump` asked for them
     _run: Runner | None = None
     _how: str = ""
@@ -252,7 +254,9 @@ class Executable:
             from ge2.runtime.gpu import GpuDriver
 
             within = self.within if self.part else None
-            return GpuDriver(self.program, self.device, self.name, self.branches, run, within).build()  # type: ignore[return-value]
+            return GpuDriver(  # type: ignore[return-value]
+                self.program, self.device, self.name, self.branches, run, within, self.ranged, self.scope
+            ).build()
         inner = {n: [branch.inner() for branch in found] for n, found in self.branches.items()}
         return Driver(self.program, self.threads, self.name, inner, self.limited and self.part, run).build()
 

@@ -49,6 +49,7 @@ from ge2.runtime.memory import Lifetime, Plan, plan
 from ge2.runtime.program import Buffer, Program, Step
 from ge2.runtime.records import Made
 from ge2.runtime.rounds import Turn, loose, rounds, spare
+from ge2.runtime.scopes import Part, ranged, scopes_of, title
 
 if TYPE_CHECKING:
     from ge2.runtime.executable import Executable
@@ -91,6 +92,8 @@ class GpuDriver:
     branches: Mapping[int, Sequence[Executable]]
     run: bool = True  # whether the program is to run; else it is written for people, and nothing is compiled
     within: Op | None = None  # the loop or the branch whose program it is
+    ranged: bool = False  # whether each step is a range in a profiler's time line
+    scope: str = ""  # the user's name for what is around the program
     names: dict[str, Any] = field(default_factory=dict)
     body: list[Line] = field(default_factory=list)
     made: list[Made] = field(default_factory=list)
@@ -126,13 +129,12 @@ class GpuDriver:
         for buffer in self.program.buffers.values():
             if buffer.storage == "arena":
                 self.needs.append((buffer.name, Lifetime(buffer.type.nbytes, buffer.first, buffer.last)))
-        lines = [(step, self.step(step)) for step in self.program.steps]
+        parts = [self.part(step) for step in self.program.steps]
         self.plan = plan([life for _, life in self.needs])
         offsets = self.offsets()
         for name, offset in offsets.items():
             self.names[f"{name}_offset"] = offset
-        for _, found in lines:
-            self.body += found
+        self.body += self.in_ranges(parts) if self.ranged else [line for p in parts for line in p.lines]
         results = [self.result(a, i) for i, a in enumerate(self.program.graph.outputs)]
         text = Text(
             self.parameters(),
@@ -226,6 +228,20 @@ class GpuDriver:
         return name
 
     # -- steps
+
+    def part(self, step: Step) -> Part:
+        """A step's lines; if it is to be a range, with the names of that one and of those around it."""
+        before = len(self.made)
+        lines = tuple(self.step(step))
+        if not self.ranged or step.kind in ("host", "view") or isinstance(step.eqn.op, Constant):
+            return Part((), "", lines)
+        regional = step.kind in ("kernel", "copy") and len(self.made) > before
+        name = self.made[before].name if regional else step.name
+        around = tuple(self.scope.split("/")) if self.scope else ()
+        return Part(scopes_of(step.eqn, around), title(name, step.eqn), lines)
+
+    def in_ranges(self, parts: Sequence[Part]) -> list[Line]:
+        return ranged(parts, lambda name: self.given(self.device.span(name), "range_"))
 
     def step(self, step: Step) -> list[Line]:
         if step.kind == "view" and not any(isinstance(a, Var) for a in step.eqn.inputs):

@@ -17,6 +17,7 @@ from ge2.backends.cuda.driver import driver
 from ge2.backends.cuda.nvrtc import Binary, Order, compile, compile_all
 from ge2.backends.limits import Limits
 from ge2.backends.product import Wanted
+from ge2.backends.ranges import Range
 from ge2.base.errors import CompileError, DeviceError, InputError
 
 FIXED_SHARED, MOST_SHARED = 1, 8  # attributes of a function, by the driver's numbers
@@ -48,6 +49,13 @@ class CudaDevice:
         """The current stream of CuPy on this GPU."""
         with self.here():
             return self.xp.cuda.get_current_stream()
+
+    def span(self, name: str) -> Range:
+        """An NVTX range. DeviceError if CuPy was built without NVTX."""
+        nvtx: Any = getattr(self.xp.cuda, "nvtx", None)
+        if not hasattr(nvtx, "RangePush"):
+            raise DeviceError("this CuPy has no NVTX, which GE2_NVTX asks for", fix="GE2_NVTX=0")
+        return Range(name, nvtx.RangePush, nvtx.RangePop)
 
     def product(self, wanted: Wanted) -> LtProduct | None:
         """A product of matrices; None if cuBLASLt has none such. DeviceError if there is no cuBLASLt."""

@@ -20,6 +20,7 @@ from numpy.lib.array_utils import byte_bounds
 from ge2.backends.cpu.compiler import Library
 from ge2.backends.limits import H200, Limits
 from ge2.backends.product import HostProduct, Wanted
+from ge2.backends.ranges import Range, recorded
 from ge2.backends.shim.build import Kernel, Launch, Module, Place, Report, Span, compiled, launcher, lines
 from ge2.backends.shim.source import Entry, entries
 from ge2.base.config import config
@@ -101,6 +102,10 @@ class ShimDevice:
     def stream(self) -> ShimStream:
         """The one stream."""
         return ShimStream()
+
+    def span(self, name: str) -> Range:
+        """A range of which `backends.ranges.recording` tells."""
+        return recorded(name)
 
 
 @final
