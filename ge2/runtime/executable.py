@@ -27,6 +27,7 @@ from ge2.passes.dump import dump
 from ge2.passes.host import compute, on_host
 from ge2.runtime import analysis
 from ge2.runtime.analysis import Memory
+from ge2.runtime.doubles import SLOW, slow_products
 from ge2.runtime.driver import Driver
 from ge2.runtime.hosted import Inner
 from ge2.runtime.program import Program
@@ -291,6 +292,16 @@ class Executable:
     def kernels(self) -> Kernels:
         """Those that it runs, in order; none where it runs op by op."""
         return Kernels() if self.executor == "reference" else kernels(self.driver.made)
+
+    @property
+    def slow(self) -> tuple[str, ...]:
+        """What it computes in float64 on a GPU that is slow at that: a sentence a kernel or product."""
+        if self.device is None or self.device.limits.double < SLOW or self.executor == "reference":
+            return ()
+        own = [f"{kernel.name} {kernel.slow}" for kernel in self.kernels if kernel.slow]
+        own += slow_products(self.program, self.device.limits)
+        inner = [words for found in self.branches.values() for branch in found for words in branch.slow]
+        return tuple(dict.fromkeys([*own, *inner]))
 
     @property
     def regions(self) -> int:

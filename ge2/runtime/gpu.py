@@ -44,6 +44,7 @@ from ge2.ops.dot import DotGeneral
 from ge2.passes.host import compute
 from ge2.runtime.by_arrays import by_arrays, serves
 from ge2.runtime.cost import bytes_behind
+from ge2.runtime.doubles import slow
 from ge2.runtime.hosted import Inner, hosted
 from ge2.runtime.memory import Lifetime, Plan, plan
 from ge2.runtime.program import Buffer, Program, Step
@@ -273,9 +274,10 @@ class GpuDriver:
         found = family.kernels(problem, ins, outs, self.device.limits.multiprocessors)
         temps = [self.need(nbytes, step.number) for nbytes in found.temps]
         lines = [line for v in eqn.outs for line in self.fresh(v)]
-        return [*lines, *self.launches(step, found, temps)]
+        words = "" if step.kind == "matmul" else slow(eqn, self.device.limits)
+        return [*lines, *self.launches(step, found, temps, words)]
 
-    def launches(self, step: Step, found: Kernels, temps: Sequence[str]) -> list[Line]:
+    def launches(self, step: Step, found: Kernels, temps: Sequence[str], words: str = "") -> list[Line]:
         eqn, lines, named = step.eqn, [], []
         for kernel in found.kernels:
             name = self.define(kernel)
@@ -287,7 +289,7 @@ class GpuDriver:
             name = named[0][0]
             texts = partial(texts_of, [k for _, k in named])
             nbytes = partial(bytes_behind, self.program.layouts)
-            self.made.append(Made(eqn, named[0][1].kind, name, name, texts, nbytes, language="cuda"))
+            self.made.append(Made(eqn, named[0][1].kind, name, name, texts, nbytes, "cuda", words))
         return lines
 
     def define(self, kernel: CudaKernel) -> str:

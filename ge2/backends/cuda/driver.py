@@ -26,6 +26,7 @@ ATTRIBUTES: Final = {
     "shared_optin": 97,
     "shared_per_multiprocessor": 81,
     "l2": 38,
+    "double": 87,
 }
 
 

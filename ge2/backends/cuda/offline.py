@@ -10,7 +10,7 @@ from typing import NoReturn, final
 import numpy as np
 
 from ge2.backends.cuda.nvrtc import Binary, compile
-from ge2.backends.limits import KB, KNOWN, Limits
+from ge2.backends.limits import KB, KNOWN, Limits, double_ratio
 from ge2.backends.product import HostProduct, Wanted
 from ge2.backends.ranges import Range, recorded
 from ge2.base.errors import DeviceError
@@ -67,4 +67,5 @@ def limits_of(arch: str) -> Limits:
     for known in KNOWN:
         if known.architecture.rstrip("a") == arch.rstrip("af"):
             return replace(known, architecture=arch)
-    return Limits(arch, arch, 46, shared_optin=99 * KB, shared_per_multiprocessor=100 * KB, l2=4 << 20)
+    few = {"shared_optin": 99 * KB, "shared_per_multiprocessor": 100 * KB, "l2": 4 << 20}
+    return Limits(arch, arch, 46, double=double_ratio(arch), **few)
