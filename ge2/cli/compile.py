@@ -153,7 +153,7 @@ def report(kernels: list[Compiled], executable: Executable, options: argparse.Na
 
 
 def slow_words(kernels: list[Compiled], executable: Executable) -> list[str]:
-    """What is computed in float64 where that is slow; of matrix products what programs in this one do, too."""
+    """What is computed in float64 where that is slow; matrix products, and those of loops, come last."""
     own = [f"{kernel.name} {kernel.slow}" for kernel in kernels if kernel.slow]
     limits = executable.device.limits  # type: ignore[union-attr]
     found = [words for driver in drivers(executable) for words in slow_products(driver.program, limits)]

@@ -1,4 +1,4 @@
-"""Steps that compute in float64 on a GPU that has few units for it, told in a sentence with the user's line."""
+"""Steps that compute in float64 on a GPU that has few units for it: a sentence with the user's line."""
 
 from __future__ import annotations
 

@@ -37,6 +37,7 @@ from ge2.trace.watch import check_finite
 
 if TYPE_CHECKING:
     from ge2.backends.device import Device
+    from ge2.runtime.meter import Meter
     from ge2.runtime.remat import Remat
     from ge2.runtime.rounds import Turn
 
@@ -188,6 +189,7 @@ class Executable:
     within: Op | None = None  # the loop or the branch that does
     ranged: bool = False  # whether its steps are ranges in a profiler's time line, on a GPU
     scope: str = ""  # the user's name for where the loop or the branch is
+    meter: Meter | None = None  # what times its steps, if somebody wants to know
     label: str = ""  # what its files begin with, where the setting `dump` asked for them
     _run: Runner | None = None
     _how: str = ""
@@ -256,10 +258,12 @@ class Executable:
 
             within = self.within if self.part else None
             return GpuDriver(  # type: ignore[return-value]
-                self.program, self.device, self.name, self.branches, run, within, self.ranged, self.scope
-            ).build()
+                self.program, self.device, self.name, self.branches, run, within, self.ranged, self.scope,
+                self.meter if run else None,
+            ).build()  # fmt: skip
         inner = {n: [branch.inner() for branch in found] for n, found in self.branches.items()}
-        return Driver(self.program, self.threads, self.name, inner, self.limited and self.part, run).build()
+        lent, meter = self.limited and self.part, self.meter if run else None
+        return Driver(self.program, self.threads, self.name, inner, lent, run, meter).build()
 
     def inner(self) -> Inner:
         """It as part of another program. That of one C function alone has scratch of its own."""

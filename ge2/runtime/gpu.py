@@ -43,10 +43,11 @@ from ge2.ops.constant import Constant
 from ge2.ops.dot import DotGeneral
 from ge2.passes.host import compute
 from ge2.runtime.by_arrays import by_arrays, serves
-from ge2.runtime.cost import bytes_behind
+from ge2.runtime.cost import Cost, bytes_behind, computing, cost
 from ge2.runtime.doubles import slow
 from ge2.runtime.hosted import Inner, hosted
 from ge2.runtime.memory import Lifetime, Plan, plan
+from ge2.runtime.meter import Call, Meter
 from ge2.runtime.program import Buffer, Program, Step
 from ge2.runtime.records import Made
 from ge2.runtime.rounds import Turn, loose, rounds, spare
@@ -95,6 +96,7 @@ class GpuDriver:
     within: Op | None = None  # the loop or the branch whose program it is
     ranged: bool = False  # whether each step is a range in a profiler's time line
     scope: str = ""  # the user's name for what is around the program
+    meter: Meter | None = None  # what times each launch, if somebody wants to know
     names: dict[str, Any] = field(default_factory=dict)
     body: list[Line] = field(default_factory=list)
     made: list[Made] = field(default_factory=list)
@@ -277,14 +279,20 @@ class GpuDriver:
         words = "" if step.kind == "matmul" else slow(eqn, self.device.limits)
         return [*lines, *self.launches(step, found, temps, words)]
 
-    def launches(self, step: Step, found: Kernels, temps: Sequence[str], words: str = "") -> list[Line]:
+    def launches(
+        self, step: Step, found: Kernels, temps: Sequence[str], words: str = "", whole: bool = True
+    ) -> list[Line]:
+        """The launches of a step; of a product by BLAS, which is no `whole` step, what comes before it."""
         eqn, lines, named = step.eqn, [], []
         for kernel in found.kernels:
             name = self.define(kernel)
             named.append((name, kernel))
             handed = ", ".join(self.handed(step, a, temps) for a in kernel.given)
             shared = f", shared_mem={kernel.shared}" if kernel.shared else ""
-            lines.append(Line(f"{name}({kernel.grid}, ({kernel.block},), ({handed},){shared})"))
+            given = f"{kernel.grid}, ({kernel.block},), ({handed},){shared}"
+            cost = self.moved(step, kernel, temps) + (computing(eqn) if len(named) == 1 and whole else Cost())
+            launched = Call(self.title, name, "CUDA", eqn, cost, Source(source_name(kernel), kernel))
+            lines.append(Line(self.call(name, given, launched)))
         if named:
             name = named[0][0]
             texts = partial(texts_of, [k for _, k in named])
@@ -292,9 +300,38 @@ class GpuDriver:
             self.made.append(Made(eqn, named[0][1].kind, name, name, texts, nbytes, "cuda", words))
         return lines
 
+    def call(self, f: str, given: str, what: Call) -> str:
+        """The text of a call, through what times it if there is somebody who does."""
+        if self.meter is None:
+            return f"{f}({given})"
+        return f"{self.given(self.meter.timed(what), 'timed_')}({f}, {given})"
+
+    def moved(self, step: Step, kernel: CudaKernel, temps: Sequence[str]) -> Cost:
+        """The bytes of the arrays that a kernel is handed."""
+        own, eqn, layouts = dict(self.needs), step.eqn, self.program.layouts
+        found: dict[str, dict[Any, int]] = {"array": {}, "result": {}}
+        for a in kernel.given:
+            if a.kind not in found:
+                continue
+            operand, _ = a.value
+            at = operand.role, operand.index
+            if operand.role in ("part", "temp"):
+                found[a.kind][at] = own[temps[operand.index]].nbytes
+            else:
+                atoms: Sequence[Atom] = eqn.inputs if operand.role == "in" else eqn.outs
+                found[a.kind][at] = bytes_behind(layouts, atoms[operand.index])
+        return Cost(read=sum(found["array"].values()), written=sum(found["result"].values()))
+
+    def cost(self, step: Step) -> Cost:
+        return cost(step.eqn, partial(bytes_behind, self.program.layouts))
+
+    @property
+    def library_name(self) -> str:
+        return "NumPy" if self.device.xp is np else "CuPy"
+
     def define(self, kernel: CudaKernel) -> str:
         """The name of the kernel's function in the program; equal code is compiled once."""
-        source = Source(kernel.kind.replace(" ", "_"), kernel)
+        source = Source(source_name(kernel), kernel)
         code = bare(source.text())
         self.sources.setdefault(code, source)
         return f"{source.name}_{list(self.sources).index(code)}"
@@ -420,7 +457,10 @@ class GpuDriver:
             run = by_arrays if serves(eqn) else elsewhere
             f = self.given(partial(run, self.device, eqn), f"{eqn.op.name}_")
         outs = ", ".join(self.name(v) for v in eqn.outs) + ("," if eqn.op.several else "")
-        lines = [Line(f"{outs} = {f}({inputs})" if eqn.outs else f"{f}({inputs})", eqn.op.name)]
+        by, text = self.library_name if serves(eqn) else "the CPU", f"{f}({inputs})"
+        if chosen is None:
+            text = self.call(f, inputs, Call(self.title, eqn.op.name, by, eqn, self.cost(step)))
+        lines = [Line(f"{outs} = {text}" if eqn.outs else text, eqn.op.name)]
         return lines + [Line(f"{self.name(v)} = ready({self.name(v)})") for v in eqn.outs if not v.type.weak]
 
     def matmul(self, step: Step) -> list[Line]:
@@ -455,8 +495,10 @@ class GpuDriver:
         if run.workspace:  # which is to begin at a multiple of 256
             scratch = f"(arena + {self.need(run.workspace + 255, step.number)}_offset + 255) // 256 * 256"
         f = self.given(run, "product_")
-        call = f"{f}({', '.join(spot.text for spot in factors)}, {scratch})"
-        copied = self.launches(step, Kernels(tuple(kernels)), temps)
+        by = "NumPy" if self.device.xp is np else "cuBLASLt"
+        one = Call(self.title, eqn.op.name, by, eqn, self.cost(step))
+        call = self.call(f, f"{', '.join(spot.text for spot in factors)}, {scratch}", one)
+        copied = self.launches(step, Kernels(tuple(kernels)), temps, whole=False)
         return [*self.fresh(out), *copied, Line(call, "dot_general")]
 
     def spot(self, a: Atom) -> Spot:
@@ -483,7 +525,9 @@ class GpuDriver:
         again = atom in self.program.graph.outputs[:i]
         if self.buffer(atom).storage == "output" and not again:
             return self.name(atom)
-        return f"array({self.array(atom)}, order='C')"
+        nbytes = atom.type.nbytes
+        copy = Call(self.title, "copy of a result", self.library_name, None, Cost(0, 0, nbytes, nbytes))
+        return self.call("array", f"{self.array(atom)}, order='C'", copy)
 
 
 def on_device(here: Callable[[], Any], run: Callable[..., list[Any]], *arrays: Any) -> list[Any]:
@@ -497,7 +541,11 @@ def on_device(here: Callable[[], Any], run: Callable[..., list[Any]], *arrays: A
 
 
 def texts_of(kernels: Sequence[CudaKernel]) -> str:
-    return "\n".join(dict.fromkeys(Source(k.kind.replace(" ", "_"), k).text() for k in kernels))
+    return "\n".join(dict.fromkeys(Source(source_name(k), k).text() for k in kernels))
+
+
+def source_name(kernel: CudaKernel) -> str:
+    return kernel.kind.replace(" ", "_")
 
 
 def alone(run: Callable[..., list[Any]]) -> Inner:

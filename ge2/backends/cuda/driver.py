@@ -59,6 +59,19 @@ def driver() -> Driver | None:
     return Driver(cuda, _version(), _gpus(library) if status == 0 else ())
 
 
+def resident_blocks(function: int, threads: int, shared: int) -> int:
+    """How many blocks of a loaded kernel a multiprocessor of the current GPU holds at once; 0: not known.
+
+    `function` is the driver's handle, `shared` the bytes of shared memory that its launch asks for.
+    """
+    import ctypes
+
+    count = ctypes.c_int()
+    ask = ctypes.CDLL(LIBRARY).cuOccupancyMaxActiveBlocksPerMultiprocessor
+    status = ask(ctypes.byref(count), ctypes.c_void_p(function), threads, ctypes.c_size_t(shared))
+    return count.value if status == 0 else 0
+
+
 def architecture(major: int, minor: int) -> str:
     """What NVRTC compiles for, for a GPU of this compute capability.
 
