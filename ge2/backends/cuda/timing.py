@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
-from ge2.backends.timing import Ceilings, Clock, best, seconds
+from ge2.backends.timing import Ceilings, Clock, HostClock, best, seconds
 from ge2.base.record import record
 
 if TYPE_CHECKING:
@@ -104,10 +104,10 @@ class Load:
     rounds: int
 
 
-def load_of(device: Device) -> Load:
-    """Ten times and more of what a GPU's caches hold; next to nothing where the CPU runs the kernels."""
+def load_of(device: Device, clock: Clock) -> Load:
+    """Many times what a GPU's caches hold; next to nothing where the CPU runs the kernels."""
     limits = device.limits
-    if device.xp is np:
+    if isinstance(clock, HostClock):
         return Load(4 * COPIED, 2, 1)
     copied = min(max(1 << 29, 8 * limits.l2), limits.memory // 16)
     return Load(copied // COPIED * COPIED, limits.threads // 256, 1024)
@@ -115,7 +115,7 @@ def load_of(device: Device) -> Load:
 
 def ceilings(device: Device, clock: Clock, double: bool) -> Ceilings:
     """The best of a few tries. CompileError if the device's compiler refuses the kernels."""
-    load = load_of(device)
+    load = load_of(device, clock)
     rates = [computed(device, clock, load, kind) for kind in ("float", *(["double"] if double else []))]
     return Ceilings(copied(device, clock, load), *rates)
 
