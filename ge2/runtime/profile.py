@@ -109,9 +109,16 @@ def profile(
         wide = any(call.eqn is not None and in_double(call.eqn) for call in meter.calls)
         most = ceilings_of(device, clock, wide)
         rows = rows_of(meter.calls, found, nothing, most, plain)
-    name = host_name(plain) if device is None else f"{device.limits.name}, {device.limits.architecture}"
     return Profile(
-        entry.title, name, clock.words, len(wholes), nothing, most, tuple(rows), median(wholes), cold
+        entry.title,
+        device_name(plain, clock),
+        clock.words,
+        len(wholes),
+        nothing,
+        most,
+        tuple(rows),
+        median(wholes),
+        cold,
     )
 
 
@@ -179,8 +186,11 @@ def ceilings_of(device: Device | None, clock: Clock, double: bool) -> Ceilings:
     return ceilings(device, clock, double)
 
 
-def host_name(executable: Executable) -> str:
-    threads = executable.threads
+def device_name(executable: Executable, clock: Clock) -> str:
+    device, threads = executable.device, executable.threads
+    if device is not None:
+        instead = "the CPU in place of " if isinstance(clock, HostClock) else ""
+        return f"{instead}{device.limits.name}, {device.limits.architecture}"
     how = "C" if executable.program.target == "c" else "blocked NumPy"
     return f"this processor, {threads} thread{'' if threads == 1 else 's'}, {how}"
 

@@ -37,6 +37,7 @@ def test_a_large_pointwise_kernel_is_near_the_roofline(capsys, tmp_path, cold):
     assert (row["by"], row["launches"], row["rough"]) == ("CUDA", 1, False)
     assert row["read"] == row["written"] == 4 * 16384 * 8192
     assert 0.5 < row["share"] < 1.1
+    assert found["device"].startswith(current_gpu().limits.name)
     assert 8 <= row["registers"] <= 255
     assert row["spills"] == 0
     assert 0 < row["occupancy"] <= 1
