@@ -382,6 +382,9 @@ class StandIn:
     def stream(self) -> ShimStream:
         return self.shim.stream()
 
+    def span(self, name: str) -> Any:
+        return self.shim.span(name)
+
     def module(self, source: str) -> Any:
         found = self.shim.module(source)
         return SimpleNamespace(get_function=lambda name: Launched(found.get_function(name)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -42,6 +42,9 @@ class Device(Protocol):
 
     def stream(self) -> Any:
         """That on which launches go."""
+
+    def span(self, name: str) -> AbstractContextManager[None]:
+        """A range of that name in the time line of a profiler; it may be entered again and again."""
 
 
 def address(x: Any) -> int:

@@ -16,6 +16,8 @@ GB: Final = 1 << 30
 class Limits:
     """Sizes in bytes. `shared_optin`: of shared memory a block, beyond 48 KB only where it is asked for.
 
+    `double`: how many times as long as in float32 a multiply-add takes in float64.
+
     >>> H200.architecture, H200.multiprocessors, H200.shared_optin // 1024
     ('sm_90a', 132, 227)
     """
@@ -35,6 +37,7 @@ class Limits:
     l2: int = 50 * MB
     memory: int = 80 * GB
     bandwidth: float = 3.35e12  # bytes a second, of memory
+    double: int = 2
 
     @property
     def threads(self) -> int:
@@ -57,3 +60,18 @@ H200: Final = Limits("H200", "sm_90a", 132, l2=60 * MB, memory=141_000_000_000, 
 B200: Final = Limits("B200", "sm_100a", 148, l2=126 * MB, memory=180_000_000_000, bandwidth=7.7e12)
 
 KNOWN: Final = (A100, H100, H200, B200)
+
+# Multiply-adds in float32 for one in float64, by compute capability: quotients of the table "Throughput of
+# Native Arithmetic Instructions" in the CUDA C++ Programming Guide. A GPU that is there tells its own.
+DOUBLE: Final = {
+    "75": 32, "80": 2, "86": 64, "87": 64, "89": 64, "90": 2, "100": 2, "103": 64, "120": 64, "121": 64,
+}  # fmt: skip
+
+
+def double_ratio(arch: str) -> int:
+    """How much longer float64 takes than float32; of an architecture that we do not know, the worst there is.
+
+    >>> double_ratio("sm_90a"), double_ratio("sm_89"), double_ratio("sm_103a")
+    (2, 64, 64)
+    """
+    return DOUBLE.get(arch.removeprefix("sm_").rstrip("af"), max(DOUBLE.values()))

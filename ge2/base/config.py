@@ -54,6 +54,7 @@ class Settings:
     compile_timeout: int = setting(60, "seconds that a C compiler may take; 0: no limit")
     debug_nans:   bool = setting(False, "a NaN in a result is an error that names the equation", keyed=True)
     debug_infs:   bool = setting(False, "so is an infinity", keyed=True)
+    nvtx:         bool = setting(False, "NVTX ranges for kernels and named scopes, on GPUs", keyed=True)
     shim_seed:    int = setting(0, "order of CUDA threads that are run on the CPU; 0: that of their numbers")
     shim_watch:   bool = setting(False, "look at each access to memory of CUDA threads on a CPU", keyed=True)
     check_leaks:  bool = setting(False, "a traced value that outlives its trace is an error at once")
@@ -143,6 +144,7 @@ class Config:
     compile_timeout: int
     debug_nans: bool
     debug_infs: bool
+    nvtx: bool
     check_leaks: bool
     shim_seed: int
     shim_watch: bool

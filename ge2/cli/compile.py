@@ -19,6 +19,7 @@ from ge2.cli.show import Look, check
 from ge2.cli.specs import EXAMPLE, arguments
 from ge2.codegen.cuda.file import Source
 from ge2.runtime.compile import compile_graph
+from ge2.runtime.doubles import slow_products
 from ge2.runtime.executable import Executable
 from ge2.runtime.gpu import GpuDriver
 from ge2.runtime.records import PLACES, KernelRecord, cut, places
@@ -36,7 +37,10 @@ ELSEWHERE: Final = {
 @final
 @record
 class Compiled:
-    """A kernel: source, cubin, and the user's lines. Sizes in bytes; `asked`: of shared memory at launch."""
+    """A kernel: source, cubin, and the user's lines. Sizes in bytes; `asked`: of shared memory at launch.
+
+    `slow` says what makes it slow on GPUs of the architecture that could be otherwise.
+    """
 
     name: str
     source: str
@@ -48,6 +52,7 @@ class Compiled:
     stack: int
     shared: int
     asked: int
+    slow: str = ""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +74,8 @@ def run(options: argparse.Namespace) -> int:
     kernels = compiled(executable, options.arch)
     written = write(kernels, options.output) if options.output else []
     if options.json:
-        data = {"arch": options.arch, "kernels": list(map(as_data, kernels)), "files": written}
+        slow = slow_words(kernels, executable)
+        data = {"arch": options.arch, "kernels": list(map(as_data, kernels)), "files": written, "slow": slow}
         print(json.dumps(data, indent=1))
     else:
         print("\n".join(report(kernels, executable, options)))
@@ -81,11 +87,11 @@ def run(options: argparse.Namespace) -> int:
 
 def compiled(executable: Executable, arch: str) -> list[Compiled]:
     """The kernels of a program and of the loops and branches in it, each once."""
-    found: dict[str, tuple[Source, str]] = {}
+    found: dict[str, tuple[Source, KernelRecord | None]] = {}
     for driver in drivers(executable):
         known = {each.function: each for each in records(driver.made)}
         for n, (code, source) in enumerate(driver.sources.items()):
-            found.setdefault(code, (source, lines_of(known.get(f"{source.name}_{n}"))))
+            found.setdefault(code, (source, known.get(f"{source.name}_{n}")))
     binaries = compile_all([Order(source.text(), arch) for source, _ in found.values()])
     return [
         one(n, *each, binary) for n, (each, binary) in enumerate(zip(found.values(), binaries, strict=True))
@@ -106,11 +112,12 @@ def lines_of(known: KernelRecord | None) -> str:
     return cut(places(known.sources), PLACES, ", ") if known else "the one above"
 
 
-def one(number: int, source: Source, lines: str, binary: Binary) -> Compiled:
+def one(number: int, source: Source, known: KernelRecord | None, binary: Binary) -> Compiled:
     (usage,) = binary.kernels
     kernel, figures = source.kernel, (usage.registers, usage.spills, usage.stack, usage.shared)
     name = f"{source.name}_{number}"
-    return Compiled(name, source.text(), binary, lines, kernel.block, *figures, kernel.shared)
+    slow = known.slow if known else ""
+    return Compiled(name, source.text(), binary, lines_of(known), kernel.block, *figures, kernel.shared, slow)
 
 
 def write(kernels: list[Compiled], folder: str) -> list[str]:
@@ -139,9 +146,18 @@ def report(kernels: list[Compiled], executable: Executable, options: argparse.Na
     yield f"{counted(len(kernels), 'kernel')} for {options.arch}{where}"
     if spilling := [kernel.name for kernel in kernels if kernel.spills]:
         yield f"registers are spilled by {', '.join(spilling)}"
+    yield from slow_words(kernels, executable)
     others = {words: executable.program.count(kind) for kind, words in ELSEWHERE.items()}
     if any(others.values()):
         yield f"besides: {', '.join(counted(n, words) for words, n in others.items() if n)}"
+
+
+def slow_words(kernels: list[Compiled], executable: Executable) -> list[str]:
+    """What is computed in float64 where that is slow; matrix products, and those of loops, come last."""
+    own = [f"{kernel.name} {kernel.slow}" for kernel in kernels if kernel.slow]
+    limits = executable.device.limits  # type: ignore[union-attr]
+    found = [words for driver in drivers(executable) for words in slow_products(driver.program, limits)]
+    return [*own, *dict.fromkeys(found)]
 
 
 def counted(count: int, word: str) -> str:

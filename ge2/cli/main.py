@@ -28,6 +28,7 @@ COMMANDS = {
     ),
     "demo": Command("ge2.cli.demo", "train a network on handwritten digits, beside the same step by hand"),
     "doctor": Command("ge2.cli.doctor", "say what ge2 finds on this machine, and how to mend what is broken"),
+    "profile": Command("ge2.cli.profile", "time a call kernel by kernel, beside what the device could do"),
     "show": Command("ge2.cli.show", "print what a function becomes: graph, passes, regions, kernels"),
 }
 

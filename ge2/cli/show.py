@@ -26,7 +26,7 @@ USUAL: Final = ("graph", "passes", "regions", "kernels")
 # fmt: off
 DATA: Final = (
     "name", "kind", "function", "calls", "region", "equations", "lines", "read", "written", "operations",
-    "language", "source",
+    "language", "source", "slow",
 )
 # fmt: on
 
@@ -169,8 +169,14 @@ def regions(look: Look) -> Shown:
 
 
 def kernels(look: Look) -> Shown:
-    found = look.lowered().kernels
-    parts = [Part("kernels", str(found)), *(Part(k.name, str(k).rstrip()) for k in found)]
+    lowered = look.lowered()
+    found = lowered.kernels
+    named = {f"{kernel.name} {kernel.slow}" for kernel in found}
+    others = [words for words in lowered.executable.slow if words not in named]
+    parts = [
+        Part("kernels", "\n".join([str(found), *others])),
+        *(Part(k.name, str(k).rstrip()) for k in found),
+    ]
     return Shown(tuple(parts), [kernel_data(k) for k in found])
 
 

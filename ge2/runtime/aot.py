@@ -205,11 +205,12 @@ class Report:
     rolled: tuple[
         str, ...
     ] = ()  # Python loops that are compiled as loops: how many rounds, and where they are
+    slow: tuple[str, ...] = ()  # what is computed in float64 on a GPU that is slow at it, a sentence each
 
     def __str__(self) -> str:
         regions, steps = plural(self.regions, "region"), plural(self.op_by_op, "step")
         text = f"{self.title}: {self.how}; {regions}, {steps} op by op"
-        return "\n".join([text, *(f"  {line}" for line in (*self.rolled, *self.kernels))])
+        return "\n".join([text, *(f"  {line}" for line in (*self.rolled, *self.kernels, *self.slow))])
 
 
 def report(title: str, entry: Entry) -> Report:
@@ -223,7 +224,8 @@ def report(title: str, entry: Entry) -> Report:
         for eqn in executable.graph.eqns
         if isinstance(eqn.op, RepeatLoop)
     )
-    return Report(title, traced, compiled, how, executable.regions, names, executable.op_by_op, rolled)
+    regions, steps = executable.regions, executable.op_by_op
+    return Report(title, traced, compiled, how, regions, names, steps, rolled, executable.slow)
 
 
 def how_made(entry: Entry, executable: Executable) -> str:

@@ -139,7 +139,7 @@ def executable(program: Program, how: How, limited: bool = False) -> Executable:
     }
     return Executable(
         how.name, program, config.executor, config.thread_count(), branches, how.donated, device=how.device,
-        limited=limited,
+        limited=limited, ranged=config.nvtx,
     )  # fmt: skip
 
 
@@ -148,4 +148,5 @@ def branch(step: Step, i: int, how: How, limited: bool) -> Executable:
     graph, name = held(step.eqn.op)[i], f"{how.name}_{step.name}{i}"
     made = compile_graph(graph, name=name, part=True, limited=limited, device=how.device)
     made.within = step.eqn.op
+    made.scope = "" if step.eqn.source is None else step.eqn.source.scope
     return made

@@ -27,9 +27,11 @@ from ge2.kernels.kernel import Problem
 from ge2.ops.dot import DotGeneral
 from ge2.ops.shape import Barrier, BroadcastInDim, Reshape, Rev, Slice, StopGradient, Transpose
 from ge2.passes.host import compute
+from ge2.runtime.cost import Cost, bytes_behind, cost
 from ge2.runtime.hosted import Inner, bound, hosted
 from ge2.runtime.linked import Linked
 from ge2.runtime.memory import Lifetime, Plan, plan
+from ge2.runtime.meter import Call, Meter
 from ge2.runtime.native import IN_C, Need, Segment, lifetimes
 from ge2.runtime.program import Buffer, Program, Step
 from ge2.runtime.records import Made
@@ -73,6 +75,7 @@ class Driver:
     branches: Mapping[int, Sequence[Inner]]
     lent: bool = False  # whether all of its scratch is lent by another program, and it keeps no results
     run: bool = True  # whether the program is to run; else it is written for people, and nothing is compiled
+    meter: Meter | None = None  # what times each step, if somebody wants to know: each is then called apart
     names: dict[str, Any] = field(default_factory=dict)
     bind: list[Line] = field(default_factory=list)
     bound: dict[str, None] = field(default_factory=dict)  # names that `bind` hands to `run`
@@ -99,7 +102,8 @@ class Driver:
     def build(self) -> Driver:
         self.names["__builtins__"] = known()
         if self.program.target == "c":
-            self.shared = Linked(self.program, self.threads, self.title, apart=self.lent)
+            measured = self.meter is not None
+            self.shared = Linked(self.program, self.threads, self.title, self.lent or measured, measured)
             if self.shared.whole is not None:
                 return self.build_whole(self.shared)
         for buffer in self.program.buffers.values():
@@ -208,7 +212,11 @@ class Driver:
                     self.bound[array.name] = None
                 names.append(array.name)
         names += [self.name(v) for v in segment.hosts]
-        self.add(f"{segment.name}({', '.join(names)})")
+        assert self.shared is not None
+        steps = [step for step in segment.steps if step.kind in IN_C]
+        known = {id(made.eqn): made.name for made in self.shared.native.made}
+        name = known.get(id(steps[0].eqn), steps[0].name)
+        self.add(self.timed(segment.name, ", ".join(names), steps[0], "C", name))
 
     def load(self) -> None:
         """Makes the text's functions, and compiles the segments, now that all are known."""
@@ -275,6 +283,14 @@ class Driver:
             made = f"{self.given(Kept(type_.shape, type_.dtype), 'again_')}()"
         self.add(f"{buffer.name} = {made}", str(type_))
 
+    def timed(self, f: str, given: str, step: Step, by: str, name: str = "", work: Cost | None = None) -> str:
+        """The text of a call, through what times it if there is somebody who does."""
+        if self.meter is None:
+            return f"{f}({given})"
+        found = cost(step.eqn, partial(bytes_behind, self.program.layouts)) if work is None else work
+        call = Call(self.title, name or step.name, by, step.eqn, found)
+        return f"{self.given(self.meter.timed(call), 'timed_')}({f}, {given})"
+
     # -- steps
 
     def run_host(self, step: Step) -> None:
@@ -294,7 +310,8 @@ class Driver:
         if inner is not None:
             given.insert(0, self.lend(step, f, inner))
             self.passing.update((self.name(v), self.buffer(v)) for v in eqn.outs if not v.type.weak)
-        call = f"{f}({', '.join(given)})"
+        handed = ", ".join(given)
+        call = self.timed(f, handed, step, "NumPy") if inner is None else f"{f}({handed})"
         self.add(f"{outs} = {call}" if eqn.outs else call, note(eqn))
 
     def lend(self, step: Step, f: str, inner: Sequence[Inner]) -> str:
@@ -338,7 +355,8 @@ class Driver:
         (x,), (out,) = step.eqn.inputs, step.eqn.outs
         assert isinstance(x, Var)
         self.fresh(out)
-        self.add(f"copyto({self.name(out)}.reshape({x.type.shape}), {self.name(x)})", note(step.eqn))
+        given = f"{self.name(out)}.reshape({x.type.shape}), {self.name(x)}"
+        self.add(self.timed("copyto", given, step, "NumPy"), note(step.eqn))
 
     def run_matmul(self, step: Step) -> None:
         eqn = step.eqn
@@ -347,7 +365,8 @@ class Driver:
         a, b, y = product(eqn)
         self.fresh(out)
         left, right = (self.matrix(x, *turned) for x, turned in zip(eqn.inputs, (a, b), strict=True))
-        self.add(f"matmul({left}, {right}, out={self.aligned(out, None, y)})", note(eqn))
+        given = f"{left}, {right}, out={self.aligned(out, None, y)}"
+        self.add(self.timed("matmul", given, step, "NumPy"), note(eqn))
 
     def run_kernel(self, step: Step) -> None:
         eqn = step.eqn
@@ -369,13 +388,14 @@ class Driver:
         self.call(step, name, view, [*arrays, *partials])
         if view.after:
             self.names[f"{name}_finish"] = module["finish"]
-            self.add(f"{name}_finish({', '.join([*arrays[len(view.inputs) :], *partials])})")
+            handed = ", ".join([*arrays[len(view.inputs) :], *partials])
+            self.add(self.timed(f"{name}_finish", handed, step, "Python", f"{name}_finish", Cost()))
         self.made.append(Made(eqn, view.kind, name, name, lambda: chosen.source, language="python"))
 
     def call(self, step: Step, name: str, view: KernelView, arrays: Sequence[str]) -> None:
         if not view.looped:
             scratch = [self.need(f"{name}_{s.name}", s.shape, s.dtype, step.number) for s in view.scratch]
-            self.add(f"{name}({', '.join([*arrays, *scratch])})")
+            self.add(self.timed(name, ", ".join([*arrays, *scratch]), step, "Python", name))
             return
         sets = []
         shared = math.prod(view.tiling.space) >= SHARED
@@ -388,7 +408,8 @@ class Driver:
         self.early.add(f"{name}_work")
         self.bound[f"{name}_work"] = None
         self.views.append(Line(f"{name}_work = ({', '.join(sets)},)"))
-        self.add(f"launch({name}, {view.tiling.parts}, ({', '.join(arrays)},), {name}_work)")
+        given = f"{name}, {view.tiling.parts}, ({', '.join(arrays)},), {name}_work"
+        self.add(self.timed("launch", given, step, "Python", name))
 
     def need(self, name: str, shape: Dims, dtype: np.dtype, n: int, direct: bool = True) -> str:
         """An array of the arena that lives for one step."""

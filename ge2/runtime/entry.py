@@ -76,7 +76,14 @@ def there(device: Device | None, x: Any) -> Any:
 
 def key_of(graph: Graph, donated: tuple[bool, ...], limit: int | None, device: int | None) -> Any:
     """What decides an executable, and which files are written of it."""
-    return graph, donated, config.key, config.dump, limit, device
+    return graph, donated, config.key, config.dump, limit, device, words_of(graph) if config.nvtx else ()
+
+
+def words_of(graph: Graph) -> tuple[str, ...]:
+    """The user's lines, which stand in the names of ranges."""
+    from ge2.runtime.scopes import spoken  # hardly ever needed
+
+    return spoken(graph)
 
 
 def keep(key: Any, made: Executable) -> None:
@@ -164,18 +171,27 @@ class Entry:
     def ready(self) -> Executable:
         """Its executable, compiled when it is first called outside any trace."""
         if self.executable is None:
-            from ge2.passes.counted import counted  # as the passes
-
-            in_c = config.executor in (
-                "c",
-                "shim",
-            )  # blocked NumPy reads single elements sooner than it compares rows
-            graph = counted(self.graph, self.captured) if in_c else self.graph
+            graph = self.as_run()
             self.fresh = key_of(graph, self.donated, self.limit, self.device) not in _compiled
             self.executable = compiled(graph, self.donated, self.title, self.limit, self.device)
             if self.device is not None:
                 self.captured = tuple(map(partial(there, gpu_or_not(self.device)), self.captured))
         return self.executable
+
+    def as_run(self) -> Graph:
+        """The graph that is compiled. Blocked NumPy reads single elements sooner than it compares rows."""
+        from ge2.passes.counted import counted  # as the passes
+
+        return counted(self.graph, self.captured) if config.executor in ("c", "shim") else self.graph
+
+    def another(self) -> Executable:
+        """An executable like its own, which nobody else has, not built yet."""
+        from ge2.runtime.compile import compile_graph
+
+        device = gpu_or_not(self.device)
+        return compile_graph(
+            self.as_run(), donated=self.donated, name=self.title, limit=self.limit, device=device
+        )
 
     def holds(self, hidden: Sequence[Any]) -> bool:
         """Whether the arrays whose contents decided the trace are still what they were."""

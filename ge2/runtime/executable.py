@@ -27,6 +27,7 @@ from ge2.passes.dump import dump
 from ge2.passes.host import compute, on_host
 from ge2.runtime import analysis
 from ge2.runtime.analysis import Memory
+from ge2.runtime.doubles import SLOW, slow_products
 from ge2.runtime.driver import Driver
 from ge2.runtime.hosted import Inner
 from ge2.runtime.program import Program
@@ -36,6 +37,7 @@ from ge2.trace.watch import check_finite
 
 if TYPE_CHECKING:
     from ge2.backends.device import Device
+    from ge2.runtime.meter import Meter
     from ge2.runtime.remat import Remat
     from ge2.runtime.rounds import Turn
 
@@ -195,6 +197,9 @@ class Executable:
     part: bool = False  # whether another program runs it
     within: Op | None = None  # the loop or the branch that does
     launched: list[Any] = field(default_factory=list)  # on a GPU: what launches its kernels, in groups
+    ranged: bool = False  # whether its steps are ranges in a profiler's time line, on a GPU
+    scope: str = ""  # the user's name for where the loop or the branch is
+    meter: Meter | None = None  # what times its steps, if somebody wants to know
     label: str = ""  # what its files begin with, where the setting `dump` asked for them
     _run: Runner | None = None
     _how: str = ""
@@ -263,9 +268,13 @@ class Executable:
             from ge2.runtime.gpu import GpuDriver
 
             within = self.within if self.part else None
-            return GpuDriver(self.program, self.device, self.name, self.branches, run, within).build()  # type: ignore[return-value]
+            return GpuDriver(  # type: ignore[return-value]
+                self.program, self.device, self.name, self.branches, run, within, self.ranged, self.scope,
+                self.meter if run else None,
+            ).build()  # fmt: skip
         inner = {n: [branch.inner() for branch in found] for n, found in self.branches.items()}
-        return Driver(self.program, self.threads, self.name, inner, self.limited and self.part, run).build()
+        lent, meter = self.limited and self.part, self.meter if run else None
+        return Driver(self.program, self.threads, self.name, inner, lent, run, meter).build()
 
     def inner(self) -> Inner:
         """It as part of another program. That of one C function alone has scratch of its own."""
@@ -298,6 +307,16 @@ class Executable:
     def kernels(self) -> Kernels:
         """Those that it runs, in order; none where it runs op by op."""
         return Kernels() if self.executor == "reference" else kernels(self.driver.made)
+
+    @property
+    def slow(self) -> tuple[str, ...]:
+        """What it computes in float64 on a GPU that is slow at that: a sentence a kernel or product."""
+        if self.device is None or self.device.limits.double < SLOW or self.executor == "reference":
+            return ()
+        own = [f"{kernel.name} {kernel.slow}" for kernel in self.kernels if kernel.slow]
+        own += slow_products(self.program, self.device.limits)
+        inner = [words for found in self.branches.values() for branch in found for words in branch.slow]
+        return tuple(dict.fromkeys([*own, *inner]))
 
     @property
     def regions(self) -> int:

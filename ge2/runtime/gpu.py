@@ -43,13 +43,16 @@ from ge2.ops.dot import DotGeneral
 from ge2.ops.loops import RepeatLoop, ScanLoop
 from ge2.passes.host import compute
 from ge2.runtime.by_arrays import by_arrays, serves
-from ge2.runtime.cost import bytes_behind
+from ge2.runtime.cost import Cost, bytes_behind, computing, cost
+from ge2.runtime.doubles import slow
 from ge2.runtime.hosted import Inner, hosted
 from ge2.runtime.launching import Asked, At, Group, Pending
 from ge2.runtime.memory import Lifetime, Plan, plan
+from ge2.runtime.meter import Call, Meter
 from ge2.runtime.program import Buffer, Program, Step
 from ge2.runtime.records import Made
 from ge2.runtime.rounds import Turn, loose, rounds, spare
+from ge2.runtime.scopes import Part, ranged, scopes_of, title
 from ge2.runtime.unrolled import MOST, Placed, Round
 
 if TYPE_CHECKING:
@@ -95,10 +98,14 @@ class GpuDriver:
     branches: Mapping[int, Sequence[Executable]]
     run: bool = True  # whether the program is to run; else it is written for people, and nothing is compiled
     within: Op | None = None  # the loop or the branch whose program it is
+    ranged: bool = False  # whether each step is a range in a profiler's time line
+    scope: str = ""  # the user's name for what is around the program
+    meter: Meter | None = None  # what times each launch, if somebody wants to know
     names: dict[str, Any] = field(default_factory=dict)
     body: list[Line | Group] = field(default_factory=list)
     made: list[Made] = field(default_factory=list)
     needs: list[tuple[str, Lifetime]] = field(default_factory=list)  # arrays of the arena
+    apart: bool = False  # whether the next launch begins a group
     named: set[str] = field(default_factory=set)  # arrays that the text names elsewhere than in launches
     begun: set[str] = field(default_factory=set)
     sources: dict[str, Source] = field(default_factory=dict)  # by their text without comments
@@ -134,18 +141,18 @@ class GpuDriver:
         for buffer in self.program.buffers.values():
             if buffer.storage == "arena":
                 self.needs.append((buffer.name, Lifetime(buffer.type.nbytes, buffer.first, buffer.last)))
-        for step in self.program.steps:
-            self.step(step)
+        parts = [self.part(step) for step in self.program.steps]
         self.plan = plan([life for _, life in self.needs], ALIGNMENT)
         offsets = self.offsets()
         for name, offset in offsets.items():
             self.names[f"{name}_offset"] = offset
+        written = self.in_ranges(parts) if self.ranged else [line for p in self.body for line in lines(p)]
         results = [self.result(a, i) for i, a in enumerate(self.program.graph.outputs)]
         text = Text(
             self.parameters(),
             self.plan.nbytes,
             self.within is not None,
-            (*self.start(), *(line for part in self.body for line in lines(part))),
+            (*self.start(), *written),
             ", ".join(results),
         )
         inner = [] if self.run else [b for each in self.branches.values() for b in each]
@@ -277,13 +284,32 @@ class GpuDriver:
 
     def group(self) -> Group:
         """That which the next launch is part of."""
-        if not self.body or not isinstance(self.body[-1], Group):
-            self.body.append(Group(len(self.groups)))
-        found = self.body[-1]
-        assert isinstance(found, Group)
+        last = self.body[-1] if self.body else None
+        if isinstance(last, Group) and not self.apart and not (self.meter and last.launches):
+            return last
+        self.apart = False
+        found = Group(len(self.groups))
+        self.body.append(found)
         return found
 
     # -- steps
+
+    def part(self, step: Step) -> Part:
+        """A step's lines; if it is to be a range, with the names of that one and of those around it."""
+        first, before, self.apart = len(self.body), len(self.made), self.ranged
+        self.step(step)
+        if not self.ranged:
+            return Part((), "", ())
+        found = tuple(line for part in self.body[first:] for line in lines(part))
+        if step.kind in ("host", "view") or isinstance(step.eqn.op, Constant):
+            return Part((), "", found)
+        regional = step.kind in ("kernel", "copy") and len(self.made) > before
+        name = self.made[before].name if regional else step.name
+        around = tuple(self.scope.split("/")) if self.scope else ()
+        return Part(scopes_of(step.eqn, around), title(name, step.eqn), found)
+
+    def in_ranges(self, parts: Sequence[Part]) -> list[Line]:
+        return ranged(parts, lambda name: self.given(self.device.span(name), "range_"))
 
     def step(self, step: Step) -> None:
         if step.kind == "view" and any(isinstance(a, Var) for a in step.eqn.inputs):
@@ -310,26 +336,67 @@ class GpuDriver:
         found = family.kernels(problem, ins, outs, self.device.limits.multiprocessors)
         temps = [self.need(nbytes, step.number) for nbytes in found.temps]
         self.fresh(*eqn.outs)
-        self.launches(step, found, temps)
+        self.launches(step, found, temps, "" if step.kind == "matmul" else slow(eqn, self.device.limits))
 
-    def launches(self, step: Step, found: Kernels, temps: Sequence[str]) -> None:
+    def launches(
+        self, step: Step, found: Kernels, temps: Sequence[str], words: str = "", whole: bool = True
+    ) -> None:
+        """The launches of a step; of a product by BLAS, which is no `whole` step, what comes before it."""
         eqn, named = step.eqn, []
         for kernel in found.kernels:
             number, name = self.define(kernel)
             named.append((name, kernel))
             handed = tuple(self.handed(step, a, temps) for a in kernel.given)
-            where = str(eqn.source or "")
-            launch = Pending(number, kernel.grid, kernel.block, kernel.shared, handed, name, where)
-            self.group().launches.append(launch)
+            cost = self.moved(step, kernel, temps) + (computing(eqn) if len(named) == 1 and whole else Cost())
+            what = Call(self.title, name, "CUDA", eqn, cost, Source(source_name(kernel), kernel))
+            self.launch(
+                Pending(number, kernel.grid, kernel.block, kernel.shared, handed, name, place(eqn)), what
+            )
         if named:
             name = named[0][0]
             texts = partial(texts_of, [k for _, k in named])
             nbytes = partial(bytes_behind, self.program.layouts)
-            self.made.append(Made(eqn, named[0][1].kind, name, name, texts, nbytes, language="cuda"))
+            self.made.append(Made(eqn, named[0][1].kind, name, name, texts, nbytes, "cuda", words))
+
+    def launch(self, pending: Pending, what: Call) -> None:
+        """Adds a launch; if there is somebody who times each, as a call of its own."""
+        group = self.group()
+        group.launches.append(pending)
+        if self.meter is not None:
+            group.through = self.given(self.meter.timed(what), "timed_")
+
+    def call(self, f: str, given: str, what: Call) -> str:
+        """The text of a call, through what times it if there is somebody who does."""
+        if self.meter is None:
+            return f"{f}({given})"
+        return f"{self.given(self.meter.timed(what), 'timed_')}({f}, {given})"
+
+    def moved(self, step: Step, kernel: CudaKernel, temps: Sequence[str]) -> Cost:
+        """The bytes of the arrays that a kernel is handed."""
+        own, eqn, layouts = dict(self.needs), step.eqn, self.program.layouts
+        found: dict[str, dict[Any, int]] = {"array": {}, "result": {}}
+        for a in kernel.given:
+            if a.kind not in found:
+                continue
+            operand, _ = a.value
+            at = operand.role, operand.index
+            if operand.role in ("part", "temp"):
+                found[a.kind][at] = own[temps[operand.index]].nbytes
+            else:
+                atoms: Sequence[Atom] = eqn.inputs if operand.role == "in" else eqn.outs
+                found[a.kind][at] = bytes_behind(layouts, atoms[operand.index])
+        return Cost(read=sum(found["array"].values()), written=sum(found["result"].values()))
+
+    def cost(self, step: Step) -> Cost:
+        return cost(step.eqn, partial(bytes_behind, self.program.layouts))
+
+    @property
+    def library_name(self) -> str:
+        return "NumPy" if self.device.xp is np else "CuPy"
 
     def define(self, kernel: CudaKernel) -> tuple[int, str]:
         """The number of the kernel's source, and its name in the program; equal code is compiled once."""
-        source = Source(kernel.kind.replace(" ", "_"), kernel)
+        source = Source(source_name(kernel), kernel)
         code = bare(source.text())
         number = self.numbered.setdefault(code, len(self.numbered))
         self.sources.setdefault(code, source)
@@ -432,6 +499,8 @@ class GpuDriver:
         op, known = eqn.op, turn.round
         if not isinstance(op, ScanLoop | RepeatLoop) or known is None or config.capture == "off":
             return False
+        if self.ranged or self.meter:  # each round is to be seen
+            return False
         if len(known.launches) * op.length > MOST or not all(map(self.is_plain, (*eqn.inputs, *eqn.outs))):
             return False
         self.fresh(*eqn.outs)
@@ -482,8 +551,7 @@ class GpuDriver:
             number, name = self.define(kernel)
             ends = {"array": x.at, "result": to.at}
             handed = tuple(ends[a.kind] if a.kind in ends else self.handed(step, a, ()) for a in kernel.given)
-            where = str(step.eqn.source or "")
-            launch = Pending(number, kernel.grid, kernel.block, kernel.shared, handed, name, where)
+            launch = Pending(number, kernel.grid, kernel.block, kernel.shared, handed, name, place(step.eqn))
             self.group().launches.append(launch)
 
     def lent(self, name: str, type_: ArrayType) -> str:
@@ -518,7 +586,10 @@ class GpuDriver:
             run = by_arrays if serves(eqn) else elsewhere
             f = self.given(partial(run, self.device, eqn), f"{eqn.op.name}_")
         outs = ", ".join(self.name(v) for v in eqn.outs) + ("," if eqn.op.several else "")
-        self.emit(Line(f"{outs} = {f}({inputs})" if eqn.outs else f"{f}({inputs})", eqn.op.name))
+        by, text = self.library_name if serves(eqn) else "the CPU", f"{f}({inputs})"
+        if chosen is None:
+            text = self.call(f, inputs, Call(self.title, eqn.op.name, by, eqn, self.cost(step)))
+        self.emit(Line(f"{outs} = {text}" if eqn.outs else text, eqn.op.name))
         made = [self.name(v) for v in eqn.outs if not v.type.weak]
         self.emit(*(Line(f"{name} = ready({name})") for name in made))
 
@@ -552,10 +623,11 @@ class GpuDriver:
             return self.kernels(step, CudaProduct())
         scratch = At(self.need(product.workspace, step.number), own=True) if product.workspace else None
         self.fresh(out)
-        self.launches(step, Kernels(tuple(kernels)), temps)
+        self.launches(step, Kernels(tuple(kernels)), temps, whole=False)
+        by = "NumPy" if self.device.xp is np else "cuBLASLt"
         places = (*(spot.at for spot in factors), scratch)
-        call = Pending(product, (), 0, 0, places, "dot_general", str(eqn.source or ""))
-        self.group().launches.append(call)
+        one = Call(self.title, eqn.op.name, by, eqn, self.cost(step))
+        self.launch(Pending(product, (), 0, 0, places, "dot_general", place(eqn)), one)
         return None
 
     def spot(self, a: Atom) -> Spot:
@@ -580,7 +652,9 @@ class GpuDriver:
         again = atom in self.program.graph.outputs[:i]
         if self.buffer(atom).storage == "output" and not again:
             return self.name(atom)
-        return f"array({self.array(atom)}, order='C')"
+        nbytes = atom.type.nbytes
+        copy = Call(self.title, "copy of a result", self.library_name, None, Cost(0, 0, nbytes, nbytes))
+        return self.call("array", f"{self.array(atom)}, order='C'", copy)
 
 
 def current_first(device: Device, run: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
@@ -609,12 +683,21 @@ def quietly(run: Callable[..., list[Any]], *arrays: Any) -> list[Any]:
         restore(loud)
 
 
+def place(eqn: Eqn) -> str:
+    """The user's line."""
+    return str(eqn.source or "")
+
+
 def lines(part: Line | Group) -> list[Line]:
     return part.lines() if isinstance(part, Group) else [part]
 
 
 def texts_of(kernels: Sequence[CudaKernel]) -> str:
-    return "\n".join(dict.fromkeys(Source(k.kind.replace(" ", "_"), k).text() for k in kernels))
+    return "\n".join(dict.fromkeys(Source(source_name(k), k).text() for k in kernels))
+
+
+def source_name(kernel: CudaKernel) -> str:
+    return kernel.kind.replace(" ", "_")
 
 
 def alone(run: Callable[..., list[Any]]) -> Inner:

@@ -127,6 +127,12 @@ class Jitted:
             spoil([x for x, d in zip(arrays, entry.donated, strict=True) if d], results)
         return entry.finish(results)
 
+    def prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
+        """What is remembered of a call's signature, and the arrays that its program is called with."""
+        entry, leaves, seen = self._find(args, kwargs)
+        entry.ready()
+        return entry, [*entry.captured, *seen.arrays, *entry.arrays(leaves)]
+
     def _find(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], abstract: bool = False
     ) -> tuple[Entry, list[Any], Seen]:
@@ -344,6 +350,9 @@ class Method:
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         return self.__func__.eval_shape(self.__self__, *args, **kwargs)
+
+    def prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
+        return self.__func__.prepared((self.__self__, *args), kwargs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__func__, name)

@@ -85,6 +85,7 @@ class Group:
     number: int
     before: list[Line] = field(default_factory=list)
     launches: list[Pending] = field(default_factory=list)
+    through: str = ""  # what calls it, to time it
 
     @property
     def name(self) -> str:
@@ -101,7 +102,8 @@ class Group:
 
     def lines(self) -> list[Line]:
         handed = ", ".join([*self.bases, *(number.text for number in self.numbers)])
-        call = [Line(f"{self.name}({handed})")] if self.launches else []
+        text = f"{self.through}({self.name}, {handed})" if self.through else f"{self.name}({handed})"
+        call = [Line(text)] if self.launches else []
         shown = [Line(f"# {each}") for each in self.launches[:SHOWN]]
         more = len(self.launches) - SHOWN
         return [*self.before, *shown, *([Line(f"# and {more} more")] if more > 0 else []), *call]

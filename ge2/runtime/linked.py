@@ -25,11 +25,14 @@ _loaded: set[str] = set()  # keys of libraries that serve a program of this proc
 class Linked:
     """`whole` is the one segment of a program that needs nothing of Python but its own numbers.
 
-    With `apart` there is none: Python makes its results, and hands it its scratch.
+    With `apart` there is none: Python makes its results, and hands it its scratch. With `singly` each step is
+    a function of its own.
     """
 
-    def __init__(self, program: Program, threads: int, title: str, apart: bool = False) -> None:
-        self.program, self.threads = program, threads
+    def __init__(
+        self, program: Program, threads: int, title: str, apart: bool = False, singly: bool = False
+    ) -> None:
+        self.program, self.threads, self.singly = program, threads, singly
         self.native = Native(program, threads, title)
         self.title = title
         self.known = False  # whether its library was loaded already
@@ -67,6 +70,8 @@ class Linked:
                 continue
             if step.kind in IN_C:
                 run.append(step)
+                if self.singly:
+                    self.close(run)
             elif step.kind == "view":
                 run.append(step)
                 if not self.unseen.issuperset(step.eqn.outs):

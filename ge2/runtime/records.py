@@ -38,6 +38,7 @@ class Made:
     text: Callable[[], str]
     nbytes: Callable[[Atom], int] = array_bytes
     language: str = "c"
+    slow: str = ""  # what is to be said of it, if its device is slow at what it computes in
 
 
 @final
@@ -46,7 +47,8 @@ class KernelRecord:
     """A kernel as one step of a program uses it.
 
     `name` is its own in the program, `function` that in the file, which `calls` steps share. `read` and
-    `written` are bytes of arrays, `operations` those on elements. Printed, it is code, its graph on top.
+    `written` are bytes of arrays, `operations` those on elements. `slow` says what makes it slow on its GPU
+    that could be otherwise. Printed, it is code, its graph on top.
     """
 
     name: str
@@ -60,6 +62,7 @@ class KernelRecord:
     cost: Cost
     language: str
     source: str
+    slow: str = ""
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -89,7 +92,8 @@ class KernelRecord:
         shared = f"; {self.function} serves {self.calls} steps" if self.calls > 1 else ""
         first = textwrap.wrap(f"{self.name}: {count}{from_(self.sources)};", WIDTH)
         last = f"reads {read}, writes {written}, {operations} operations{shared}."
-        text = f"\n{more}".join([*first, last])
+        slow = textwrap.wrap(f"It {self.slow}.", WIDTH) if self.slow else []
+        text = f"\n{more}".join([*first, last, *slow])
         return f"{head}{text}{end}\n{self.source}"
 
     def __repr__(self) -> str:
@@ -117,7 +121,8 @@ class Kernels(tuple[KernelRecord, ...]):
         functions = len({k.function for k in self})
         count = f"{len(self)} kernel{'s' if len(self) > 1 else ''}"
         last = ("total", f"{count}, {functions} of them different" if functions < len(self) else count)
-        return table([head, *map(row, self), (*last, *amounts(all_of_it), "")], right=frozenset((2, 3, 4)))
+        rows = table([head, *map(row, self), (*last, *amounts(all_of_it), "")], right=frozenset((2, 3, 4)))
+        return "\n".join([rows, *(f"{k.name} {k.slow}" for k in self if k.slow)])
 
     def __repr__(self) -> str:
         return f"<{len(self)} kernels: {', '.join(k.name for k in self)}>" if self else "<no kernels>"
@@ -202,7 +207,7 @@ def record_of(made: Made, name: str, calls: int) -> KernelRecord:
         tuple(equation(e, known) for e in graph.eqns),
         tuple(e.op.name for e in graph.eqns),
         tuple(dict.fromkeys(e.source for e in graph.eqns if e.source is not None)),
-        cost(made.eqn, made.nbytes), made.language, made.text(),
+        cost(made.eqn, made.nbytes), made.language, made.text(), made.slow,
     )  # fmt: skip
 
 

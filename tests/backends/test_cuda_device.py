@@ -42,6 +42,7 @@ int cuDeviceGetAttribute(int *v, int which, int d) {
     case 97: *v = 232448; break;
     case 36: *v = 3201000; break;
     case 37: *v = 6144; break;
+    case 87: *v = d == 40 ? 2 : 64; break;
     default: *v = which; break;
     }
     return 0;
@@ -75,6 +76,7 @@ def test_the_driver_tells_its_gpus(libcuda, tmp_path):
     assert h200.bandwidth == pytest.approx(4.917e12, rel=1e-3)
     assert (h200.threads_per_block, h200.warp, h200.shared_static, h200.l2) == (1, 10, 8, 38)
     assert (a10.name, a10.architecture) == ("NVIDIA A10", "sm_86")
+    assert (h200.double, a10.double) == (2, 64)
 
 
 @needs_compiler
@@ -225,6 +227,7 @@ def test_the_attributes_are_those_of_the_driver():
         "shared_optin": "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN",
         "shared_per_multiprocessor": "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR",
         "l2": "L2_CACHE_SIZE",
+        "double": "SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO",
     }
     known = bindings.CUdevice_attribute
     assert {

@@ -115,6 +115,21 @@ def test_derivatives_and_what_is_done_elsewhere(model, said):
 
 
 @needs_nvrtc
+def test_float64_is_told_of_where_it_is_slow(model, said):
+    words = [f"{model}:loss", "--args", "f64[64,32]", "x=f64[128,64]", "--arch"]
+    text = said(*words, "sm_120")
+    rate = "at a_model.py:11 in loss, which sm_120 does at 1/64 of the rate of float32"
+    assert f"rowwise_0 computes in float64 {rate}" in text
+    assert f"a matrix product computes in float64 {rate}" in text
+    assert len(json.loads(said(*words, "sm_103", "--json"))["slow"]) == 2
+    for quick in (
+        [*words, "sm_90a"],
+        [words[0], "--args", "f32[64,32]", "x=f32[128,64]", "--arch", "sm_120"],
+    ):
+        assert "float64" not in said(*quick)
+
+
+@needs_nvrtc
 def test_what_cannot_be(model, said, tmp_path):
     args = ["--args", "f32[8,8]", "f32[8]"]
     assert "does not compile for sm_10" in said(f"{model}:softmax", *args, "--arch", "sm_10", code=1)

@@ -11,6 +11,7 @@ import pytest
 
 from ge2.backends.cuda.device import cupy, current_gpu, gpu
 from ge2.backends.cuda.driver import driver
+from ge2.backends.limits import double_ratio
 from ge2.base.cache import cache
 from ge2.base.config import config
 from ge2.base.errors import CompileError, DeviceError, InputError
@@ -91,6 +92,7 @@ def test_limits_are_those_of_the_device(device):
     assert (capability == (9, 0)) == (limits.architecture == "sm_90a")
     assert limits.memory == device.xp.cuda.Device(0).mem_info[1]
     assert 1e11 < limits.bandwidth < 2e13
+    assert limits.double == double_ratio(limits.architecture)
 
 
 def test_a_kernel_runs(device):

@@ -13,16 +13,32 @@ from typing import Any, Final, final
 from weakref import WeakValueDictionary
 
 from ge2.backends.cuda.blas import Blas, LtProduct
-from ge2.backends.cuda.driver import check_process, context, driver
+from ge2.backends.cuda.driver import check_process, context, driver, resident_blocks
 from ge2.backends.cuda.launches import launches
 from ge2.backends.cuda.nvrtc import Binary, Order, compile, compile_all
 from ge2.backends.launches import LaunchList, Run
 from ge2.backends.limits import Limits
 from ge2.backends.product import Wanted
+from ge2.backends.ranges import Range
 from ge2.base.errors import CompileError, DeviceError, InputError
+from ge2.base.record import record
 
 FIXED_SHARED, MOST_SHARED = 1, 8  # attributes of a function, by the driver's numbers
 INSTALL: Final = "pip install 'ge2[cuda13]'; ge2 doctor"
+
+
+@final
+@record
+class Figures:
+    """Of a kernel: registers a thread, bytes of shared memory a block, bytes spilled; and its occupancy.
+
+    That is the share of the threads that a multiprocessor can hold which are there at once.
+    """
+
+    registers: int
+    shared: int
+    spills: int
+    occupancy: float
 
 
 @final
@@ -50,6 +66,13 @@ class CudaDevice:
         """The current stream of CuPy on this GPU."""
         with self.here():
             return self.xp.cuda.get_current_stream()
+
+    def span(self, name: str) -> Range:
+        """An NVTX range. DeviceError if CuPy was built without NVTX."""
+        nvtx: Any = getattr(self.xp.cuda, "nvtx", None)
+        if not hasattr(nvtx, "RangePush"):
+            raise DeviceError("this CuPy has no NVTX, which GE2_NVTX asks for", fix="GE2_NVTX=0")
+        return Range(name, nvtx.RangePush, nvtx.RangePop)
 
     def product(self, wanted: Wanted) -> LtProduct | None:
         """A product of matrices; None if cuBLASLt has none such. DeviceError if there is no cuBLASLt."""
@@ -88,6 +111,15 @@ class CudaDevice:
                 found = CudaModule(self, compile(source, self.limits.architecture))
                 self._modules[source] = found
             return found
+
+    def figures(self, source: str, name: str, threads: int, shared: int) -> Figures:
+        """What a kernel takes that is launched with so many threads a block and bytes of shared memory."""
+        module = self.module(source)
+        (usage,) = (each for each in module.binary.kernels if each.name == name)
+        with self.here():
+            blocks = resident_blocks(module.get_function(name).ptr, threads, shared)
+        occupancy = blocks * threads / self.limits.threads_per_multiprocessor
+        return Figures(usage.registers, usage.shared + shared, usage.spills, occupancy)
 
     def __repr__(self) -> str:
         return f"CudaDevice({self.number}, {self.limits.name})"

@@ -28,6 +28,7 @@ ATTRIBUTES: Final = {
     "shared_optin": 97,
     "shared_per_multiprocessor": 81,
     "l2": 38,
+    "double": 87,
 }
 
 
@@ -86,6 +87,19 @@ def context(number: int) -> int:
         raise DeviceError(f"GPU {number} gives no context: {_words(library, status)}", fix="ge2 doctor")
     _made.append(number)
     return found.value or 0
+
+
+def resident_blocks(function: int, threads: int, shared: int) -> int:
+    """How many blocks of a loaded kernel a multiprocessor of the current GPU holds at once; 0: not known.
+
+    `function` is the driver's handle, `shared` the bytes of shared memory that its launch asks for.
+    """
+    import ctypes
+
+    count = ctypes.c_int()
+    ask = ctypes.CDLL(LIBRARY).cuOccupancyMaxActiveBlocksPerMultiprocessor
+    status = ask(ctypes.byref(count), ctypes.c_void_p(function), threads, ctypes.c_size_t(shared))
+    return count.value if status == 0 else 0
 
 
 def architecture(major: int, minor: int) -> str:

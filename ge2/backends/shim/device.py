@@ -22,6 +22,7 @@ from ge2.backends.device import address
 from ge2.backends.launches import LaunchList, Run, one_by_one
 from ge2.backends.limits import H200, Limits
 from ge2.backends.product import HostProduct, Wanted
+from ge2.backends.ranges import Range, recorded
 from ge2.backends.shim.build import Kernel, Launch, Module, Place, Report, Span, compiled, launcher, lines
 from ge2.backends.shim.source import Entry, entries
 from ge2.base.config import config
@@ -107,6 +108,10 @@ class ShimDevice:
     def stream(self) -> ShimStream:
         """The one stream."""
         return ShimStream()
+
+    def span(self, name: str) -> Range:
+        """A range of which `backends.ranges.recording` tells."""
+        return recorded(name)
 
 
 @final
