@@ -40,7 +40,6 @@ class Settings:
     """The settings and their defaults. The variable of `check` is `GE2_CHECK`, and so on."""
 
     check:        bool = setting(False, "verify every graph at each step, spoil donated arrays", keyed=True)
-    capture:      str = setting("auto", "launch kernels as graphs", ("auto", "on", "off"), keyed=True)
     disable_jit:  bool = setting(False, "run op by op with NumPy's own functions")
     executor:     str = setting("c", "what runs a program", ("c", "blocked", "shim", "reference"), keyed=True)
     threads:      int = setting(0, "threads to use; 0: as many as the process may", keyed=True)
@@ -58,6 +57,7 @@ class Settings:
     shim_seed:    int = setting(0, "order of CUDA threads that are run on the CPU; 0: that of their numbers")
     shim_watch:   bool = setting(False, "look at each access to memory of CUDA threads on a CPU", keyed=True)
     check_leaks:  bool = setting(False, "a traced value that outlives its trace is an error at once")
+    capture:      str = setting("auto", "launch kernels as graphs", ("auto", "on", "off"), keyed=True)
 # fmt: on
 
 

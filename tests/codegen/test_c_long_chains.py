@@ -1,4 +1,4 @@
-"""A chain of values that are read twice each is written in time that grows with its length, not twofold a link."""
+"""A chain of values that are read twice each is written in time that grows with its length, no faster."""
 
 from __future__ import annotations
 
