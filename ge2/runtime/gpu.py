@@ -96,6 +96,7 @@ class GpuDriver:
     made: list[Made] = field(default_factory=list)
     needs: list[tuple[str, Lifetime]] = field(default_factory=list)  # arrays of the arena
     begun: set[str] = field(default_factory=set)
+    numbers: set[Var] = field(default_factory=set)  # strong ones that kernels are handed as such
     sources: dict[str, Source] = field(default_factory=dict)  # by their text without comments
     plan: Plan | None = None
     texts: dict[str, str] = field(default_factory=dict)
@@ -123,6 +124,7 @@ class GpuDriver:
         if self.within is not None:
             stacked = loose(self.within, self.program.graph)
             self.loose = {self.name(v): n for v, n in stacked.items()}
+        self.numbers = self.handed_over()
         for buffer in self.program.buffers.values():
             if buffer.storage == "arena":
                 self.needs.append((buffer.name, Lifetime(buffer.type.nbytes, buffer.first, buffer.last)))
@@ -236,15 +238,23 @@ class GpuDriver:
         return how.get(step.kind, self.kernels)(step)
 
     def host(self, step: Step) -> list[Line]:
+        """A number that Python computes; an array of the device only where something asks for one."""
         (out,) = step.eqn.outs
         f = self.given(partial(compute, step.eqn.op, out.type), "host_")
-        inputs = ", ".join(self.array(a) for a in step.eqn.inputs)
-        line = f"{self.name(out)} = {f}({inputs})"
-        return [
-            Line(
-                line if out.type.weak else f"{line[: line.index('=')]}= upload({line[line.index('=') + 2 :]})"
-            )
-        ]
+        found = f"{f}({', '.join(self.array(a) for a in step.eqn.inputs)})"
+        if out in self.numbers:
+            dtype = out.type.dtype
+            found = f"{self.given(partial(narrowed, dtype, held(dtype)), 'number_')}({found})"
+        elif not out.type.weak:
+            found = f"upload({found})"
+        return [Line(f"{self.name(out)} = {found}")]
+
+    def handed_over(self) -> set[Var]:
+        """What the host computes of a dtype of its own and kernels alone read: it needs no memory there."""
+        made = {v for step in self.program.steps if step.kind == "host" for v in step.eqn.outs}
+        made -= {v for v in made if v.type.weak} | set(self.program.graph.outputs)
+        asking = [step.eqn for step in self.program.steps if step.kind != "kernel"]
+        return made - {a for eqn in asking for a in eqn.inputs if isinstance(a, Var)}
 
     def kernels(self, step: Step, family: Family | None = None) -> list[Line]:
         eqn = step.eqn
@@ -282,7 +292,7 @@ class GpuDriver:
         return f"{source.name}_{list(self.sources).index(code)}"
 
     def operand(self, role: str, i: int, a: Atom) -> Operand:
-        if isinstance(a, Literal) or a.type.weak:
+        if isinstance(a, Literal) or a.type.weak or a in self.numbers:
             return Operand(role, i, (), value=True)
         layout, buffer = self.layout(a), self.buffer(a)
         loose = self.loose.get((buffer.base or buffer).name, 0)
@@ -322,6 +332,8 @@ class GpuDriver:
         if isinstance(atom, Literal):
             value = np.asarray(atom.value).astype(dtype) if dtype in HALF else np.asarray(atom.value)
             return self.given(value.astype(wanted)[()], "k")
+        if atom in self.numbers:  # which are held so already
+            return self.name(atom)
         return f"{self.given(partial(narrowed, dtype, wanted), 'number_')}({self.name(atom)})"
 
     def fresh(self, var: Var) -> list[Line]:
