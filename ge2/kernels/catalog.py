@@ -12,6 +12,7 @@ from ge2.kernels.cuda import CudaConstant, CudaCopy, CudaRegion
 from ge2.kernels.cuda_draws import CudaBits, CudaFold
 from ge2.kernels.cuda_indexing import CudaGather, CudaIndex
 from ge2.kernels.cuda_moves import CudaConcatenate, CudaPad, CudaUpdateSlice
+from ge2.kernels.cuda_own import CudaOwn
 from ge2.kernels.cuda_scans import CudaScan
 from ge2.kernels.cuda_scatter import CudaScatter, CudaScatterAdd
 from ge2.kernels.draws import CBits, CFold
@@ -38,7 +39,7 @@ CATALOG: tuple[Family, ...] = (
     CGather(), CScatterAdd(), CScatter(), CIndex(), CScan(), CBits(), CFold(), CSort(), CSearch(), COwn(),
     CudaRegion(), CudaCopy(), CudaConstant(), CudaGather(), CudaIndex(),
     CudaScatter(), CudaScatterAdd(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
-    CudaScan(), CudaBlas(), CudaProduct(),
+    CudaScan(), CudaOwn(), CudaBlas(), CudaProduct(),
     BlockedPointwise(), BlockedRowwise(), BlockedReduce(), Product(), Library(),
 )  # fmt: skip
 

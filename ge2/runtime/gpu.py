@@ -19,10 +19,11 @@ import numpy as np
 
 from ge2.backends.cpu.load import execute
 from ge2.backends.cpu.quiet import hush, restore
-from ge2.backends.device import Device, address, download, empty, kept_as, upload, view
+from ge2.backends.device import Device, Module, address, download, empty, kept_as, upload, view
 from ge2.backends.product import Wanted
 from ge2.base.config import config
 from ge2.base.dtypes import HALF, SHORT
+from ge2.base.errors import CompileError
 from ge2.base.pause import collector_paused
 from ge2.base.record import mutable, record
 from ge2.codegen.c.layout import Layout, plain
@@ -42,6 +43,7 @@ from ge2.kernels.products import CudaProduct
 from ge2.ops.constant import Constant
 from ge2.ops.dot import DotGeneral
 from ge2.passes.host import compute
+from ge2.runtime.blame import Written, blamed, written
 from ge2.runtime.by_arrays import by_arrays, serves
 from ge2.runtime.cost import bytes_behind
 from ge2.runtime.hosted import Inner, hosted
@@ -98,6 +100,7 @@ class GpuDriver:
     begun: set[str] = field(default_factory=set)
     numbers: set[Var] = field(default_factory=set)  # strong ones that kernels are handed as such
     sources: dict[str, Source] = field(default_factory=dict)  # by their text without comments
+    owned: dict[str, list[Written]] = field(default_factory=dict)  # texts of the user's in kernels
     plan: Plan | None = None
     texts: dict[str, str] = field(default_factory=dict)
     direct: Callable[..., list[Any]] | None = None
@@ -193,11 +196,18 @@ class GpuDriver:
         """Compiles the kernels, those of a program at once, each under the settings of here and now."""
         sources = list(self.sources.values())
         with ThreadPoolExecutor(max(min(len(sources), config.thread_count()), 1)) as pool:
-            asked = [pool.submit(copy_context().run, self.device.module, s.text()) for s in sources]
+            asked = [pool.submit(copy_context().run, self.compiled, n, s) for n, s in enumerate(sources)]
             modules = [each.result() for each in asked]
         for n, (source, module) in enumerate(zip(sources, modules, strict=True)):
             self.names[f"{source.name}_{n}"] = module.get_function(source.name)
         self.compiling = f"{len(sources)} kernels for {self.device.limits.name}"
+
+    def compiled(self, n: int, source: Source) -> Module:
+        text = source.text()
+        try:
+            return self.device.module(text)
+        except CompileError as error:
+            raise blamed(error, source.name, text, self.owned.get(f"{source.name}_{n}", ())) from None
 
     def offsets(self) -> dict[str, int]:
         """Where in the arena each array lies, by its name."""
@@ -274,9 +284,10 @@ class GpuDriver:
         for kernel in found.kernels:
             name = self.define(kernel)
             named.append((name, kernel))
+            self.owned[name] = written(eqn.op)
             handed = ", ".join(self.handed(step, a, temps) for a in kernel.given)
             shared = f", shared_mem={kernel.shared}" if kernel.shared else ""
-            lines.append(Line(f"{name}({kernel.grid}, ({kernel.block},), ({handed},){shared})"))
+            lines.append(Line(f"{name}({kernel.grid}, {kernel.shape}, ({handed},){shared})"))
         if named:
             name = named[0][0]
             texts = partial(texts_of, [k for _, k in named])

@@ -409,6 +409,48 @@ def test_prints_and_callbacks(cp: Any, capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().out == "sum 3.0\n"
 
 
+@ge2.extend.op
+class Turned(ge2.extend.Op):
+    """Each element plus the one before it, around the last axis; CUDA of a user's own."""
+
+    share: float
+    name = "test_turned"
+    batch = ge2.extend.in_front
+
+    def infer(self, x: Any) -> Any:
+        return (x,)
+
+    def reference(self, x: Any) -> Any:
+        return (x + self.share * np.roll(x, 1, -1)).astype(x.dtype)
+
+    def vjp(self, cts: Any, ys: Any, xs: Any, wanted: Any) -> Any:
+        return [cts[0] + self.share * np.roll(cts[0], -1, -1)]
+
+    def launch(self, x: Any) -> Any:
+        return (2, 3), (16, 2)
+
+    helpers = (
+        "static inline $T before_$t(const $T *row, int64_t i, int64_t n) { return row[(i + n - 1) % n]; }"
+    )
+    cuda = """
+    const int64_t n = x_shape[x_ndim - 1];
+    for (int64_t p = thread; p < x_size; p += threads)
+        y[p] = x[p] + (y_t)share * before_$t(x + p / n * n, p % n, n);
+    """
+
+
+def test_an_operation_of_ones_own(cp: Any, rng: np.random.Generator) -> None:
+    f = Turned(0.5)
+    for dtype in (np.float32, np.float64, np.float16):
+        x = rng.integers(-9, 9, (33, 17)).astype(dtype)
+        program = ge2.jit(lambda x: f(x.T * 2) + 1)
+        alike(program(cp.asarray(x)), f.reference(x.T * 2) + 1)
+        assert "test_turned_kernel" in program.lower(cp.asarray(x)).compile().as_text("cuda")
+    derivative = ge2.jit(ge2.grad(lambda x: (f(x) * x).sum()))
+    alike(derivative(cp.asarray(x)), derivative(x))
+    ge2.test_util.check_op(f, [x[:3, :5].astype(np.float64), x[0]])
+
+
 def test_derivatives_are_checked(cp: Any) -> None:
     ge2.test_util.check_grads(lambda x: np.sin(x).sum(), (cp.ones(3),), order=2)
 
