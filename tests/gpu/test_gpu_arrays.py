@@ -451,6 +451,28 @@ def test_an_operation_of_ones_own(cp: Any, rng: np.random.Generator) -> None:
     ge2.test_util.check_op(f, [x[:3, :5].astype(np.float64), x[0]])
 
 
+def test_the_largest_elements(cp: Any, rng: np.random.Generator) -> None:
+    """Ties, NaN and zeros of both signs; short lines, long ones, cut ones, and more than a block keeps."""
+    for shape, k, axis in (
+        ((7, 5), 2, 1),
+        ((3, 1025), 33, 1),
+        ((1025, 3), 33, 0),
+        ((1, 1 << 17), 500, 1),
+        ((2, 900), 600, 1),
+    ):
+        for dtype in (np.float32, np.float64, np.float16, np.int64, np.uint8, bool):
+            x = rng.integers(0 if dtype in (np.uint8, bool) else -9, 9, shape).astype(dtype)
+            if x.dtype.kind == "f":
+                x[rng.random(shape) < 0.1] = np.nan
+                x[rng.random(shape) < 0.1] = -0.0
+            f = ge2.jit(lambda x, k=k, axis=axis: ge2.lax.top_k(x, k, axis))
+            for y, want in zip(f(cp.asarray(x)), f(x), strict=True):
+                assert y.get().tobytes() == np.ascontiguousarray(want).tobytes(), (shape, dtype)
+    derivative = ge2.jit(ge2.grad(lambda x: (ge2.lax.top_k(x, 3)[0] ** 2).sum()))
+    x = rng.standard_normal((4, 300))
+    alike(derivative(cp.asarray(x)), derivative(x))
+
+
 def test_derivatives_are_checked(cp: Any) -> None:
     ge2.test_util.check_grads(lambda x: np.sin(x).sum(), (cp.ones(3),), order=2)
 
