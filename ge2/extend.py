@@ -45,8 +45,8 @@ def elementwise(
     zero throughout. `takes` are the kinds of dtypes: b(ool), i(nteger), f(loat), c(omplex); integers become
     floats where only those are taken. The result has the operands' dtype, or `result` (a dtype). `helpers` is
     C that stands before the kernels, such as functions that the expression calls; in both, `$t` is the dtype
-    as our functions spell it (`ge2_tanh_$t`, `f32`) and `$T` its C type. `cuda` is the expression there, if
-    another; it is kept, and not compiled yet.
+    as our functions spell it (`ge2_tanh_$t`, `f32`) and `$T` its C type. `cuda` is the expression in CUDA, if
+    it is to be another there; `helpers` stands before those kernels too.
 
     The function broadcasts and promotes as NumPy's do, and has the operation itself as `op`. ArgumentError
     for a name that is taken or an expression that does not name its operands.

@@ -6,6 +6,7 @@ from ge2.transforms.lax import cond as cond
 from ge2.transforms.lax import dot_general as dot_general
 from ge2.transforms.lax import stop_gradient as stop_gradient
 from ge2.transforms.lax import switch as switch
+from ge2.transforms.lax import top_k as top_k
 from ge2.transforms.loops import associative_scan as associative_scan
 from ge2.transforms.loops import fori_loop as fori_loop
 from ge2.transforms.loops import map as map

@@ -156,10 +156,12 @@ class ndarray:
         self._host[bare(key)] = bare(value)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
-        if any(map(foreign, args)):
-            lying = any(isinstance(x, np.ndarray) for x in args)
-            return asked(ufunc.__name__, *args) if lying else NotImplemented
+        """As CuPy's (cupy/_core/core.pyx): what passes for NumPy's array goes into CuPy's own function."""
         outs = kwargs.pop("out", ())
+        if not all(map(taken, (*args, *outs))):
+            return NotImplemented
+        if method == "__call__":
+            return function(ufunc.__name__)(*args, **kwargs, **({"out": outs[0]} if outs else {}))
         given = {k: bare(v) for k, v in kwargs.items()} | ({"out": tuple(map(bare, outs))} if outs else {})
         found = getattr(ufunc, method)(*map(bare, args), **given)
         return outs[0] if outs else wrap(found)
@@ -185,7 +187,8 @@ METHODS = (
 OPERATORS = {
     "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "floordiv": "floor_divide",
     "mod": "remainder", "pow": "power", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or",
-    "xor": "bitwise_xor", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
+    "xor": "bitwise_xor", "lshift": "left_shift", "rshift": "right_shift", "divmod": "divmod",
+    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
     "eq": "equal", "ne": "not_equal",
 }  # fmt: skip
 
@@ -198,44 +201,78 @@ def method(name: str) -> Callable[..., Any]:
 
 
 def operator(name: str) -> Callable[..., Any]:
+    """`x + y` of CuPy's array and anything else (cupy/_core/core.pyx: `__add__`, ..., `__richcmp__`)."""
+
     def run(self: ndarray, other: Any) -> Any:
-        if foreign(other):
-            return asked(OPERATORS[name.strip("_")], self, other)
-        return wrap(getattr(self._host, name)(bare(other)), self)
+        if isinstance(other, ndarray):
+            return function(name)(self, other)
+        if left_to_the_right(self, other):
+            return NotImplemented
+        if name in ("equal", "not_equal") and (other is None or type(other).__eq__ is object.__eq__):
+            return wrap(np.full(self.shape, name == "not_equal"))
+        return getattr(np, name)(self, other)
 
     return run
 
 
+def left_to_the_right(x: Any, y: Any) -> bool:
+    """`_should_use_rop` of cupy/_core/core.pyx, which asks the value, not its class as NumPy does."""
+    asked = getattr(y, "__array_ufunc__", run_out)
+    if asked is not run_out:
+        return asked is None
+    return getattr(x, "__array_priority__", 0) < getattr(y, "__array_priority__", 0)
+
+
+run_out = object()
+
+
+def reflected(name: str) -> Callable[..., Any]:
+    """CuPy's operator is asked last, so it leaves the work to nobody."""
+    return lambda self, other: function(name)(other, self)
+
+
+def in_place(name: str) -> Callable[..., Any]:
+    return lambda self, other: function(name)(self, other, self)
+
+
 for _name in METHODS:
     setattr(ndarray, _name, method(_name))
-for _name in OPERATORS:
-    setattr(ndarray, f"__{_name}__", operator(f"__{_name}__"))
+for _name, _function in OPERATORS.items():
+    setattr(ndarray, f"__{_name}__", operator(_function))
     if _name not in ("lt", "le", "gt", "ge", "eq", "ne"):
-        setattr(ndarray, f"__r{_name}__", operator(f"__r{_name}__"))
-        setattr(ndarray, f"__i{_name}__", operator(f"__i{_name}__"))
+        setattr(ndarray, f"__r{_name}__", reflected(_function))
+        if _name not in ("matmul", "divmod"):  # `x @= y` is `x = x @ y`
+            setattr(ndarray, f"__i{_name}__", in_place(_function))
 for _name in ("neg", "abs", "invert"):
     setattr(ndarray, f"__{_name}__", lambda self, _n=f"__{_name}__": wrap(getattr(self._host, _n)(), self))
 
 
-def asked(name: str, *args: Any) -> Any:
-    """What CuPy does of a function of another class's values: those that pass for NumPy's it takes itself."""
-    lying = next((x for x in args if foreign(x) and isinstance(x, np.ndarray)), None)
-    if lying is None:
-        return getattr(np, name)(*args)
-    if name == "matmul":
-        wanted = "cupy._core.core._ndarray_base"
-        raise TypeError(f"Argument 'b' has incorrect type (expected {wanted}, got {type(lying).__name__})")
-    kernel = SimpleNamespace(name="cupy_true_divide" if name == "divide" else f"cupy_{name}")
-    return lying.__cupy_override_elementwise_kernel__(kernel, *args)
+def function(name: str) -> Callable[..., Any]:
+    """`cupy.add` and its like, which ask what they are given (cupy/_core/_kernel.pyx), and `cupy.matmul`,
+    which is typed (cupy/_core/_routines_linalg.pyx)."""
+    ufunc = getattr(np, name)
+    kernel = SimpleNamespace(name="cupy_true_divide" if name == "divide" else f"cupy_{name}", nin=ufunc.nin)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if name == "matmul":
+            return matmul(*args, **kwargs)
+        for x in args:
+            if hasattr(x, "__cupy_override_elementwise_kernel__"):
+                return x.__cupy_override_elementwise_kernel__(kernel, *args, **kwargs)
+        out = kwargs.pop("out", None) if len(args) == ufunc.nin else args[ufunc.nin]
+        given = {k: bare(v) for k, v in kwargs.items()} | ({} if out is None else {"out": bare(out)})
+        found = ufunc(*map(bare, args[: ufunc.nin]), **given)
+        return wrap(found) if out is None else out
+
+    return run
 
 
-def foreign(x: Any) -> bool:
-    """Whether it is of a class that knows itself what NumPy's functions do with it."""
-    return (
-        hasattr(x, "__array_ufunc__")
-        and type(x) not in (ndarray, np.ndarray)
-        and not isinstance(x, np.generic)
-    )
+def taken(x: Any) -> bool:
+    """Whether CuPy's `__array_ufunc__` goes on: scalars, arrays, and all that say they are NumPy's."""
+    return type(x) in SCALARS or isinstance(x, ndarray | np.ndarray) or hasattr(x, "__cuda_array_interface__")
+
+
+SCALARS = {int, float, complex, bool, *np.sctypeDict.values()}
 
 
 def bare(x: Any) -> Any:
@@ -315,6 +352,11 @@ def copyto(to: Any, x: Any) -> None:
 
 
 def matmul(a: Any, b: Any, out: Any = None) -> Any:
+    for x, name in ((a, "a"), (b, "b")):
+        if not issubclass(type(x), ndarray):
+            wanted = "cupy._core.core._ndarray_base"
+            got = type(x).__name__
+            raise TypeError(f"Argument '{name}' has incorrect type (expected {wanted}, got {got})")
     return wrap(np.matmul(bare(a), bare(b), out=None if out is None else bare(out)))
 
 
@@ -334,10 +376,13 @@ def module() -> ModuleType:
         setattr(made, name, maker(name))
     made.sort = lambda x, axis=-1: wrap(np.sort(bare(x), axis, kind="stable"))  # type: ignore[attr-defined]
     made.argsort = lambda x, axis=-1: wrap(np.argsort(bare(x), axis, kind="stable"))  # type: ignore[attr-defined]
-    for name in ("searchsorted", "take_along_axis", "minimum", "maximum", "where", "exp", "sqrt", "divide"):
+    for name in ("searchsorted", "take_along_axis", "where"):
         setattr(made, name, maker(name))
-    for name in ("empty_like", "zeros_like", "ones_like", "log", "all", "any"):
+    for name in ("minimum", "maximum", "exp", "sqrt", *OPERATORS.values()):
+        setattr(made, name, function(name))
+    for name in ("empty_like", "zeros_like", "ones_like", "all", "any"):
         setattr(made, name, maker(name))
+    made.log = function("log")  # type: ignore[attr-defined]
     for name in ("float16", "float32", "float64", "int32", "int64", "uint8", "bool_", "newaxis"):
         setattr(made, name, getattr(np, name))
     made.cuda = SimpleNamespace(  # type: ignore[attr-defined]

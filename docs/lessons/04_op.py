@@ -1,4 +1,4 @@
-"""Lesson 4. An operation of your own, outside ge2: its meaning, its derivative, and C that jit compiles.
+"""Lesson 4. An operation of your own, outside ge2: its meaning, its derivative, C and CUDA that jit compiles.
 
 Run it: python docs/lessons/04_op.py
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 import ge2
+from ge2.backends.cpu.toolchain import toolchain
 from ge2.test_util import check_grads, check_op
 
 # The short way: a function of single elements. Its meaning in NumPy, its expression in C, its derivative.
@@ -30,7 +31,8 @@ print(ge2.jit(lambda p: np.tanh(2 * logit(p))).lower(p).kernels)
 
 # The long way: a class, whose fields are parameters and whose methods are rules. `infer` says what comes out,
 # the reference what it means, `vjp` how cotangents go back (forward mode is its transpose, unless there is a
-# `jvp`), `batch` what vmap does (a loop, if there is none), and `c` is the body of the kernel.
+# `jvp`), `batch` what vmap does (a loop, if there is none), and `c` is the body of the kernel. `cuda` is what
+# one thread does on a GPU, of as many as the result has elements, unless `launch` says how many.
 
 
 @ge2.extend.op
@@ -60,6 +62,12 @@ class Smooth(ge2.extend.Op):
     }
     """
 
+    cuda = """
+    const int64_t n = x_shape[x_ndim - 1], i = thread % n;
+    const x_t *a = x + (thread - i);
+    y[thread] = a[i] + (x_t)share * (a[i ? i - 1 : n - 1] + a[i < n - 1 ? i + 1 : 0]);
+    """
+
 
 smooth = Smooth(share=0.25)
 x = np.arange(12.0).reshape(3, 4)
@@ -68,8 +76,17 @@ f = ge2.jit(lambda x: smooth(2 * x) + 1)
 assert np.array_equal(f(x), smooth(2 * x) + 1)
 print(*(kernel for kernel in f.lower(x).kernels if "smooth" in kernel.ops))  # inside: your C, with a compiler
 
+# With arrays of CuPy's it is the CUDA. Without a GPU, what stands for one runs it, a fibre a thread.
+
+if toolchain() is not None:
+    with ge2.config.using(executor="shim"):
+        low = f.lower(x)
+        assert np.array_equal(low.compile()(x), smooth(2 * x) + 1)
+    print(*(kernel for kernel in low.kernels if "smooth" in kernel.ops))
+
 # Is it right? The laws that ge2 holds its own operations to: the types, any layout of memory, a batch along
-# any axis against a loop, every executor against the reference, derivatives against differences, twice.
+# any axis against a loop, every executor against the reference, derivatives against differences, twice. CUDA
+# is run by a GPU if there is one, else by what stands for it, and NVRTC compiles it if it is installed.
 
 check_op(logit, [p, p.astype(np.float32)])
 check_op(smooth, [x, x[0], np.ones((2, 1), np.float32)])
@@ -82,3 +99,26 @@ try:
     check_op(ge2.extend.elementwise("half", lambda x: x / 2, "{0} / 2", lambda y, x: 0.4), [p])
 except AssertionError as error:
     print("caught:", str(error).splitlines()[0][:40])
+
+# What a compiler refuses is shown at the line where it stands.
+
+
+@ge2.extend.op
+class Twice(ge2.extend.Op):
+    name = "twice"
+
+    def infer(self, x):
+        return (x,)
+
+    def reference(self, x):
+        return 2 * x
+
+    cuda = """
+    y[thread] = 2 * w[thread];
+    """
+
+
+try:
+    check_op(Twice(), [x])
+except ge2.errors.CompileError as error:
+    print(error)

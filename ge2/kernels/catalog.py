@@ -12,8 +12,10 @@ from ge2.kernels.cuda import CudaConstant, CudaCopy, CudaRegion
 from ge2.kernels.cuda_draws import CudaBits, CudaFold
 from ge2.kernels.cuda_indexing import CudaGather, CudaIndex
 from ge2.kernels.cuda_moves import CudaConcatenate, CudaPad, CudaUpdateSlice
+from ge2.kernels.cuda_own import CudaOwn
 from ge2.kernels.cuda_scans import CudaScan
 from ge2.kernels.cuda_scatter import CudaScatter, CudaScatterAdd
+from ge2.kernels.cuda_top import CudaTop
 from ge2.kernels.draws import CBits, CFold
 from ge2.kernels.generated import (
     CConcatenate,
@@ -31,14 +33,14 @@ from ge2.kernels.library import Library, Product
 from ge2.kernels.own import COwn
 from ge2.kernels.products import CudaBlas, CudaProduct
 from ge2.kernels.scans import CScan
-from ge2.kernels.sorting import CSearch, CSort
+from ge2.kernels.sorting import CSearch, CSort, CTop
 
 CATALOG: tuple[Family, ...] = (
     CRegion(), CProduct(), CCopy(), CConcatenate(), CPad(), CUpdateSlice(), CConstant(), CTable(),
-    CGather(), CScatterAdd(), CScatter(), CIndex(), CScan(), CBits(), CFold(), CSort(), CSearch(), COwn(),
-    CudaRegion(), CudaCopy(), CudaConstant(), CudaGather(), CudaIndex(),
+    CGather(), CScatterAdd(), CScatter(), CIndex(), CScan(), CBits(), CFold(), CSort(), CTop(), CSearch(),
+    COwn(), CudaRegion(), CudaCopy(), CudaConstant(), CudaGather(), CudaIndex(),
     CudaScatter(), CudaScatterAdd(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
-    CudaScan(), CudaBlas(), CudaProduct(),
+    CudaScan(), CudaTop(), CudaOwn(), CudaBlas(), CudaProduct(),
     BlockedPointwise(), BlockedRowwise(), BlockedReduce(), Product(), Library(),
 )  # fmt: skip
 

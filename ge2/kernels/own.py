@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import Any, final
+from functools import partial
+from typing import Any, Generic, TypeVar, final
+
+import numpy as np
 
 from ge2.base.dtypes import BOOL, FLOAT32, FLOAT64, HALF, INT64
 from ge2.codegen.c.axes import strides_of
 from ge2.codegen.c.text import Argument, CKernel, Operand, Text, whole
-from ge2.codegen.c.typed import HELD, STORED, helpers_of, number, spelt
+from ge2.codegen.c.typed import C, helpers_of
+from ge2.codegen.typed import Spelling
 from ge2.ir import ArrayType
 from ge2.kernels.generated import Generated, Operands, Pieces, copying
 from ge2.kernels.kernel import Problem
 from ge2.kernels.loops import described
 from ge2.ops.own import Own
+
+K = TypeVar("K")  # kernels of a language
+Copy = Callable[[ArrayType, ArrayType, Operand, Operand], Sequence[K]]
 
 
 @final
@@ -27,62 +35,77 @@ class COwn(Generated):
         return "" if problem.op.c else f"{problem.op.name} has no C"
 
     def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
-        return Writing(problem, threads).run(ins, outs)
+        op = problem.op
+        assert isinstance(op, Own)
+        around = Around[CKernel](problem, ins, outs, C, partial(copies, threads))
+        arguments = (*around.arguments, Argument("int threads", "threads"))
+        texts = (*around.lines, Text("(void)threads;"), around.body(op.c))
+        helpers = helpers_of(op.helpers, around.dtype)
+        kernel = CKernel(op.name, described(problem), arguments, texts, 1, helpers=helpers)
+        return Pieces((*around.before, kernel, *around.after), tuple(around.temps))
 
 
-class Writing:
-    def __init__(self, problem: Problem, threads: int) -> None:
+def copies(threads: int, t: ArrayType, to: ArrayType, source: Operand, target: Operand) -> Sequence[CKernel]:
+    return (copying(t, to, source, target, threads),)
+
+
+@final
+class Around(Generic[K]):
+    """What stands around a user's text: parameters, the names beside them, copies before and behind."""
+
+    def __init__(
+        self, problem: Problem, ins: Operands, outs: Operands, words: Spelling, copy: Copy[K], more: str = ""
+    ) -> None:
         assert isinstance(problem.op, Own)
-        self.op, self.problem, self.threads = problem.op, problem, threads
+        self.op, self.words, self.copy, self.more = problem.op, words, copy, more
+        self.dtype: np.dtype = held((*problem.inputs, *problem.outs)[0]).dtype  # what $t stands for
         self.arguments: list[Argument] = []
-        self.lines: list[str] = []
-        self.copies: list[CKernel] = []
+        self.lines: list[Text] = []
+        self.before: list[K] = []
+        self.after: list[K] = []
         self.temps: list[int] = []
-
-    def run(self, ins: Operands, outs: Operands) -> Pieces:
-        op, problem = self.op, self.problem
-        for name, t, operand in zip(names_of(op, len(ins)), problem.inputs, ins, strict=True):
+        for name, t, operand in zip(names_of(self.op, len(ins)), problem.inputs, ins, strict=True):
             self.given(name, t, operand)
-        results = [f"y{i}" for i in range(len(outs))] if op.several else ["y"]
-        after = []
-        for name, t, operand in zip(results, problem.outs, outs, strict=True):
-            wide = held(t)
-            target = operand if wide == t else self.temp(wide)
-            if wide != t:
-                after.append(copying(wide, t, target, operand, self.threads))
-            self.add(f"{STORED[wide.dtype]} *{name}", "result", (target, wide.dtype))
-            self.described(name, wide)
-        for f in fields(op):  # type: ignore[arg-type]
-            self.parameter(f.name, getattr(op, f.name))
-        self.arguments.append(Argument("int threads", "threads"))
-        dtype = held((*problem.inputs, *problem.outs)[0]).dtype
-        body = textwrap.dedent(spelt(op.c, dtype)).strip("\n").splitlines()
-        texts = (
-            *map(Text, self.lines),
-            Text("(void)threads;"),
-            Text("", body=tuple(map(Text, body)) or (Text(";"),)),
-        )
-        helpers = helpers_of(op.helpers, dtype)
-        kernel = CKernel(op.name, described(problem), tuple(self.arguments), texts, 1, helpers=helpers)
-        return Pieces((*self.copies, kernel, *after), tuple(self.temps))
+        self.results = [f"y{i}" for i in range(len(outs))] if self.op.several else ["y"]
+        for name, t, operand in zip(self.results, problem.outs, outs, strict=True):
+            self.made(name, t, operand)
+        for f in fields(self.op):  # type: ignore[arg-type]
+            self.parameter(f.name, getattr(self.op, f.name))
+
+    def body(self, text: str) -> Text:
+        """The user's own lines, in braces: their names may be any."""
+        lines = textwrap.dedent(self.words.spelt(text, self.dtype)).strip("\n").splitlines()
+        return Text("", body=tuple(map(Text, lines)) or (Text(";"),))
 
     def add(self, declaration: str, kind: str, value: Any) -> None:
         self.arguments.append(Argument(declaration, kind, value))
 
+    def line(self, code: str) -> None:
+        self.lines.append(Text(code))
+
     def given(self, name: str, t: ArrayType, operand: Operand) -> None:
         """An operand: as it lies, or a copy in C order (half types as float32), or a number."""
         wide = held(t)
-        ctype = STORED[wide.dtype]
+        ctype = self.words.stored[wide.dtype]
         if operand.value:
-            self.add(f"{HELD[t.dtype]} {name}_given", "value", (operand, t.dtype))
-            self.lines.append(f"const {ctype} {name}_value = {name}_given;")
-            self.lines.append(f"const {ctype} *const {name} = &{name}_value;")
+            self.add(f"{self.words.held[t.dtype]} {name}_given", "value", (operand, t.dtype))
+            self.line(f"const {ctype} {name}_value = {name}_given;")
+            self.line(f"const {ctype} *const {name} = &{name}_value;")
         else:
             if wide != t or (operand.strides != strides_of(t.shape) and t.size > 1):
                 temp = self.temp(wide)
-                self.copies.append(copying(t, wide, operand, temp, self.threads))
+                self.before += self.copy(t, wide, operand, temp)
                 operand = temp
-            self.add(f"const {ctype} *{name}", "array", (operand, wide.dtype))
+            self.add(f"const {ctype} *{self.more}{name}", "array", (operand, wide.dtype))
+        self.described(name, wide)
+
+    def made(self, name: str, t: ArrayType, operand: Operand) -> None:
+        """A result: where it lies, or beside it as float32, to be rounded after."""
+        wide = held(t)
+        target = operand if wide == t else self.temp(wide)
+        if wide != t:
+            self.after += self.copy(wide, t, target, operand)
+        self.add(f"{self.words.stored[wide.dtype]} *{self.more}{name}", "result", (target, wide.dtype))
         self.described(name, wide)
 
     def temp(self, t: ArrayType) -> Operand:
@@ -94,30 +117,31 @@ class Writing:
         sizes = [f"{name}_n{i}" for i in range(t.ndim)]
         for size, n in zip(sizes, t.shape, strict=True):
             self.add(f"int64_t {size}", "size", n)
-        self.lines += [
-            f"typedef {STORED[t.dtype]} {name}_t;",
+        for code in (
+            f"typedef {self.words.stored[t.dtype]} {name}_t;",
             f"const int64_t {name}_shape[] = {{{', '.join(sizes) or '1'}}};",
             f"const int64_t {name}_ndim = {t.ndim}, {name}_size = {' * '.join(sizes) or '1'};",
             f"(void){name}, (void){name}_shape, (void){name}_ndim, (void){name}_size;",
             f"(void)sizeof({name}_t);",
-        ]
+        ):
+            self.line(code)
 
     def parameter(self, name: str, value: Any) -> None:
         """A field that is a number, or a tuple of integers."""
         if isinstance(value, bool | int | float):
             dtype = BOOL if isinstance(value, bool) else INT64 if isinstance(value, int) else FLOAT64
             ctype = {BOOL: "int", INT64: "int64_t", FLOAT64: "double"}[dtype]
-            self.lines.append(f"const {ctype} {name} = {number(value, dtype)};")
+            self.line(f"const {ctype} {name} = {self.words.number(value, dtype)};")
         elif isinstance(value, tuple) and value and all(type(v) is int for v in value):
-            listed = ", ".join(number(v, INT64) for v in value)
-            self.lines.append(f"const int64_t {name}[] = {{{listed}}};")
+            listed = ", ".join(self.words.number(v, INT64) for v in value)
+            self.line(f"const int64_t {name}[] = {{{listed}}};")
         else:
             return
-        self.lines.append(f"(void){name};")
+        self.line(f"(void){name};")
 
 
 def held(t: ArrayType) -> ArrayType:
-    """The type in which a user's C meets an array: half types as float32."""
+    """The type in which a user's text meets an array: half types as float32."""
     return t.with_dtype(FLOAT32) if t.dtype in HALF else t
 
 

@@ -13,11 +13,12 @@ from ge2.kernels.generated import Generated, Operands, Pieces
 from ge2.kernels.kernel import Problem
 from ge2.kernels.loops import Head, loops, merged, shared
 from ge2.ops.reduce import kept
-from ge2.ops.sort import ArgSort, SearchSorted, Sort
+from ge2.ops.sort import ArgSort, SearchSorted, Sort, TopK
 
 LETTERS = "ijklmopq"
 COST = 16  # moves of an element that sorting or seeking one is worth
 LONGEST = 1 << 32  # the elements of a line whose indices are sorted
+FEW = 8  # a line is to be so many times as long as what is kept of it in a heap
 SEARCHES = 16  # values that are sought at a time
 
 
@@ -62,6 +63,55 @@ class CSort(Generated):
             Text(line, body=(Text(f"{write} = {found};"),)),
         ]
         sharing = shared(head, len(ends), COST * t.size) if ends else None
+        head.arguments["scratch"] = Argument("char *scratch", "scratch", max(own, 64) * max(threads, 1))
+        return Pieces((head.kernel(op.name, problem, loops(letters, ends, each, sharing)),))
+
+
+@final
+class CTop(Generated):
+    """Each thread keeps the largest elements of a line in a heap; where they are many, it sorts the line."""
+
+    name = "top_k in C"
+
+    def refuses(self, problem: Problem) -> str:
+        op = problem.op
+        if not isinstance(op, TopK):
+            return f"{op.name} finds no largest elements"
+        return "" if problem.inputs[0].shape[op.axis] < LONGEST else "the line is too long for its indices"
+
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        op, (t,) = problem.op, problem.inputs
+        assert isinstance(op, TopK)
+        (x,), head, suffix = ins, Head(threads), SUFFIX[t.dtype]
+        others, n = kept((op.axis,), t.ndim), t.shape[op.axis]
+        if not problem.outs[0].size:
+            return Pieces((head.kernel(op.name, problem, []),))
+        parts = [tuple(s[a] for a in others) for s in (t.shape, x.strides, *(o.strides for o in outs))]
+        over, (x_over, *to_over) = merged(*parts)
+        letters = LETTERS[: len(over)]
+        head.array("x", x, t.dtype)
+        ends, count, k = head.sizes(letters, over), head.size("n", n), head.size("k", op.k)
+        place, step = head.place("x", letters, x_over), head.size("x_t", x.strides[op.axis])
+        read, writes = f"x[{place} + (int64_t)line[t].index * {step}]", []
+        for name, operand, out, value, strides in zip(
+            ("y", "index"), outs, problem.outs, (read, "line[t].index"), to_over, strict=True
+        ):
+            head.array(name, operand, out.dtype, written=True)
+            at = head.place(name, (*letters, "t"), (*strides, operand.strides[op.axis]))
+            writes.append(Text(f"{name}[{at}] = {value};"))
+        heaped = op.k * FEW <= n
+        pairs = op.k if heaped else 2 * n
+        own = -(-pairs * 2 * max(t.dtype.itemsize, 4) // 64) * 64
+        pair = f"ge2_pair_{suffix}"
+        each = [Text(f"{pair} *line = ({pair} *)(scratch + GE2_THREAD * {head.size('per_thread', own)});")]
+        if heaped:
+            each.append(Text(f"ge2_top_{suffix}(line, x + {place}, {step}, {count}, {k});"))
+        else:
+            fill = Text(f"line[t] = ge2_turned_{suffix}(x + {place}, {step}, t);")
+            each.append(Text(f"for (int64_t t = 0; t < {count}; t++)", body=(fill,)))
+            each.append(Text(f"ge2_sort_{suffix}(line, line + {count}, {count});"))
+        each.append(Text(f"for (int64_t t = 0; t < {k}; t++)", body=tuple(writes)))
+        sharing = shared(head, len(ends), (2 if heaped else COST) * t.size) if ends else None
         head.arguments["scratch"] = Argument("char *scratch", "scratch", max(own, 64) * max(threads, 1))
         return Pieces((head.kernel(op.name, problem, loops(letters, ends, each, sharing)),))
 

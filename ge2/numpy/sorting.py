@@ -17,7 +17,7 @@ from ge2.numpy.reductions import any as any_of
 from ge2.numpy.reductions import mean, moment_dtypes, with_ones
 from ge2.numpy.selecting import take
 from ge2.numpy.shapes import flip, moveaxis, part, ravel
-from ge2.ops.sort import ArgSort, SearchSorted, Sort
+from ge2.ops.sort import ArgSort, SearchSorted, Sort, TopK
 
 
 def in_order(a: Any, axis: int | None, order: Any) -> tuple[Any, int]:
@@ -39,6 +39,29 @@ def argsort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, 
     """The indices that sort along an axis, always stably, as `numpy.argsort(..., stable=True)`."""
     x, axis = in_order(a, axis, order)
     return ArgSort(axis)(x)
+
+
+def top_k(x: Any, k: int, axis: int = -1) -> tuple[Any, Any]:
+    """The `k` largest elements along an axis, the largest first, and their indices as int64.
+
+    `x` is real, with `k` elements at least along `axis`; both results have its shape with `k` there, the
+    first its dtype. Of equal elements the first comes first. NaN is larger than any number; its sign, and
+    that of a zero, are nothing to the order. ShapeError for another `k`; TypeRuleError for complex numbers.
+
+    `jax.lax.top_k`, but for its order of signed zeros and NaN and its int32.
+
+    >>> import numpy as np, ge2
+    >>> ge2.lax.top_k(np.array([1.0, 5.0, 3.0, 5.0]), 3)
+    (array([5., 5., 3.]), array([1, 3, 2]))
+    """
+    x, axis = in_order(x, axis, None)
+    if isinstance(k, bool) or not isinstance(k, int | np.integer):
+        what = f"top_k takes k as an int, which shapes depend on; got {type(k).__name__}"
+        raise ArgumentError(what, where=here(), fix="a number that is known; static_argnames='k' under jit")
+    op = TopK(int(k), axis)
+    op.infer(type_of(x))  # references look at no type
+    values, indices = op(x)
+    return values, indices
 
 
 def partition(a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Any:

@@ -77,6 +77,7 @@ from ge2.ops.solves import RootSaving as RootSaving
 from ge2.ops.sort import ArgSort as ArgSort
 from ge2.ops.sort import SearchSorted as SearchSorted
 from ge2.ops.sort import Sort as Sort
+from ge2.ops.sort import TopK as TopK
 from ge2.ops.while_loop import WhileLoop as WhileLoop
 
 LOOPS: tuple[type[Op], ...] = (ScanLoop, ScanSaving, WhileLoop)  # "repeat" is made by a pass
@@ -87,7 +88,7 @@ CLASSES: tuple[type[Op], ...] = (
     BroadcastInDim, Transpose, Reshape, Slice, Rev, Pad, Concatenate, Iota, Constant,
     StopGradient, Barrier, Name,
     DotGeneral, Gather, ScatterAdd, Scatter, UpdateSlice,
-    CumSum, CumProd, CumMax, CumMin, Sort, ArgSort, SearchSorted, RandomBits, RandomFold,
+    CumSum, CumProd, CumMax, CumMin, Sort, ArgSort, TopK, SearchSorted, RandomBits, RandomFold,
 )
 # fmt: on
 

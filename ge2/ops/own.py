@@ -15,7 +15,7 @@ import numpy as np
 from ge2.base.dtypes import PYTHON
 from ge2.base.errors import ArgumentError, NoRuleError, TypeRuleError
 from ge2.base.record import record
-from ge2.base.source import here
+from ge2.base.source import Source, here
 from ge2.ir import ArrayType, Axis, Batched, Eqn, Evaluate, Graph, Op, Value, Var, current, type_of
 from ge2.ops import OWN, REPLACED, TABLE
 from ge2.ops.control import to_front, with_axis
@@ -43,7 +43,11 @@ class Own(Op):
     spell it (`ge2_tanh_$t`), `$T` for its C type. `helpers` stands before the function, once. Without
     `c`, the reference runs.
 
-    `cuda` is the same body for one thread of many; it is kept, and not run yet.
+    `cuda` is the body of a CUDA kernel, which is compiled by NVRTC and launched where `jit` runs on a GPU:
+    what one thread of many does. All names are those of `c`, with the same types, but for `threads`: how many
+    threads there are in all, of which this is number `thread`. There is one for each element of the (first)
+    result, and those beyond the last return before the text begins, so `y[thread] = ...` is right; `launch`
+    says otherwise. Functions of `helpers` need no `__device__`. Without `cuda`, the reference runs there.
     """
 
     __slots__ = ()
@@ -51,6 +55,7 @@ class Own(Op):
     cuda: ClassVar[str] = ""
     helpers: ClassVar[str] = ""
     operands: ClassVar[tuple[str, ...]] = ()
+    defined: ClassVar[Source | None] = None  # where the class stands in the user's program
 
     def __call__(self, *args: Any) -> Any:
         """On real arrays, what the reference gives is compared with the type rule."""
@@ -61,6 +66,13 @@ class Own(Op):
         ys = super().__call__(*values)
         judge(self, types, ys)
         return ys
+
+    def launch(self, *types: ArrayType) -> Any:
+        """How `cuda` is launched on operands of these types: `(blocks, threads)`, or those and the bytes of
+        dynamic shared memory. Blocks, and the threads of each, are a number or a tuple of up to three. All
+        of them run the text, whatever their number. None: one for each element of the result.
+        """
+        return None
 
     def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
         """A loop that applies the operation at each place of the axis."""
@@ -138,7 +150,8 @@ def op(cls: type[Own]) -> type[Own]:
     made = record(cls)
     made.infer = checked(made.infer)  # type: ignore[method-assign]
     made.operands = tuple(f"*{p.name}" if p.kind is p.VAR_POSITIONAL else p.name for p in found)
-    if made.c:
+    made.defined = here()
+    if made.c or made.cuda:
         check_operands(made)
     register(made.name, made)
     return made
@@ -160,8 +173,8 @@ def check_class(cls: Any) -> None:
 
 
 def check_operands(made: type[Own]) -> None:
-    """That each name means one thing in C."""
-    others = {f.name for f in fields(made)} | RESERVED  # type: ignore[arg-type]
+    """That each name means one thing in C, and in CUDA."""
+    others = {f.name for f in fields(made)} | RESERVED | ({"thread"} if made.cuda else set())  # type: ignore[arg-type]
     for name in made.operands:
         if name in others or re.fullmatch(r"y\d+", name):
             what = f"the reference of {made.__name__} has an operand {name}, which means another thing in C"

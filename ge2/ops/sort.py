@@ -1,4 +1,4 @@
-"""Sorting along an axis, stably and with NaN last, as NumPy does, and searching what is sorted."""
+"""Sorting along an axis, stably and with NaN last, as NumPy does; the largest; searching what is sorted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.dtypes import EXTENDED, FLOAT32, INT64
+from ge2.base.dtypes import COMPLEX, EXTENDED, FLOAT32, INT64
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Axis, Batched, Cotangents, Flags, Op, Value
@@ -86,6 +86,61 @@ class ArgSort(Ordering):
 
     def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
         return [None]
+
+
+@final
+@record
+class TopK(Op):
+    """The `k` largest of each line along `axis`, the largest first, and their indices as int64.
+
+    Of equal elements the first comes first. NaN is larger than all numbers, whatever its sign, and -0.0
+    equals 0.0, as in `sort`, whose last elements these are in the other order.
+    """
+
+    k: int
+    axis: int
+    name = "top_k"
+    several = True
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        (x,) = types
+        if x.dtype in COMPLEX:
+            raise TypeRuleError(f"top_k takes real numbers; got {x}", fix="abs(x), x.real")
+        if not 0 <= self.axis < x.ndim:
+            raise ShapeError(f"top_k along axis {self.axis} of {x}, which has axes 0 to {x.ndim - 1}")
+        if not 0 <= self.k <= x.shape[self.axis]:
+            n = x.shape[self.axis]
+            raise ShapeError(
+                f"top_k of {self.k} elements along axis {self.axis} of {x}", fix=f"k from 0 to {n}"
+            )
+        found = x.with_shape((*x.shape[: self.axis], self.k, *x.shape[self.axis + 1 :]))
+        return found, found.with_dtype(INT64)
+
+    def reference(self, *arrays: Any) -> Any:
+        (x,), axis = arrays, self.axis
+        x = np.asarray(x)
+        # backwards, so that the first of equals is the last of them
+        order = np.argsort(np.flip(comparable(x), axis), axis, kind="stable")
+        first = (*(slice(None),) * axis, slice(None, self.k))
+        at = (x.shape[axis] - 1 - np.flip(order, axis))[first].astype(INT64, copy=False)
+        return np.take_along_axis(x, at, axis), at
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        (ct, _), (_, at), (x,) = cts, ys, xs
+        if ct is None:
+            return [None]
+        return [x.zeros().scatter_added(tuple(range(x.ndim)), ct, *along(at, at, self.axis))]
+
+    def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
+        (t,), (_, at) = ts, ys
+        assert t is not None
+        return [t.gathered(tuple(range(t.ndim)), *along(at, at, self.axis)), None]
+
+    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+        (x,), (axis,) = xs, axes
+        assert axis is not None
+        later = self.axis >= axis
+        return TopK(self.k, self.axis + later)(x), (axis, axis)
 
 
 @final

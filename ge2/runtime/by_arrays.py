@@ -16,7 +16,7 @@ import numpy as np
 from ge2.backends.device import Device
 from ge2.base.dtypes import BFLOAT16, COMPLEX, EXTENDED, FP8, INT64
 from ge2.ir import Eqn, Op
-from ge2.ops.sort import ArgSort, SearchSorted, Sort
+from ge2.ops.sort import ArgSort, SearchSorted, Sort, TopK
 
 LAST = {BFLOAT16: 0x7F80, FP8[0]: 0x7E, FP8[1]: 0x7C}  # the greatest number's bits; beyond is NaN
 
@@ -53,6 +53,17 @@ def argsort(xp: ModuleType, op: Any, x: Any) -> Any:
     return argsorted(xp, ordered(xp, x), op.axis).astype(INT64, copy=False)
 
 
+def top_k(xp: ModuleType, op: Any, x: Any) -> tuple[Any, Any]:
+    """The end of what is sorted, backwards before and after: so the first of equals comes first."""
+    axis = op.axis
+    turned = (*(slice(None),) * axis, slice(None, None, -1))
+    first = (*(slice(None),) * axis, slice(None, op.k))
+    order = argsorted(xp, xp.ascontiguousarray(ordered(xp, x)[turned]), axis)
+    at = (x.shape[axis] - 1 - order[turned])[first].astype(INT64)
+    kept = x.view(f"u{x.dtype.itemsize}") if x.dtype in EXTENDED else x
+    return xp.take_along_axis(kept, at, axis).view(x.dtype), at
+
+
 def searchsorted(xp: ModuleType, op: Any, line: Any, values: Any) -> Any:
     line, values = ordered(xp, line), ordered(xp, values)
     if not op.beside:
@@ -83,7 +94,12 @@ def before(a: Any, b: Any, equal: bool) -> Any:
 
 
 Served = Callable[..., Any]
-SERVED: Mapping[type[Op], Served] = {Sort: sort, ArgSort: argsort, SearchSorted: searchsorted}
+SERVED: Mapping[type[Op], Served] = {
+    Sort: sort,
+    ArgSort: argsort,
+    TopK: top_k,
+    SearchSorted: searchsorted,
+}
 
 
 def serves(eqn: Eqn) -> Served | None:

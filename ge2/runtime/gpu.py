@@ -18,10 +18,11 @@ import numpy as np
 
 from ge2.backends.cpu.load import execute
 from ge2.backends.cpu.quiet import hush, restore
-from ge2.backends.device import Device, address, download, empty, kept_as, upload, view
+from ge2.backends.device import Device, Module, address, download, empty, kept_as, upload, view
 from ge2.backends.product import Wanted
 from ge2.base.config import config
 from ge2.base.dtypes import HALF, SHORT
+from ge2.base.errors import CompileError
 from ge2.base.pause import collector_paused
 from ge2.base.record import mutable, record
 from ge2.codegen.c.layout import Layout, plain
@@ -42,6 +43,7 @@ from ge2.ops.constant import Constant
 from ge2.ops.dot import DotGeneral
 from ge2.ops.loops import RepeatLoop, ScanLoop
 from ge2.passes.host import compute
+from ge2.runtime.blame import Written, blamed, written
 from ge2.runtime.by_arrays import by_arrays, serves
 from ge2.runtime.cost import Cost, bytes_behind, computing, cost
 from ge2.runtime.doubles import slow
@@ -108,14 +110,16 @@ class GpuDriver:
     apart: bool = False  # whether the next launch begins a group
     named: set[str] = field(default_factory=set)  # arrays that the text names elsewhere than in launches
     begun: set[str] = field(default_factory=set)
+    numbers: set[Var] = field(default_factory=set)  # strong ones that kernels are handed as such
     sources: dict[str, Source] = field(default_factory=dict)  # by their text without comments
     numbered: dict[str, int] = field(default_factory=dict)  # likewise
+    owned: dict[str, list[Written]] = field(default_factory=dict)  # texts of the user's in kernels
     plan: Plan | None = None
     texts: dict[str, str] = field(default_factory=dict)
     direct: Callable[..., list[Any]] | None = None
     launched: list[Any] = field(default_factory=list)  # what launches each group
     compiling: str = ""
-    numbers: dict[str, partial[Any]] = field(default_factory=dict)  # what makes them
+    narrowings: dict[np.dtype, str] = field(default_factory=dict)  # names of what makes numbers of a dtype
     loose: dict[str, int] = field(default_factory=dict)  # arrays among the elements of stacks
     turn: Turn | None = None
 
@@ -138,6 +142,7 @@ class GpuDriver:
         if self.within is not None:
             stacked = loose(self.within, self.program.graph)
             self.loose = {self.name(v): n for v, n in stacked.items()}
+        self.numbers = self.handed_over()
         for buffer in self.program.buffers.values():
             if buffer.storage == "arena":
                 self.needs.append((buffer.name, Lifetime(buffer.type.nbytes, buffer.first, buffer.last)))
@@ -240,7 +245,7 @@ class GpuDriver:
         """Compiles the kernels, those of a program at once, each under the settings of here and now."""
         sources = list(self.sources.values())
         with ThreadPoolExecutor(max(min(len(sources), config.thread_count()), 1)) as pool:
-            asked = [pool.submit(copy_context().run, self.device.module, s.text()) for s in sources]
+            asked = [pool.submit(copy_context().run, self.compiled, n, s) for n, s in enumerate(sources)]
             modules = [each.result() for each in asked]
         kernels = [m.get_function(source.name) for source, m in zip(sources, modules, strict=True)]
         raw = frozenset(self.arguments) - self.named
@@ -249,6 +254,13 @@ class GpuDriver:
             self.names[group.name] = group.run(self.device, kernels, offsets, callers)
             self.launched.append(self.names[group.name])
         self.compiling = f"{len(sources)} kernels for {self.device.limits.name}"
+
+    def compiled(self, n: int, source: Source) -> Module:
+        text = source.text()
+        try:
+            return self.device.module(text)
+        except CompileError as error:
+            raise blamed(error, source.name, text, self.owned.get(f"{source.name}_{n}", ())) from None
 
     def offsets(self) -> dict[str, int]:
         """Where in the arena each array lies, by its name."""
@@ -318,12 +330,31 @@ class GpuDriver:
         how.get("library" if step.kind == "view" else step.kind, self.kernels)(step)
 
     def host(self, step: Step) -> None:
-        """A Python number, or an array made of some, which needs nothing that was launched."""
+        """A number that Python computes; an array of the device only where something asks for one.
+
+        It needs nothing that was launched.
+        """
         (out,) = step.eqn.outs
         f = self.given(partial(compute, step.eqn.op, out.type), "host_")
-        inputs = ", ".join(self.array(a) for a in step.eqn.inputs)
-        made = f"{f}({inputs})" if out.type.weak else f"upload({f}({inputs}))"
-        self.group().before.append(Line(f"{self.name(out)} = {made}"))
+        found = f"{f}({', '.join(self.array(a) for a in step.eqn.inputs)})"
+        if out in self.numbers:
+            found = f"{self.narrowing(out.type.dtype)}({found})"
+        elif not out.type.weak:
+            found = f"upload({found})"
+        self.group().before.append(Line(f"{self.name(out)} = {found}"))
+
+    def narrowing(self, dtype: np.dtype) -> str:
+        """The name of what makes a number of Python's one of `dtype`, as a kernel holds it."""
+        if dtype not in self.narrowings:
+            self.narrowings[dtype] = self.given(partial(narrowed, dtype, held(dtype)), "number_")
+        return self.narrowings[dtype]
+
+    def handed_over(self) -> set[Var]:
+        """What the host computes of a dtype of its own and kernels alone read: it needs no memory there."""
+        made = {v for step in self.program.steps if step.kind == "host" for v in step.eqn.outs}
+        made -= {v for v in made if v.type.weak} | set(self.program.graph.outputs)
+        asking = [step.eqn for step in self.program.steps if step.kind != "kernel"]
+        return made - {a for eqn in asking for a in eqn.inputs if isinstance(a, Var)}
 
     def kernels(self, step: Step, family: Family | None = None) -> None:
         eqn = step.eqn
@@ -346,12 +377,12 @@ class GpuDriver:
         for kernel in found.kernels:
             number, name = self.define(kernel)
             named.append((name, kernel))
+            self.owned[name] = written(eqn.op)
             handed = tuple(self.handed(step, a, temps) for a in kernel.given)
             cost = self.moved(step, kernel, temps) + (computing(eqn) if len(named) == 1 and whole else Cost())
             what = Call(self.title, name, "CUDA", eqn, cost, Source(source_name(kernel), kernel))
-            self.launch(
-                Pending(number, kernel.grid, kernel.block, kernel.shared, handed, name, place(eqn)), what
-            )
+            sizes = kernel.grid, kernel.shape, kernel.shared
+            self.launch(Pending(number, *sizes, handed, name, place(eqn)), what)
         if named:
             name = named[0][0]
             texts = partial(texts_of, [k for _, k in named])
@@ -403,7 +434,7 @@ class GpuDriver:
         return number, f"{source.name}_{number}"
 
     def operand(self, role: str, i: int, a: Atom) -> Operand:
-        if isinstance(a, Literal) or a.type.weak:
+        if isinstance(a, Literal) or a.type.weak or a in self.numbers:
             return Operand(role, i, (), value=True)
         layout, buffer = self.layout(a), self.buffer(a)
         loose = self.loose.get((buffer.base or buffer).name, 0)
@@ -442,11 +473,9 @@ class GpuDriver:
         if isinstance(atom, Literal):
             value = np.asarray(atom.value).astype(dtype) if dtype in HALF else np.asarray(atom.value)
             return scalar(value, wanted)
-        made = partial(narrowed, dtype, wanted)
-        known = next((n for n, f in self.numbers.items() if f.args == made.args), None)
-        name = known or self.given(made, "number_")
-        self.numbers[name] = made
-        return Asked(f"{name}({self.name(atom)})", wanted.itemsize)
+        if atom in self.numbers:  # which are held so already
+            return Asked(self.name(atom), wanted.itemsize)
+        return Asked(f"{self.narrowing(dtype)}({self.name(atom)})", wanted.itemsize)
 
     def fresh(self, *made: Var) -> None:
         """Makes arrays for the caller, of results or of what is returned in another form."""
@@ -551,7 +580,7 @@ class GpuDriver:
             number, name = self.define(kernel)
             ends = {"array": x.at, "result": to.at}
             handed = tuple(ends[a.kind] if a.kind in ends else self.handed(step, a, ()) for a in kernel.given)
-            launch = Pending(number, kernel.grid, kernel.block, kernel.shared, handed, name, place(step.eqn))
+            launch = Pending(number, kernel.grid, kernel.shape, kernel.shared, handed, name, place(step.eqn))
             self.group().launches.append(launch)
 
     def lent(self, name: str, type_: ArrayType) -> str:
@@ -627,7 +656,7 @@ class GpuDriver:
         by = "NumPy" if self.device.xp is np else "cuBLASLt"
         places = (*(spot.at for spot in factors), scratch)
         one = Call(self.title, eqn.op.name, by, eqn, self.cost(step))
-        self.launch(Pending(product, (), 0, 0, places, "dot_general", place(eqn)), one)
+        self.launch(Pending(product, (), (), 0, places, "dot_general", place(eqn)), one)
         return None
 
     def spot(self, a: Atom) -> Spot:

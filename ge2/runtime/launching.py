@@ -52,7 +52,7 @@ class Pending:
 
     kernel: int | Product
     grid: tuple[int, ...]
-    block: int
+    block: tuple[int, ...]
     shared: int
     arguments: tuple[At | Asked | np.generic | None, ...]
     name: str
@@ -63,12 +63,9 @@ class Pending:
         given = ", ".join(map(words, self.arguments))
         if not isinstance(self.kernel, int):
             return f"{self.name}({given})"
-        sizes = [
-            " x ".join(map(str, self.grid)),
-            str(self.block),
-            *([str(self.shared)] if self.shared else []),
-        ]
-        return f"{self.name}<<<{', '.join(sizes)}>>>({given})"
+        grid, block = (" x ".join(map(str, size)) for size in (self.grid, self.block))
+        shared = f", {self.shared}" if self.shared else ""
+        return f"{self.name}<<<{grid}, {block}{shared}>>>({given})"
 
 
 def words(argument: At | Asked | np.generic | None) -> str:
@@ -135,6 +132,6 @@ def itself(x: Any) -> Any:
 def launch(each: Pending, arguments: tuple[Any, ...], kernels: list[Any]) -> Launch | Call:
     if isinstance(each.kernel, int):
         kernel = kernels[each.kernel]
-        return Launch(kernel, each.grid, (each.block,), each.shared, arguments, each.name, each.where)
+        return Launch(kernel, each.grid, each.block, each.shared, arguments, each.name, each.where)
     first, other, result, scratch = arguments
     return Call(each.kernel, first, other, result, scratch, each.name, each.where)

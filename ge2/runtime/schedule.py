@@ -48,7 +48,7 @@ NATIVE = ("c", "cuda")  # targets whose kernels take arrays by their layouts
 # fmt: off
 FRESH = frozenset((
     "gather", "scatter", "scatter_add", "update_slice", "concatenate", "pad", "index", "cond", "cond_saving",
-    "sort", "argsort", "searchsorted", "cumsum", "cumprod", "cummax", "cummin", "argmax", "argmin",
+    "sort", "argsort", "top_k", "searchsorted", "cumsum", "cumprod", "cummax", "cummin", "argmax", "argmin",
     "dot_general", "random_bits", "random_fold", "pure_callback",
 ))
 # fmt: on

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ge2.backends.device import Device, download, upload
 from ge2.base.config import config
 from ge2.base.dtypes import COMPLEX, COMPLEX128, FLOAT64, HALF, INEXACT, real_part
 from ge2.base.errors import ParseError
@@ -354,6 +355,19 @@ def executed(executor: str, op: Op, graph: Graph, arrays: Arrays, want: Arrays) 
     for y, w, a in zip(got, want, graph.outputs, strict=True):
         why = difference(y, w, a.type)
         claim(not why, op, arrays, f"executed by {executor!r}: {why}")
+
+
+def launched(device: Device, op: Op, graph: Graph, arrays: Arrays, want: Arrays) -> None:
+    """What the kernels of a graph make of it on a device is what the references make of it."""
+    executable = compile_graph(graph, device=device)
+    given = [
+        x if v.type.weak else upload(device, np.asarray(x)) for x, v in zip(arrays, graph.inputs, strict=True)
+    ]
+    for _ in range(2):
+        got = executable(*given)
+    for y, w, a in zip(got, want, graph.outputs, strict=True):
+        why = difference(download(y), w, a.type)
+        claim(not why, op, arrays, f"executed in CUDA: {why}")
 
 
 def difference(y: Any, w: Any, t: ArrayType) -> str:

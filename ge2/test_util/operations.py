@@ -8,11 +8,20 @@ from typing import Any
 
 import numpy as np
 
+from ge2.backends.cpu.toolchain import toolchain
+from ge2.backends.cuda import device as gpu
+from ge2.backends.cuda.offline import OfflineDevice
+from ge2.backends.cuda.toolkit import nvrtc
+from ge2.backends.device import Device, kept_as
+from ge2.backends.limits import H200
+from ge2.backends.shim.device import ShimDevice
 from ge2.base.config import config
-from ge2.base.errors import ArgumentError
+from ge2.base.errors import ArgumentError, CompilerTrouble, DeviceError
 from ge2.base.source import here
 from ge2.ir import Flags, Op
 from ge2.ops.elementwise import Elementwise
+from ge2.ops.own import Own
+from ge2.runtime.compile import compile_graph
 from ge2.test_util import laws
 
 Arrays = tuple[Any, ...]
@@ -24,10 +33,11 @@ def check_op(op: Any, samples: Iterable[Any], *, seed: int = 0) -> None:
     `op` is the operation or a function of `ge2.extend.elementwise`; each sample a tuple of operands (or an
     array, if there is one). With every sample: the type rule is the type of the reference, which takes any
     layout; the text reads back; a batch along any axis is a loop; every executor gives what the reference
-    gives (C among them, unless `config.executor` is another). With those in float64 or complex128, if there
-    is a `vjp`: vjp and jvp are the differences of the reference, and the second derivative those of the
-    first, so the samples should keep away from where it jumps; in other floats the derivative is that of
-    float64, rounded.
+    gives (C among them, unless `config.executor` is another); so does CUDA that is the operation's own, on a
+    GPU if there is one, else on the CPU in its place, and NVRTC, if it is there, compiles it. With those in
+    float64 or complex128, if there is a `vjp`: vjp and jvp are the differences of the reference, and the
+    second derivative those of the first, so the samples should keep away from where it jumps; in other floats
+    the derivative is that of float64, rounded.
 
     >>> import numpy as np, ge2
     >>> half = ge2.extend.elementwise("half", lambda x: x / 2, "{0} / 2", lambda y, x: 0.5)
@@ -72,6 +82,7 @@ def check_sample(op: Op, arrays: Arrays, rng: np.random.Generator) -> None:
         laws.batches(op, list(variants(arrays)))
         laws.empty_batch(op, arrays)
     check_executors(op, arrays)
+    check_cuda(op, arrays)
     if not has_derivative(op):
         return
     wanted = laws.wanted_of(op, arrays)
@@ -90,6 +101,37 @@ def check_executors(op: Op, arrays: Arrays) -> None:
     graph, want = laws.graph_of(op, laws.types_of(arrays)), laws.evaluate(op, arrays)
     for executor in laws.EXECUTORS if config.executor == "c" else laws.EXECUTORS[1:]:
         laws.executed(executor, op, graph, arrays, want)
+
+
+def check_cuda(op: Op, arrays: Arrays) -> None:
+    """CUDA that the user wrote computes what the reference does, where there is what compiles and runs it."""
+    if not has_cuda(op):
+        return
+    graph, want = laws.graph_of(op, laws.types_of(arrays)), laws.evaluate(op, arrays)
+    for device in devices():
+        if isinstance(device, OfflineDevice):
+            compile_graph(graph, device=device).build()
+        elif all(kept_as(device, t.dtype) == t.dtype for t in laws.types_of((*arrays, *want))):
+            laws.launched(device, op, graph, arrays, want)
+
+
+def has_cuda(op: Op) -> bool:
+    """Whether a text of the user's is there for CUDA alone."""
+    return bool(op.cuda if isinstance(op, Own) else isinstance(op, Elementwise) and op.lowering.cuda)
+
+
+def devices() -> tuple[Device, ...]:
+    """The GPU; without one what takes its place on the CPU, and a GPU that is not at hand to compile for."""
+    try:
+        return (gpu.current_gpu(),)
+    except DeviceError:
+        pass
+    found: list[Device] = [] if toolchain() is None else [ShimDevice()]
+    try:
+        nvrtc()
+    except CompilerTrouble:
+        return tuple(found)
+    return (*found, OfflineDevice(H200))
 
 
 def check_compiled_derivative(op: Op, arrays: Arrays, wanted: Flags, rng: np.random.Generator) -> None:

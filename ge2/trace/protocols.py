@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, final
 
 import numpy as np
 
@@ -19,6 +20,23 @@ from ge2.trace.views import settled
 INTERNAL = frozenset(("cell", "owner", "escaped"))
 
 
+@final
+class OfTheClass:
+    """A method for who asks the class for it; who asks a value is told None.
+
+    NumPy looks on the class for `__array_ufunc__`. CuPy's operators look on the value, and leave `x + y` to
+    us where they find None (NEP 13); else they would take us for NumPy's array, which is what we say we are.
+    """
+
+    __slots__ = ("method",)
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self.method = method
+
+    def __get__(self, value: object, owner: type) -> Callable[..., Any] | None:
+        return self.method if value is None else None
+
+
 class Protocols:
     """NumPy's protocols and Python's conversions."""
 
@@ -27,14 +45,14 @@ class Protocols:
 
     # ------------------------------------------------------------------------------------------- NumPy
 
-    def __array_ufunc__(
-        self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **more: Any
-    ) -> Any:
+    def _ufunc(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **more: Any) -> Any:
         if method == "__call__" and out is None and not more:
             call = UFUNCS.get(ufunc)
             if call is not None:
                 return call(*inputs)
         return special_ufunc(ufunc, method, inputs, out, more)
+
+    __array_ufunc__ = OfTheClass(_ufunc)
 
     def __array_function__(
         self, function: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -51,13 +69,15 @@ class Protocols:
         return settled(function, args, kwargs, y)
 
     def __cupy_override_elementwise_kernel__(self, kernel: Any, *args: Any, **kwargs: Any) -> Any:
-        """A function of CuPy's, as for `x + y` with CuPy's own array on the left: it takes us for NumPy's."""
+        """A function of CuPy's own of single elements, as `cupy.add(x, y)` or, in place, `x += y`."""
         name = str(getattr(kernel, "name", "")).removeprefix("cupy_")
         ufunc = getattr(np, name, None)
         if not isinstance(ufunc, np.ufunc):
             what = f"{name or type(kernel).__name__} of CuPy's own is given a traced value"
             raise InputError(what, where=here(), fix="the function of numpy or of ge2.numpy of that name")
-        return self.__array_ufunc__(ufunc, "__call__", *args, **kwargs)
+        if len(args) > ufunc.nin:
+            args, kwargs = args[: ufunc.nin], kwargs | {"out": args[ufunc.nin :]}
+        return self._ufunc(ufunc, "__call__", *args, **kwargs)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         return gnp

@@ -71,8 +71,8 @@ def called(f: Callable[..., Iterable[Any]], tracers: Sequence[Tracer], trace: Tr
         if type(error) is TypeError and trace.refused is not None and ", traced " in str(error):
             raise trace.refused() from None  # `np.zeros(n)`
         if "cupy" in str(error) and "Tracer" in str(error):
-            what = "CuPy's own array on the left of @ asks CuPy, which cannot multiply by a traced value"
-            fix = "ge2.numpy.matmul(x, y), the array as an argument, or ge2.jit around the function"
+            what = "a function of CuPy's own, as cupy.matmul is, cannot take a traced value"
+            fix = "x @ y for a product; the function of ge2.numpy of that name; or ge2.jit around it all"
             raise InputError(what, where=last_line(error), fix=fix) from None
         raise
     except ValueError as error:

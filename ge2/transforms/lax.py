@@ -12,6 +12,7 @@ from ge2.base.errors import InputError, TypeRuleError
 from ge2.base.source import here
 from ge2.ir import ArrayType, type_of
 from ge2.numpy import dot_general as dot_general
+from ge2.numpy.sorting import top_k as top_k
 from ge2.ops.control import Cond
 from ge2.ops.shape import StopGradient
 from ge2.trace import Closed, is_traced, title_of

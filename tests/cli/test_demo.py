@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from ge2.cli import demo
+import ge2
+from ge2.base.config import config
+from ge2.cli import demo, digits
 from ge2.cli.main import main
+from tests import fake_cupy
 from tests.fake_cupy import stand_in
 from tests.together import needs_compiler
 
@@ -104,6 +107,37 @@ def test_training_on_a_gpu(monkeypatch, capsys):
     assert found["device"] == "cuda" and found["kernels"]["matmul"] == 3 + 3 + 2
     assert found["loss"] == pytest.approx(want["loss"], rel=1e-3)
     assert found["accuracy"] == pytest.approx(want["accuracy"], abs=0.02)
+
+
+@needs_compiler
+def test_a_step_on_a_gpu_is_launches_alone():
+    """Kernels of ours and products: nothing that CuPy or the CPU computes, no number sent as an array."""
+    data, state = digits.load(), digits.start()
+    with config.using(executor="shim"):
+        low = ge2.jit(digits.train_step).lower(state, data.train_x[:128], data.train_y[:128])
+        program, text = low.executable.program, low.compile().as_text("python")
+    assert {step.kind for step in program.steps} == {"view", "kernel", "matmul", "host"}
+    assert program.count("matmul") == 3 + 3 + 2
+    assert "upload(" not in text
+
+
+@needs_compiler
+def test_a_step_on_a_gpu_never_waits_for_it(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("a step waits for the device, or copies to or from the host")
+
+    with stand_in(monkeypatch) as xp:
+        at = demo.place("cuda")
+        data, state, step = at.digits(digits.load()), at.tree(digits.start()), ge2.jit(digits.train_step)
+        x, y = data.train_x[:128], data.train_y[:128]
+        state, _ = step(state, x, y)
+        with monkeypatch.context() as patch:
+            for name in ("get", "item", "tolist", "set", "__bool__", "__int__", "__float__"):
+                patch.setattr(fake_cupy.ndarray, name, refuse)
+            patch.setattr(fake_cupy.Device, "synchronize", refuse)
+            patch.setattr(xp, "array", refuse)
+            state, loss = step(state, x, y)
+        assert state.steps == 2 and 0 < float(loss) < 3
 
 
 def test_a_gpu_that_is_not_there(monkeypatch, capsys):

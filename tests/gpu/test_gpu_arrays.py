@@ -11,7 +11,7 @@ import pytest
 import ge2
 from ge2.backends.cuda.device import cupy
 from ge2.base.config import config
-from ge2.base.errors import DeviceError, InputError, NonFiniteError
+from ge2.base.errors import DeviceError, InPlaceError, InputError, NonFiniteError
 from ge2.base.log import Ge2Warning
 
 
@@ -302,10 +302,10 @@ def test_signatures(cp: Any) -> None:
 
 def test_trees(cp: Any, rng: np.random.Generator) -> None:
     def step(p: Any, x: Any) -> Any:
-        def loss_of(p: Any, x: Any) -> Any:  # x @ w with an x of CuPy's own would not ask ge2
+        def loss_of(p: Any) -> Any:
             return ((x @ p["w"] + p["b"]) ** 2).mean()
 
-        loss, grads = ge2.value_and_grad(loss_of)(p, x)
+        loss, grads = ge2.value_and_grad(loss_of)(p)
         return ge2.tree.map(lambda a, g: a - 0.1 * g, p, grads), loss
 
     x = rng.standard_normal((4, 5), np.float32)
@@ -336,21 +336,86 @@ def test_what_a_function_closes_over(cp: Any) -> None:
         w /= 2
 
 
-def test_cupys_array_on_the_left(cp: Any) -> None:
-    """CuPy takes a traced value for an array of NumPy's; it asks it all the same, but for products."""
-    c, x = cp.asarray(np.float32([1, 2, 3])), cp.ones(3, np.float32)
+OPERATORS = {
+    "+": (lambda a, b: a + b, float), "-": (lambda a, b: a - b, float), "*": (lambda a, b: a * b, float),
+    "/": (lambda a, b: a / b, float), "**": (lambda a, b: a**b, float), "//": (lambda a, b: a // b, float),
+    "%": (lambda a, b: a % b, float), "@": (lambda a, b: a @ b, float),
+    "divmod": (lambda a, b: divmod(a, b)[1] + divmod(a, b)[0], float),
+    "<": (lambda a, b: (a < b) * a + 0 * b, float), "<=": (lambda a, b: (a <= b) * b + 0 * a, float),
+    ">": (lambda a, b: (a > b) * a + 0 * b, float), ">=": (lambda a, b: (a >= b) * b + 0 * a, float),
+    "==": (lambda a, b: (a == b) * a + 0 * b, float), "!=": (lambda a, b: (a != b) * a + 0 * b, float),
+    "&": (lambda a, b: a & b, int), "|": (lambda a, b: a | b, int), "^": (lambda a, b: a ^ b, int),
+    "<<": (lambda a, b: a << b, int), ">>": (lambda a, b: a >> b, int),
+    "np.add": (lambda a, b: np.add(a, b), float), "np.divide": (lambda a, b: np.divide(a, b), float),
+    "np.dot": (lambda a, b: np.dot(a, b), float), "np.where": (lambda a, b: np.where(a < b, a, b), float),
+    "np.maximum": (lambda a, b: np.maximum(a, b), float),
+    "ge2.numpy.matmul": (lambda a, b: ge2.numpy.matmul(a, b), float),
+    "cupy.add": (lambda a, b: cupy().add(a, b), float),
+    "cupy.power": (lambda a, b: cupy().power(a, b), float),
+    "cupy.left_shift": (lambda a, b: cupy().left_shift(a, b), int),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_cupys_array_beside_a_traced_value(cp: Any, rng: np.random.Generator, name: str, side: str) -> None:
+    """It stands in no argument, so it is CuPy's own; what is done with it reaches ge2 all the same."""
+    f, kind = OPERATORS[name]
+    x, c = (rng.integers(1, 5, (3, 3)).astype(np.int32 if kind is int else np.float64) for _ in range(2))
+    if kind is float:
+        x, c = x + 0.25, c + rng.choice([0.0, 0.25], c.shape)
+
+    def of(c: Any) -> Any:
+        return (lambda x: f(c, x)) if side == "left" else (lambda x: f(x, c))
+
+    if name.startswith("cupy."):
+        own, theirs = (
+            of(cp.asarray(c)),
+            lambda x: getattr(np, name[5:])(*((c, x) if side == "left" else (x, c))),
+        )
+    else:
+        own, theirs = of(cp.asarray(c)), of(c)
+    given = cp.asarray(x)
+    alike(ge2.jit(own)(given), theirs(x))
+    rows = cp.asarray(np.stack([x, x + 1]))
+    alike(ge2.vmap(own)(rows), np.stack([theirs(x), theirs(x + 1)]))
+    if kind is float:
+        found, wanted = (ge2.grad(lambda x, g=g: g(x).sum()) for g in (own, theirs))
+        alike(found(given), wanted(x))
+        alike(ge2.jit(found)(given), wanted(x))
+
+
+def test_python_numbers_that_are_traced(cp: Any) -> None:
+    c = cp.asarray(np.float32([1, 2, 4]))
     for f, want in (
-        (lambda x: (c * x).sum(), [1.0, 2.0, 3.0]),
-        (lambda x: (c + x * x - c / x).sum(), [3.0, 4.0, 5.0]),
-        (lambda x: np.where(c < x * 3, x, 0 * x).sum(), [1.0, 1.0, 0.0]),
-        (lambda x: np.add(c, x).sum(), [1.0, 1.0, 1.0]),
-        (lambda x: ge2.numpy.matmul(c, x), [1.0, 2.0, 3.0]),
-        (lambda x: np.dot(c, x), [1.0, 2.0, 3.0]),
-        (ge2.jit(lambda x: c @ x), [1.0, 2.0, 3.0]),
+        (lambda s: (c * s).sum(), 7.0),
+        (lambda s: (c - s).sum(), -3.0),
+        (lambda s: (s / c).sum(), 1.75),
     ):
-        assert ge2.grad(f)(x).get().tolist() == want
-    with pytest.raises(InputError, match=r"(?s)on the left of @.*  at  .*ge2.numpy.matmul"):
-        ge2.grad(lambda x: c @ x)(x)
+        assert float(ge2.grad(f)(2.0)) == want
+
+
+def test_what_cupy_keeps_to_itself(cp: Any) -> None:
+    """Where no other way is left the error says what to write."""
+    c, x = cp.asarray(np.float32([1, 2, 3])), cp.ones(3, np.float32)
+    for f in (lambda x: cp.matmul(c, x), lambda x: np.matmul(c, x), lambda x: cp.matmul(x, c)):
+        with pytest.raises(InputError, match=r"(?s)CuPy's own, as cupy.matmul.*  at  .*x @ y for a product"):
+            ge2.grad(f)(x)
+
+    def in_place(x: Any) -> Any:
+        y = c.copy()
+        y += x
+        return y.sum()
+
+    with pytest.raises(InPlaceError, match=r"(?s)into a real array.*y = y \+ x instead of y \+= x"):
+        ge2.grad(in_place)(x)
+
+    def product_in_place(x: Any) -> Any:
+        y = c.copy()
+        y @= x
+        return y
+
+    assert ge2.grad(product_in_place)(x).get().tolist() == [1.0, 2.0, 3.0]
 
 
 def test_random_numbers(cp: Any) -> None:
@@ -407,6 +472,70 @@ def test_prints_and_callbacks(cp: Any, capsys: pytest.CaptureFixture[str]) -> No
 
     assert ge2.jit(f)(cp.ones(3, np.float32)).get().tolist() == [3.0] * 3
     assert capsys.readouterr().out == "sum 3.0\n"
+
+
+@ge2.extend.op
+class Turned(ge2.extend.Op):
+    """Each element plus the one before it, around the last axis; CUDA of a user's own."""
+
+    share: float
+    name = "test_turned"
+    batch = ge2.extend.in_front
+
+    def infer(self, x: Any) -> Any:
+        return (x,)
+
+    def reference(self, x: Any) -> Any:
+        return (x + self.share * np.roll(x, 1, -1)).astype(x.dtype)
+
+    def vjp(self, cts: Any, ys: Any, xs: Any, wanted: Any) -> Any:
+        return [cts[0] + self.share * np.roll(cts[0], -1, -1)]
+
+    def launch(self, x: Any) -> Any:
+        return (2, 3), (16, 2)
+
+    helpers = (
+        "static inline $T before_$t(const $T *row, int64_t i, int64_t n) { return row[(i + n - 1) % n]; }"
+    )
+    cuda = """
+    const int64_t n = x_shape[x_ndim - 1];
+    for (int64_t p = thread; p < x_size; p += threads)
+        y[p] = x[p] + (y_t)share * before_$t(x + p / n * n, p % n, n);
+    """
+
+
+def test_an_operation_of_ones_own(cp: Any, rng: np.random.Generator) -> None:
+    f = Turned(0.5)
+    for dtype in (np.float32, np.float64, np.float16):
+        x = rng.integers(-9, 9, (33, 17)).astype(dtype)
+        program = ge2.jit(lambda x: f(x.T * 2) + 1)
+        alike(program(cp.asarray(x)), f.reference(x.T * 2) + 1)
+        assert "test_turned_kernel" in program.lower(cp.asarray(x)).compile().as_text("cuda")
+    derivative = ge2.jit(ge2.grad(lambda x: (f(x) * x).sum()))
+    alike(derivative(cp.asarray(x)), derivative(x))
+    ge2.test_util.check_op(f, [x[:3, :5].astype(np.float64), x[0]])
+
+
+def test_the_largest_elements(cp: Any, rng: np.random.Generator) -> None:
+    """Ties, NaN and zeros of both signs; short lines, long ones, cut ones, and more than a block keeps."""
+    for shape, k, axis in (
+        ((7, 5), 2, 1),
+        ((3, 1025), 33, 1),
+        ((1025, 3), 33, 0),
+        ((1, 1 << 17), 500, 1),
+        ((2, 900), 600, 1),
+    ):
+        for dtype in (np.float32, np.float64, np.float16, np.int64, np.uint8, bool):
+            x = rng.integers(0 if dtype in (np.uint8, bool) else -9, 9, shape).astype(dtype)
+            if x.dtype.kind == "f":
+                x[rng.random(shape) < 0.1] = np.nan
+                x[rng.random(shape) < 0.1] = -0.0
+            f = ge2.jit(lambda x, k=k, axis=axis: ge2.lax.top_k(x, k, axis))
+            for y, want in zip(f(cp.asarray(x)), f(x), strict=True):
+                assert y.get().tobytes() == np.ascontiguousarray(want).tobytes(), (shape, dtype)
+    derivative = ge2.jit(ge2.grad(lambda x: (ge2.lax.top_k(x, 3)[0] ** 2).sum()))
+    x = rng.standard_normal((4, 300))
+    alike(derivative(cp.asarray(x)), derivative(x))
 
 
 def test_derivatives_are_checked(cp: Any) -> None:

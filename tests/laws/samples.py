@@ -238,6 +238,9 @@ def indexing() -> dict[str, list[Sample]]:
     }
 
 
+REALS = tuple(d for d in EVERY if d not in COMPLEXES)
+
+
 def distinct(rng: Rng, shape: Dims, dtype: np.dtype) -> Any:
     """Values that keep their order when each is moved a little."""
     if dtype == BOOL:
@@ -299,7 +302,21 @@ def sorting() -> dict[str, list[Sample]]:
             EVERY,
         )
 
+    tops: list[tuple[Dims, int, int]] = [
+        ((5,), 3, 0),
+        ((3, 4), 2, 0),
+        ((3, 4), 4, 1),
+        ((2, 3, 2), 1, 1),
+        ((2, 40), 3, 1),
+        ((1,), 1, 0),
+        ((0,), 0, 0),
+        ((2, 3), 0, 1),
+        ((0, 3), 2, 1),
+    ]
     return {
+        "top_k": [
+            Sample(ops.TopK(k, a), lambda rng, d, s=s: (distinct(rng, s, d),), REALS) for s, k, a in tops
+        ],
         **{
             c.name: [Sample(c(a), lambda rng, d, s=s: (distinct(rng, s, d),), EVERY) for s, a in cases]
             for c in (ops.Sort, ops.ArgSort)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,11 +11,14 @@ import ge2
 from ge2.backends.cuda import nvrtc
 from ge2.backends.cuda.offline import OfflineDevice, limits_of
 from ge2.backends.cuda.toolkit import place
+from ge2.backends.shim.device import ShimDevice
 from ge2.base.cache import cache
 from ge2.base.config import config
+from ge2.base.dtypes import SHORT
 from ge2.base.errors import CompilerTrouble
 from ge2.ir import Graph
 from ge2.runtime.compile import compile_graph
+from tests.together import needs_compiler
 
 
 def has_nvrtc() -> bool:
@@ -42,3 +47,40 @@ def test_kernels_are_kept_in_the_cache_of_the_settings(tmp_path):
 def test_no_compiler_means_none():
     with config.using(nvrtc="none"), pytest.raises(CompilerTrouble, match="asks for no CUDA compiler"):
         compile_graph(graph(), device=OfflineDevice(limits_of("sm_90a"))).build()
+
+
+def sent(f: Any, *args: Any) -> tuple[Any, int]:
+    """What a program gives on a device, and how many arrays it sends there at each call."""
+    graph: Graph = ge2.jit(f).trace(*args).jaxpr
+    made = compile_graph(graph, device=ShimDevice())
+    found = made(*args)
+    return found, made.driver.texts["python"].count("upload(")
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [d for d in SHORT if d.kind != "b"], ids=str)
+def test_numbers_that_kernels_read_are_not_sent_as_arrays(dtype: np.dtype) -> None:
+    x, number = np.arange(1, 5).astype(dtype), 2
+    (found,), arrays = sent(lambda x, n: x * (n + 1), x, number)
+    assert arrays == 0 and found.tobytes() == (x * np.asarray(3, dtype)).tobytes()
+
+
+@needs_compiler
+def test_numbers_that_something_else_reads_are_arrays() -> None:
+    def returned(x: Any, n: Any) -> Any:
+        y = ge2.numpy.astype(n * 2, np.float32)
+        return x + y, y
+
+    def shaped(x: Any, n: Any) -> Any:
+        return ge2.numpy.sort(ge2.numpy.astype(n * 2, np.float32).reshape(1)), x
+
+    def looped(x: Any, n: Any) -> Any:
+        return ge2.lax.scan(lambda c, v: (c + v, c), ge2.numpy.astype(n * 2, np.float32), x)
+
+    x = np.arange(4, dtype=np.float32)
+    (total, twice), arrays = sent(returned, x, 3)
+    assert arrays == 1 and twice == 6 and total.tolist() == [6.0, 7.0, 8.0, 9.0]
+    (line, _), _ = sent(shaped, x, 3)
+    assert line.tolist() == [6.0]
+    (last, each), _ = sent(looped, x, 3)
+    assert last == 12 and each.tolist() == [6.0, 6.0, 7.0, 9.0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -21,7 +23,7 @@ logit = extend.elementwise(
     "logit_$t({0})",
     lambda y, p: 1 / (p * (1 - p)),
     helpers="static inline $T logit_$t($T p) { return ge2_log_$t(p / (1 - p)); }",
-    cuda="logf({0} / (1 - {0}))",
+    cuda="logit_$t({0}) * 1",
 )
 norm2 = extend.elementwise(
     "test_norm2",
@@ -55,6 +57,11 @@ class Smooth(extend.Op):
         y[i] = x[i] + (x_t)share * (row[(i + n - 1) % n] + row[(i + 1) % n]);
     }
     """
+    cuda = """
+    const int64_t n = x_shape[x_ndim - 1], i = thread % n;
+    const x_t *row = x + (thread - i);
+    y[thread] = x[thread] + (x_t)share * (row[(i + n - 1) % n] + row[(i + 1) % n]);
+    """
 
 
 @extend.op
@@ -78,6 +85,14 @@ class Extremes(extend.Op):
             y0[r] = v < y0[r] ? v : y0[r];
             y1[r] = v > y1[r] ? v : y1[r];
         }
+    }
+    """
+    cuda = """
+    y0[thread] = 1 / (y0_t)0, y1[thread] = -1 / (y1_t)0;
+    for (int64_t i = 0; i < w_size; i++) {
+        const x_t v = x[thread * w_size + i] * w[i];
+        y0[thread] = v < y0[thread] ? v : y0[thread];
+        y1[thread] = v > y1[thread] ? v : y1[thread];
     }
     """
 
@@ -156,6 +171,19 @@ def test_expressions_that_are_refused(arguments, says):
         extend.elementwise("test_no", np.sin, "sin({0})", None, cuda="sinf({1})")
     with pytest.raises(ArgumentError, match="takes 2 operands; got 1"):
         norm2(1.0)
+
+
+@needs_compiler
+def test_an_expression_may_be_another_in_cuda():
+    odd = extend.elementwise(
+        "test_odd", lambda x: 2 * x, "{0} * 2", lambda y, x: 2.0, cuda="{0} + {0} + ($T)0.5"
+    )
+    with config.using(executor="shim"):
+        assert ge2.jit(lambda x: odd(x))(P).tolist() == (2 * P + 0.5).tolist()  # so that one sees what ran
+        np.testing.assert_allclose(ge2.jit(lambda p: logit(p))(P), logit(P), rtol=1e-15, atol=1e-16)
+    assert ge2.jit(lambda x: odd(x) * 1)(P).tolist() == (2 * P).tolist()
+    with pytest.raises(AssertionError, match=r"test_odd of f64\[5\]: executed in CUDA"):
+        check_op(odd, [P])
 
 
 # --------------------------------------------------------------------------------------------------- classes
@@ -318,6 +346,75 @@ def test_c_that_the_compiler_refuses():
     assert np.array_equal(ge2.jit(smooth)(X), smooth(X))  # the compiler is well
 
 
+@needs_compiler
+def test_jit_runs_the_cuda_on_a_gpu():
+    @extend.op
+    class Marked(extend.Op):
+        by: float
+        name = "test_marked_cuda"
+
+        def infer(self, x):
+            return (x,)
+
+        def reference(self, x):
+            return x
+
+        cuda = "y[thread] = x[thread] + (y_t)by;"
+
+    f = Marked(2.5)
+    with config.using(executor="shim"):
+        low = ge2.jit(lambda x: f(x.T * 2) - 1).lower(X)
+        assert np.array_equal(low.compile()(X), X.T * 2 + 1.5)  # so that one sees what ran
+        assert ge2.jit(ge2.vmap(f))(X).tolist() == (X + 2.5).tolist()
+        assert ge2.jit(lambda x: f(x * 2.0))(3.0) == 6.0  # a Python number has no memory there
+    assert np.array_equal(ge2.jit(f)(X), X)
+    with pytest.raises(AssertionError, match=r"test_marked_cuda.* of f64\[3,4\]: executed in CUDA"):
+        check_op(f, [X])
+
+
+@needs_compiler
+def test_cuda_that_the_compiler_refuses():
+    """The error shows the line of this file, for a body and for a function of helpers."""
+
+    @extend.op
+    class Refused(extend.Op):
+        name = "test_refused"
+
+        def infer(self, x):
+            return (x,)
+
+        def reference(self, x):
+            return x
+
+        cuda = """
+        const $T one = 1;
+        y[thread] = x[thread] + missing;  // line of the body
+        """
+
+    class Helped(extend.Op):
+        name = "test_helped"
+        infer, reference = Refused.infer, Refused.reference
+        cuda = "y[thread] = half_$t(x[thread]);"
+        helpers = """
+        static $T half_$t($T x) {
+            return x / absent;  // line of the helpers
+        }
+        """
+
+    for made, word, marked in (
+        (Refused(), "missing", "y[thread] = x[thread] + missing;  // line of the body"),
+        (extend.op(Helped)(), "absent", "return x / absent;  // line of the helpers"),
+    ):
+        lines = Path(__file__).read_text().splitlines()
+        (at,) = [n for n, line in enumerate(lines, 1) if line.strip() == marked]
+        with config.using(executor="shim"), pytest.raises(CompileError, match=word) as error:
+            ge2.jit(lambda x, made=made: made(x) * 2)(X)
+        said = str(error.value)
+        assert f"the CUDA of {made.name}, an operation of your own" in said
+        assert f"test_extend.py:{at}\n" in said and f"> {at} |" in said
+        assert "bug of ge2" not in said and said.count("  try") == 1
+
+
 def rules(**more):
     return {"infer": lambda self, x: (x,), "reference": lambda self, x: x, "name": "test_made", **more}
 
@@ -332,6 +429,8 @@ def rules(**more):
         (rules(name="two words"), ArgumentError, "Made has no name of small letters"),
         (rules(cuda=lambda self: ""), ArgumentError, "cuda of Made is a function"),
         (rules(reference=lambda self, y: y, c=";"), ArgumentError, "has an operand y, which means"),
+        (rules(reference=lambda self, y: y, cuda=";"), ArgumentError, "has an operand y, which means"),
+        (rules(reference=lambda self, thread: 0, cuda=";"), ArgumentError, "has an operand thread, which"),
     ],
 )
 def test_classes_that_are_refused(body, kind, says):

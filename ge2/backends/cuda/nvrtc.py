@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 FLAGS: Final = (
     "-std=c++17", "-lineinfo", "--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false",
     "--ptxas-options=-v",
+    "--device-as-default-execution-space",  # functions of a user's helpers, which C compiles too
     "--no-cache",  # NVRTC's own tells no registers of what it finds there
     "--minimal",  # no textures, no launches from kernels: a tenth of the time
     "--modify-stack-limit=false",  # or it changes a limit of the whole process while it works

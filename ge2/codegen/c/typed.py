@@ -78,8 +78,10 @@ def header(name: str, suffix: str) -> str:
         return "fold"
     if name.startswith("random"):
         return "random"
-    if name.split("_")[0] in ("index", "search", "sort"):
-        return "sort" if name[0] == "s" else "index"
+    if name.split("_")[0] in ("search", "sort", "top", "turned"):
+        return "sort"
+    if name.split("_")[0] == "index":
+        return "index"
     if suffix in ("f32", "f64"):
         return "complex" if name == "complex" else FLOAT_HEADERS.get(name, "float_basic")
     if suffix in ("c64", "c128"):

@@ -37,13 +37,14 @@ class CudaKernel:
     arguments: tuple[Argument, ...]
     body: tuple[Text, ...]
     block: int
-    grid: tuple[int, int]
+    grid: tuple[int, ...]
     fixed: tuple[Fixed, ...] = ()
     shared: int = 0
     equations: int = 0
     helpers: tuple[str, ...] = ()  # what a user's CUDA needs before the function
     most: int = 0  # threads that a block may have, if other sizes give it others
     resident: int = 1  # blocks that a multiprocessor is to hold at once
+    sides: tuple[int, ...] = ()  # threads along each axis of a block, if not all along the first
 
     @property
     def title(self) -> str:
@@ -58,6 +59,11 @@ class CudaKernel:
     @property
     def parameters(self) -> str:
         return ", ".join(a.declaration for a in self.given)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Threads along each axis of a block."""
+        return self.sides or (self.block,)
 
     def shifted(self, temps: int) -> CudaKernel:
         """The kernel among others: its own arrays come after so many."""

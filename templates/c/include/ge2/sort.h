@@ -32,7 +32,9 @@ GE2_FN uint32_t ge2_sort_key_f8_e5m2(uint8_t x) { return ge2_sort_key_f32(ge2_ca
 
 enum { GE2_SHORT_LINE = 64, GE2_SEARCHES = 16 };
 
-/* ge2_sort_f32: keys with their indices, sorted by way of other[n]. ge2_search_f32: where up to GE2_SEARCHES values would
+/* ge2_sort_f32: keys with their indices, sorted by way of other[n]. ge2_top_f32: the k largest of n elements, the largest
+ * first and equals in their order, with keys that were turned around: a heap of them has the worst on top, and an element
+ * is looked at no more unless it is better. k is 1 at least, and n at most. ge2_search_f32: where up to GE2_SEARCHES values would
  * be inserted in a line of n, before or, at the `right`, after their equals. */
 #define GE2_SORTED(t, T, K) \
     typedef struct { \
@@ -71,6 +73,33 @@ enum { GE2_SHORT_LINE = 64, GE2_SEARCHES = 16 };
             from = to, to = swapped; \
         } \
         if (from != line) memcpy(line, from, (uint64_t)n * sizeof *line); \
+    } \
+    GE2_FN int ge2_worse_##t(ge2_pair_##t a, ge2_pair_##t b) { \
+        return (a.key > b.key) | ((a.key == b.key) & (a.index > b.index)); \
+    } \
+    GE2_FN void ge2_sink_##t(ge2_pair_##t *heap, int64_t n, int64_t at, ge2_pair_##t pair) { \
+        for (int64_t under; (under = 2 * at + 1) < n; at = under) { \
+            if (under + 1 < n && ge2_worse_##t(heap[under + 1], heap[under])) under++; \
+            if (!ge2_worse_##t(heap[under], pair)) break; \
+            heap[at] = heap[under]; \
+        } \
+        heap[at] = pair; \
+    } \
+    GE2_FN ge2_pair_##t ge2_turned_##t(const T *x, int64_t step, int64_t i) { \
+        return (ge2_pair_##t){(K)~ge2_sort_key_##t(x[i * step]), (uint32_t)i}; \
+    } \
+    static __attribute__((unused)) void ge2_top_##t(ge2_pair_##t *heap, const T *x, int64_t step, int64_t n, int64_t k) { \
+        for (int64_t i = 0; i < k; i++) heap[i] = ge2_turned_##t(x, step, i); \
+        for (int64_t i = k / 2 - 1; i >= 0; i--) ge2_sink_##t(heap, k, i, heap[i]); \
+        for (int64_t i = k; i < n; i++) { \
+            const ge2_pair_##t pair = ge2_turned_##t(x, step, i); \
+            if (pair.key < heap[0].key) ge2_sink_##t(heap, k, 0, pair); \
+        } \
+        for (int64_t last = k - 1; last > 0; last--) { \
+            const ge2_pair_##t pair = heap[last]; \
+            heap[last] = heap[0]; \
+            ge2_sink_##t(heap, last, 0, pair); \
+        } \
     } \
     GE2_FN void ge2_search_##t( \
         const T *line, int64_t n, int64_t step, const T *values, int64_t stride, int64_t count, int right, int64_t *out) { \

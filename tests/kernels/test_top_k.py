@@ -1,0 +1,166 @@
+"""The largest elements of lines, in C and in CUDA, against the references: NaN first, equals in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ge2.backends.cuda.offline import OfflineDevice, limits_of
+from ge2.backends.cuda.toolkit import place
+from ge2.backends.device import Device
+from ge2.backends.shim.device import ShimDevice
+from ge2.base.config import config
+from ge2.base.dtypes import COMPLEX, SHORT
+from ge2.base.errors import CompilerTrouble
+from ge2.ir import ArrayType, Eqn, Graph, Var
+from ge2.kernels import cuda_top
+from ge2.kernels.catalog import select
+from ge2.kernels.kernel import Problem
+from ge2.ops.shape import Slice, Transpose
+from ge2.ops.sort import Sort, TopK
+from ge2.runtime.compile import compile_graph
+from tests.kernels.programs import alike, needs_compiler, numbers
+
+pytestmark = needs_compiler
+DTYPES = [d for d in SHORT if d not in COMPLEX]
+SIZES = (1, 31, 32, 33, 127, 129, 1023, 1025)
+
+
+def graph_of(op: TopK, x: ArrayType, lying: str = "") -> Graph:
+    """The graph of the operation on an array, or a view of one."""
+    given, eqns = Var(x), list[Eqn]()
+    seen = given
+    if lying == "turned":
+        seen = Var(x.with_shape(x.shape[::-1]))
+        eqns.append(Eqn(Transpose((1, 0)), (given,), (seen,)))
+    elif lying == "apart":
+        view = Slice((0, 1), x.shape, (1, 2))
+        seen = Var(*view.infer(x))
+        eqns.append(Eqn(view, (given,), (seen,)))
+    outs = tuple(map(Var, op.infer(seen.type)))
+    return Graph((given,), (*eqns, Eqn(op, (seen,), outs)), outs)
+
+
+def judged(op: TopK, x: Any, device: Device | None = None, lying: str = "") -> None:
+    graph = graph_of(op, ArrayType(x.shape, x.dtype), lying)
+    with config.using(passes_off=("simplify", "fold", "match"), threads=2):
+        program = compile_graph(graph, device=device)
+    assert {s.kind for s in program.program.steps} <= {"kernel", "copy", "view"}
+    for y, wanted in zip(program(x), graph(x), strict=True):
+        alike(y, wanted)
+        assert y.flags.c_contiguous
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[TopK, Any, str]:
+    rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
+    shape = draw(st.sampled_from((1, 2, 3, 5))), draw(st.sampled_from(SIZES))
+    shape = shape if draw(st.booleans()) else shape[::-1]
+    x = numbers(rng, shape, draw(st.sampled_from(DTYPES)), small=draw(st.booleans()))
+    lying = draw(st.sampled_from(("", "turned", "apart") if shape[1] > 2 else ("", "turned")))
+    seen = {"": x, "turned": x.T, "apart": x[:, 1::2]}[lying]
+    axis = draw(st.integers(0, 1))
+    most = min(seen.shape[axis], cuda_top.MOST)
+    return TopK(draw(st.sampled_from((0, 1, 2, most // 9, most))) if most > 1 else most, axis), x, lying
+
+
+@settings(max_examples=25)
+@given(cases())
+def test_in_c(case: tuple[TopK, Any, str]) -> None:
+    op, x, lying = case
+    judged(op, x, None, lying)
+
+
+@settings(max_examples=25)
+@given(cases(), st.integers(0, 9))
+def test_in_cuda(case: tuple[TopK, Any, str], seed: int) -> None:
+    """In any order of the threads, each access looked at."""
+    op, x, lying = case
+    judged(op, x, ShimDevice(seed=seed, watch=bool(seed % 2)), lying)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_ties_and_special_numbers(n: int) -> None:
+    values = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, -np.nan, 1.0], np.float32)
+    for x in (
+        np.zeros((2, n), np.float32),
+        np.resize(values, (2, n)),
+        np.full((1, n), np.nan),
+        np.ones((1, n), bool),
+    ):
+        for k in {1, n // 2, min(n, cuda_top.MOST)}:
+            judged(TopK(k, 1), x)
+            judged(TopK(k, 1), x, ShimDevice(seed=n))
+
+
+def test_keys_that_differ_in_one_byte(rng: np.random.Generator) -> None:
+    """Each digit decides once, and so does each of an index."""
+    for shift in range(0, 64, 8):
+        x = rng.permutation(np.arange(300, dtype=np.int64) % 200)[None] << shift
+        judged(TopK(97, 1), x)
+        judged(TopK(97, 1), x, ShimDevice())
+    judged(TopK(300, 1), np.zeros((1, 70000), np.int8), ShimDevice())  # 17 bits of equal places
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_lines_that_are_cut(
+    dtype: np.dtype, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two kernels: the largest of parts, then the largest of these."""
+    monkeypatch.setattr(cuda_top, "LONG", 300)
+    monkeypatch.setattr(cuda_top, "PART", 130)
+    for shape, k, lying in (
+        ((2, 700), 5, ""),
+        ((1, 1000), 129, ""),
+        ((701, 2), 3, "turned"),
+        ((2, 901), 9, "apart"),
+    ):
+        x = numbers(rng, shape, dtype, small=True)
+        judged(TopK(k, 1), x, ShimDevice(seed=1, watch=True), lying)
+
+
+def test_what_is_left_to_the_array_module(rng: np.random.Generator) -> None:
+    """More than a block keeps are the end of what is sorted; the reference is not asked."""
+    for dtype in DTYPES:
+        x = numbers(rng, (3, 700), dtype, small=True)
+        for axis in (0, 1):
+            op = TopK(600 if axis else 2, axis)
+            program = compile_graph(graph_of(op, ArrayType(x.shape, dtype)), device=ShimDevice())
+            assert [s.kind for s in program.program.steps] == ["library" if axis else "kernel"]
+            for y, wanted in zip(program(x), op.reference(x), strict=True):
+                alike(y, wanted)
+
+
+def test_the_choice() -> None:
+    t = ArrayType((3, 700), np.dtype(np.float32))
+    for target, k, name in (("c", 3, "top_k in C"), ("cuda", 3, "top_k in CUDA"), ("cuda", 600, "")):
+        op = TopK(k, 1)
+        choice = select(Problem(op, (t,), op.infer(t), target))
+        assert choice.family.name == name or (
+            not name and "a block keeps 512 elements, not 600" in str(choice)
+        )
+    assert "finds no largest" in str(select(Problem(Sort(0), (t,), (t,), "cuda")))
+
+
+def has_nvrtc() -> bool:
+    try:
+        return bool(place().path)
+    except CompilerTrouble:
+        return False
+
+
+@pytest.mark.skipif(not has_nvrtc(), reason="no NVRTC")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100"])
+def test_nvrtc_compiles_it(arch: str) -> None:
+    device = OfflineDevice(limits_of(arch))
+    for dtype in DTYPES if arch == "sm_90a" else map(np.dtype, ("f4", "i8", "?")):
+        for shape, k in (((3, 5), 2), ((3, 700), 300), ((1, 1 << 20), 5)):
+            program = compile_graph(graph_of(TopK(k, 1), ArrayType(shape, dtype)), device=device)
+            program.build()
+            for source in program.driver.sources.values():  # type: ignore[attr-defined]
+                (usage,) = device.module(source.text()).binary.kernels
+                assert usage.registers <= 40 and usage.spills <= 16  # bytes
