@@ -28,7 +28,8 @@ def test_a_step_returns_before_the_device_has_begun_it() -> None:
         state, loss = step(state, x, y)
     at.wait()
     with device.here():
-        device.module(SPIN).get_function("spin")((1,), (1,), (np.int64(2_000_000_000),))  # about a second
+        module = device.module(SPIN)  # which is not to be unloaded meanwhile
+        module.get_function("spin")((1,), (1,), (np.int64(2_000_000_000),))  # about a second
         event = xp.cuda.Event()
         event.record()
         state, loss = step(state, x, y)
