@@ -6,7 +6,9 @@ row, waited for once.
 
 from __future__ import annotations
 
+import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
@@ -21,7 +23,7 @@ from benchmarks.cuda.machine import Machine, machine
 from benchmarks.cuda.measure import difference, finish, rounds
 from benchmarks.options import USUAL, Options
 from benchmarks.peers import peer
-from benchmarks.record import AtMost, Faster, Row, Target
+from benchmarks.record import AtMost, Failure, Faster, Row, Target
 
 CALLS, TIMES = 100, 31
 ARRAYS, STAGES = 30, 50
@@ -31,7 +33,7 @@ TINY = 10_000
 Call = Callable[[], Any]
 
 
-def run(options: Options = USUAL) -> Iterator[Row]:
+def run(options: Options = USUAL) -> Iterator[Row | Failure]:
     at = machine(options.quick)
     lines = {
         "call": call, "replay": replay, "mlp": mlp, "rnn-scan": partial(rnn, in_python=False),
@@ -39,8 +41,14 @@ def run(options: Options = USUAL) -> Iterator[Row]:
     }  # fmt: skip
     for name, line in lines.items():
         if options.wants("programs", name):
-            yield from line(options, at)
+            began = time.perf_counter()
+            try:
+                yield from line(options, at)
+            except Exception as error:  # noqa: BLE001 whatever it is: time on a GPU is not spent twice
+                traceback.print_exc()
+                yield Failure(f"programs: {name}", f"{type(error).__name__}: {error}")
             at.release()
+            print(f"  {name}: {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
 
 
 # ------------------------------------------------------------------------------------------- the host's time
@@ -212,6 +220,7 @@ def torch_mlp(torch: Any, x: Any, y: Any) -> Call:
         return torch.nn.functional.cross_entropy(x @ flat[-2] + flat[-1], y)
 
     def go() -> Any:
+        torch.compiler.cudagraph_mark_step_begin()
         found = value(*data)
         found.backward()
         optimizer.step()

@@ -158,26 +158,36 @@ static uint64_t place_of(PyObject *x) {
     return found;
 }
 
-/* The place of a caller's array, or of a copy that is in order and begins where wide accesses may. */
+/* The place of a caller's array, or of a copy on the device that is in order and begins where wide accesses may. */
 static int read_callers(Run *me, Py_ssize_t i, PyObject *x) {
-    PyObject *ordered = PyLong_CheckExact(x) ? Py_NewRef(Py_True) : PyObject_GetAttr(x, ORDERED);
-    if (!ordered) return -1;
-    Py_DECREF(ordered);
-    if (ordered == Py_True && me->places[i] % ALIGNED == 0) return 0;
+    PyObject *ordered = PyObject_GetAttr(x, ORDERED); /* which NumPy's arrays have not */
+    if (!ordered) {
+        if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return -1;
+        PyErr_Clear();
+    } else {
+        Py_DECREF(ordered);
+        me->places[i] = place_of(x);
+        if (me->places[i] == (uint64_t)-1 && PyErr_Occurred()) return -1;
+        if (ordered == Py_True && me->places[i] % ALIGNED == 0) return 0;
+    }
     PyObject *copy = PyObject_CallOneArg(me->ready, x);
     if (!copy) return -1;
-    me->places[i] = place_of(copy);
     if (!me->copies && !(me->copies = PyList_New(0))) return Py_DECREF(copy), -1;
     int bad = PyList_Append(me->copies, copy); /* until all is launched: then its memory may be another array's */
     Py_DECREF(copy);
-    return bad;
+    if (bad) return -1;
+    me->places[i] = place_of(copy);
+    return me->places[i] == (uint64_t)-1 && PyErr_Occurred() ? -1 : 0;
 }
 
 static int read_arguments(Run *me, PyObject *const *args) {
     for (Py_ssize_t i = 0; i < me->arrays; i++) {
+        if (me->callers[i]) {
+            if (read_callers(me, i, args[i])) return -1;
+            continue;
+        }
         me->places[i] = place_of(args[i]);
         if (me->places[i] == (uint64_t)-1 && PyErr_Occurred()) return -1;
-        if (me->callers[i] && read_callers(me, i, args[i])) return -1;
     }
     for (Py_ssize_t i = 0; i < me->numbers; i++) {
         Py_buffer view;

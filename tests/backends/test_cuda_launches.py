@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from ge2.backends.cpu.compiler import extension
 from ge2.backends.cpu.extension import ABI
 from ge2.backends.cpu.toolchain import toolchain
 from ge2.backends.cuda import launches as native
+from ge2.base.config import config
 from ge2.base.errors import KernelError
 
 N = 8
@@ -259,3 +261,53 @@ def test_arrays_of_callers_are_made_ready(make, driver):
         run(given, address(y), np.float32(2))
         np.testing.assert_array_equal(y, np.arange(N) * 2 + 1)
         assert len(copies) == copied
+
+
+def test_what_is_not_on_the_device_is_sent_there(make, driver):
+    """Outside `jit`, an operation may meet NumPy's arrays beside the device's."""
+    seen_, y = [], np.zeros(N, np.float32)
+
+    def ready(x):
+        seen_.append(on_device(np.array(x)))
+        return seen_[-1]
+
+    run = make(arrays=2, nodes=(scaled(driver, (0, 0), (1, 0)),), callers=b"\1\0", ready=ready)
+    run(np.arange(N, dtype=np.float32), address(y), np.float32(3))
+    np.testing.assert_array_equal(y, np.arange(N) * 3 + 1)
+    assert len(seen_) == 1
+    with pytest.raises(ZeroDivisionError):
+        make(arrays=2, nodes=run_nodes(driver), callers=b"\1\0", ready=lambda x: 1 // 0)(
+            3.0, address(y), np.float32(3)
+        )
+
+
+def run_nodes(driver):
+    return (scaled(driver, (0, 0), (1, 0)),)
+
+
+def test_a_list_of_launches_as_the_device_makes_it(made, driver, monkeypatch):
+    """The whole way from a list, with what a kernel of CuPy's and a product of ours are."""
+    from ge2.backends.launches import Launch, LaunchList, Number, Pointer
+
+    monkeypatch.setattr(native, "LIBRARY", driver.path)
+    current = SimpleNamespace(get_current_stream=lambda: SimpleNamespace(ptr=0))
+    device = SimpleNamespace(context=driver.context_of_fake(), xp=SimpleNamespace(cuda=current))
+    kernel = SimpleNamespace(ptr=ctypes.addressof(ctypes.c_char.in_dll(driver, "SCALED")))
+
+    def launch(source, target, add):
+        arguments = (Pointer(*source), Pointer(*target), np.float64(add), Number(0))
+        return Launch(kernel, (N, 1), (1,), 0, arguments, "scaled", "model.py:3")
+
+    work = LaunchList(
+        (launch((0, 0), (1, 0), 1), launch((1, 0), (1, 4 * N), 2)), 2, (4,), frozenset([0]), np.array, True
+    )
+    x, y = on_device(np.arange(N, dtype=np.float32)), np.zeros(2 * N, np.float32)
+    x._c_contiguous = True
+    for captured, patience in ((True, 5), (False, 2)):
+        run = native.run_of(made, device, replace(work, captured=captured))
+        with config.using(capture="on"):
+            run = native.run_of(made, device, replace(work, captured=captured))
+        for k in range(patience):
+            run(x, address(y), np.float32(k))
+            np.testing.assert_array_equal(y[N:], (np.arange(N) * k + 1) * k + 2)
+        assert (run.counts[2] > 0) == captured

@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from ge2.backends.cuda import launches
 from ge2.backends.cuda.device import cupy, gpu
 from ge2.base.config import config
 from ge2.base.errors import KernelError
+from ge2.runtime import entry
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,6 +57,12 @@ def runs(f):
     return f._last.executable.launched
 
 
+@pytest.fixture(autouse=True)
+def anew():
+    """Equal graphs of other tests are forgotten, so that counts begin at zero."""
+    entry.forget()
+
+
 def test_a_thousand_replays_are_what_the_first_call_is(xp):
     with config.using(capture="on"):
         f = ge2.jit(net)
@@ -85,7 +93,7 @@ def test_the_same_arrays_need_no_patch(xp):
         f, arrays = ge2.jit(net), given(xp, 1)
         for _ in range(50):
             found = f(*arrays)
-            del found
+            del found  # and the next results lie where these did
         assert runs(f)[0].counts[2] <= 4 and runs(f)[0].counts[3] == 0
 
 
@@ -234,6 +242,7 @@ def test_an_interrupt_leaves_nothing_half_done(xp):
                 for _ in range(200):
                     f(*arrays)
                 timer.join()
+                time.sleep(0.05)  # the signal is met here at the latest
             except KeyboardInterrupt:
                 met += 1
             timer.join()

@@ -90,7 +90,7 @@ def run_of(made: Any, device: CudaDevice, work: LaunchList) -> Run:
     callers = bytes(i in work.callers for i in range(work.arrays))
     run: Run = made(
         LIBRARY, device.context, callers, work.numbers, tuple(nodes), work.captured and pays,
-        stream, work.ready, failed, work,
+        work.ready, stream, failed, work,
     )  # fmt: skip
     return run
 
