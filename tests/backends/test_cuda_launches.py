@@ -63,7 +63,7 @@ def array(values):
 
 def on_device(x):
     """As CuPy's array tells its place."""
-    return SimpleNamespace(data=SimpleNamespace(ptr=address(x)))
+    return SimpleNamespace(data=SimpleNamespace(ptr=address(x)), host=x)
 
 
 def scaled(driver, x, out, add=1.0, after=()):
@@ -271,18 +271,14 @@ def test_what_is_not_on_the_device_is_sent_there(make, driver):
         seen_.append(on_device(np.array(x)))
         return seen_[-1]
 
-    run = make(arrays=2, nodes=(scaled(driver, (0, 0), (1, 0)),), callers=b"\1\0", ready=ready)
+    nodes = (scaled(driver, (0, 0), (1, 0)),)
+    run = make(arrays=2, nodes=nodes, callers=b"\1\0", ready=ready)
     run(np.arange(N, dtype=np.float32), address(y), np.float32(3))
     np.testing.assert_array_equal(y, np.arange(N) * 3 + 1)
     assert len(seen_) == 1
+    wrong = make(arrays=2, nodes=nodes, callers=b"\1\0", ready=lambda x: 1 // 0)
     with pytest.raises(ZeroDivisionError):
-        make(arrays=2, nodes=run_nodes(driver), callers=b"\1\0", ready=lambda x: 1 // 0)(
-            3.0, address(y), np.float32(3)
-        )
-
-
-def run_nodes(driver):
-    return (scaled(driver, (0, 0), (1, 0)),)
+        wrong(3.0, address(y), np.float32(3))
 
 
 def test_a_list_of_launches_as_the_device_makes_it(made, driver, monkeypatch):
@@ -304,7 +300,6 @@ def test_a_list_of_launches_as_the_device_makes_it(made, driver, monkeypatch):
     x, y = on_device(np.arange(N, dtype=np.float32)), np.zeros(2 * N, np.float32)
     x._c_contiguous = True
     for captured, patience in ((True, 5), (False, 2)):
-        run = native.run_of(made, device, replace(work, captured=captured))
         with config.using(capture="on"):
             run = native.run_of(made, device, replace(work, captured=captured))
         for k in range(patience):
