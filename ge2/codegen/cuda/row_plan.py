@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import final
 
 from ge2.base.dtypes import HALF
-from ge2.codegen.c.nest import Loop, Spec, nest
+from ge2.codegen.c.nest import Loop, Spec, Work, nest
 from ge2.codegen.cuda import folds
 from ge2.codegen.cuda.partial import Part, Partials, part
 from ge2.codegen.cuda.places import Places
@@ -91,6 +91,7 @@ class Plan:
         number = self.blocks * self.shape.rows if self.across else self.splits
         self.partials = Partials(problem, self.places, gathered, number)
         self.wider = self.said.widened = self.read_wide()
+        self.late = self.read_late()
 
     def sink(self) -> None:
         """What is alike for all rows is done in each, unless it is a result: a block has one row."""
@@ -143,7 +144,7 @@ class Plan:
 
     def spread(self, parts: Sequence[Part | None]) -> tuple[int, int]:
         """How many blocks share a row, and how many share the rows."""
-        shape, loops = self.shape, [c for c in self.everything(self.root) if c.spec and c.spec.role == "row"]
+        shape, loops = self.shape, self.inner_loops()
         team_blocks = -(-self.count // shape.rows)
         if self.across and not self.sums():
             return 1, min(team_blocks, GRID)  # each row leaves its own part, and waits for no other
@@ -161,9 +162,29 @@ class Plan:
         """Arrays of half types whose rows are held as floats, since several stages read them."""
         if self.across or not self.resident:
             return set()
-        loops = [c for c in self.everything(self.root) if c.spec and c.spec.role == "row"]
+        loops = self.inner_loops()
         times = Counter(p for c in loops for p in self.said.read_in(c.works))
         return {p for p in self.held if p.var.type.dtype in HALF and self.depends(p) and times[p] > 1}
+
+    def read_late(self) -> set[Param]:
+        """Arrays that all rows have in common, as weights are, and of which only a later stage reads: they are in
+        the cache by then, and take no registers before."""
+        if self.across or not self.resident or self.in_shared:
+            return set()
+        first, *later = self.inner_loops() or [None]
+        stages = [set(self.said.read_in(list(loop.works))) for loop in later if loop is not None]
+        early = set() if first is None else set(self.said.read_in(list(first.works)))
+        times = Counter(p for stage in stages for p in stage)
+        return {p for p in self.held if times[p] == 1 and p not in early and not self.depends(p)}
+
+    def inner_loops(self) -> list[Loop]:
+        """The stages that a row is gone through."""
+        return [c for c in self.everything(self.root) if c.spec and c.spec.role == "row"]
+
+    def inner_folds(self) -> list[Work]:
+        """What is folded over a row, for which its threads meet."""
+        row = set(self.row)
+        return [w for loop in self.inner_loops() for w in loop.works if w.kind == "fold" and w.over <= row]
 
     def side_by_side(self) -> int:
         """How many blocks the compiler is to leave registers for, on a multiprocessor."""
@@ -239,4 +260,4 @@ class Plan:
 
     def stages(self) -> bool:
         """Whether a row is gone through more than once."""
-        return len([c for c in self.everything(self.root) if c.spec and c.spec.role == "row"]) > 1
+        return len(self.inner_loops()) > 1

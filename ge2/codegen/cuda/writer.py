@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ge2.base.dtypes import BOOL, COMPLEX, FLOAT32, FLOAT64, HALF
+import numpy as np
+
+from ge2.base.dtypes import BFLOAT16, BOOL, COMPLEX, FLOAT32, FLOAT64, HALF
 from ge2.codegen.blocks import Tiling
 from ge2.codegen.c.nest import Home, Loop, Work, homes
 from ge2.codegen.c.text import Operand, Text
@@ -22,6 +24,7 @@ from ge2.ops.region import Region
 from ge2.ops.shape import Iota
 
 UNROLL = "#pragma unroll"
+OF_PACK = ".at[v]"  # the element of a pack that is at hand
 
 
 class Problem:
@@ -173,9 +176,11 @@ class Statements:
                 return operands[0]  # a number is handed over as float32
             if leaf in self.widened:
                 return operands[0]
-            return f"ge2_cast_{SUFFIX[w.step.xs[0].dtype]}_f32({operands[0]})"
+            return widened(w.step.xs[0].dtype, operands[0])
         op: Any = eqn.op
         assert dtype is not None
+        if op.name == "eq" and (found := self.counted(w)):
+            return found
         if isinstance(op, ArgReduce):
             return "0"
         if isinstance(op, Reduce):  # of one element
@@ -198,6 +203,17 @@ class Statements:
             self.helpers.update(dict.fromkeys(helpers_of(op.lowering.helpers, dtype)))
             return expression(op.lowering.cuda or op.lowering.expression, operands, dtype, w.y.dtype)
         return expression(op.lowering.expression, operands, dtype, w.y.dtype)
+
+    def counted(self, w: Work) -> str:
+        """Whether an element is the one at a place: how far that is from the first of a thread's, which is
+        the same for all its neighbours."""
+        lane = self.places.lane
+        counts = [x for x in w.xs if isinstance(x.leaf, Iota) and x.axes == (lane,) and x.dtype == np.int32]
+        others = [x for x in w.xs if lane not in x.axes]
+        if not self.v or len(counts) != 1 or len(others) != 1:
+            return ""
+        first = self.places.letters[lane]
+        return f"(uint32_t){self.operand(others[0])} - (uint32_t){first} == (uint32_t){self.v}"
 
     def operand(self, x: Held) -> str:
         """A value, wherever it is."""
@@ -254,6 +270,13 @@ def is_rounding(w: Work) -> bool:
 def unrolled(letter: str, count: str, body: Sequence[Text]) -> Text:
     """A loop that the compiler writes out, so that what it indexes stays in registers."""
     return Text(f"for (int {letter} = 0; {letter} < {count}; {letter}++)", body=tuple(body), pragma=UNROLL)
+
+
+def widened(dtype: Any, text: str) -> str:
+    """An element of a half type as float32; one of a pack, by its pair."""
+    if dtype == BFLOAT16 and text.endswith(OF_PACK):
+        return f"ge2_pair_at_bf16({text.removesuffix(OF_PACK)}, v)"
+    return f"ge2_cast_{SUFFIX[dtype]}_f32({text})"
 
 
 def power(n: int) -> int:
