@@ -26,6 +26,7 @@ from ge2.codegen.cuda.shortcuts import Pick, largest_of, paired, pick, without
 from ge2.codegen.cuda.writer import OF_PACK, UNROLL, Problem, unrolled, widened
 from ge2.codegen.values import Held
 
+IN_TURN = 2  # packs of a row in shared memory that are computed at once
 UNROLLED = 4  # rounds of a loop over a row that is not held, whose reads are under way at once
 
 
@@ -269,19 +270,33 @@ class Rows:
         lines += self.prepared(works)
         striped = self.stripe(loop)
         lines += [line for w in striped for line in self.stripes(w)]
-        inner = self.neighbours(works)
+        lines += self.looped(works)
         self.said.striped = {}
-        if self.plan.resident:
-            along = self.along()
-            inner = [*self.end_of_packs(), *inner]
-            place = [self.place()] if along or mentions(inner, self.places.letters[self.row[0]]) else []
-            head = unrolled("k", "PACKS", [*place, *along, *inner])
-            head = replace(head, pragma="#pragma unroll 1") if self.plan.in_shared else head
-        else:
-            head = Text(self.striding(), body=(*self.along(), *inner), pragma=f"#pragma unroll {UNROLLED}")
-        lines.append(head)
         lines += [self.together(w) for w in striped]
         return [*lines, *(line for w in self.gathered(loop) for line in self.merged(w))]
+
+    def looped(self, works: Sequence[Work]) -> list[Text]:
+        """The loop over a row; where blocks go on from row to row, for which nothing is read meanwhile, it stands
+        there twice if it divides: divisors near to 1 take an instruction less."""
+        divisors = dict.fromkeys(self.said.divisors.values())
+        read = {x for w in works if w.axes & set(self.row) for x in w.xs} & set(self.said.divisors)
+        if not read or not self.plan.sums():
+            return [self.loop(works)]
+        tests = [f"ge2_divisor_near({name})" for name in divisors]
+        self.said.near = "_near"
+        near = self.loop(works)
+        self.said.near = ""
+        return [Text(f"if ({' && '.join(tests)})", body=(near,)), Text("else", body=(self.loop(works),))]
+
+    def loop(self, works: Sequence[Work]) -> Text:
+        inner = self.neighbours(works)
+        if not self.plan.resident:
+            return Text(self.striding(), body=(*self.along(), *inner), pragma=f"#pragma unroll {UNROLLED}")
+        along = self.along()
+        inner = [*self.end_of_packs(), *inner]
+        place = [self.place()] if along or mentions(inner, self.places.letters[self.row[0]]) else []
+        head = unrolled("k", "PACKS", [*place, *along, *inner])
+        return replace(head, pragma=f"#pragma unroll {IN_TURN}") if self.plan.in_shared else head
 
     def picked(self) -> dict[Work, Pick]:
         """The folds that pick an element. What waits for another fold of the same stage comes after the pick, so

@@ -64,6 +64,7 @@ class Statements:
         self.v = ""  # how the element along the lane is told, where several are at hand
         self.packs: dict[Param, str] = {}  # arrays of which several elements were read before
         self.divisors: dict[Held, str] = {}  # what many elements are divided by, prepared
+        self.near = ""  # "_near" where no such number is far from 1
         self.striped: dict[Work, str] = {}  # states of which each neighbour has its own
         self.drawn: dict[Held, str] = {}  # random bits of which several elements were made before
         self.widened: set[Param] = set()  # arrays of half types that were read as floats
@@ -191,7 +192,7 @@ class Statements:
                 else operands[0]
             )
         if w.xs[-1] in self.divisors and op.name == "div":
-            return f"ge2_over_f32({operands[0]}, {self.divisors[w.xs[1]]})"
+            return f"ge2_over{self.near}_f32({operands[0]}, {self.divisors[w.xs[1]]})"
         if isinstance(op, Draw):
             if w.y in self.drawn:
                 return self.drawn[w.y]

@@ -19,8 +19,14 @@ GE2_FN S ge2_team_fold(S mine, Merge merge) {
         if constexpr (AGAIN) __syncthreads(); /* the last round's fold is read to its end */
         if (threadIdx.x % 32 == 0) of_warps[warp] = mine;
         __syncthreads();
-        mine = of_warps[first];
-        for (int w = 1; w < SIZE / 32; w++) mine = merge(mine, of_warps[first + w]);
+        S all[SIZE / 32];
+#pragma unroll
+        for (int w = 0; w < SIZE / 32; w++) all[w] = of_warps[first + w];
+#pragma unroll
+        for (int apart = 1; apart < SIZE / 32; apart *= 2)
+#pragma unroll
+            for (int w = 0; w + apart < SIZE / 32; w += 2 * apart) all[w] = merge(all[w], all[w + apart]);
+        mine = all[0];
     }
     return mine;
 }
