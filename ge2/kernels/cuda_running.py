@@ -27,9 +27,10 @@ from ge2.ops.scan import Scan as Lowered
 
 WIDEST = 16  # bytes of one access
 MOST = 128  # bytes that a thread has at a time
-RESIDENT, WAITING = 3, 4  # blocks of a multiprocessor at once; of lines that wait for those before them
+RESIDENT, WAITING = 3, 6  # blocks of a multiprocessor at once; of lines that wait for those before them
 FAR = (1 << 31) - (1 << 20)  # elements from which on a place needs 64 bits
 CLEARED = 256
+FIRST = 2  # the word with which states begin, after the counter: a multiple of 16 bytes
 PLACE = re.compile(r"(?:const|constexpr) int(?:64_t)? (\w+) = [^,]*;")
 LETTERS = "jlmqrtuvwz"
 NAMES = {CumSum: "Sum", CumProd: "Product", CumMax: "Largest", CumMin: "Smallest"}
@@ -249,7 +250,7 @@ class Scanned(ABC):
         self, count: int, words: int, body: list[Text], block: int, tiles: int, resident: int
     ) -> Kernels:
         """The kernel, and before it one that clears `words` words for each of `count` lines."""
-        total = 1 + count * words
+        total = FIRST + count * words
         declared = "uint64_t *__restrict__ words"
         states = Argument(declared, "result", (Operand("part", 0, (1,)), np.dtype(np.uint8)))
         self.arguments["words"] = states
@@ -283,7 +284,7 @@ def needed(body: list[Text]) -> list[Text]:
 
 def left_at(of: str, count: int) -> Text:
     """Where the states of a line lie, after the counter."""
-    return Text(f"uint64_t *const left = words + 1{f' + {of} * per_line' if count > 1 else ''};")
+    return Text(f"uint64_t *const left = words + {FIRST}{f' + {of} * per_line' if count > 1 else ''};")
 
 
 def cleared(states: Argument, count: int) -> CudaKernel:

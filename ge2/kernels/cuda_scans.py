@@ -33,6 +33,7 @@ from ge2.ops.scan import Running
 
 BLOCK = 256
 PACKS = 6  # accesses of a thread at a time
+RUN = 144  # bytes of a thread, where blocks share lines
 ROWS = 16  # packs of a thread below each other
 LINES = 4  # lines for each multiprocessor, from which on no line is shared by blocks
 BUSY = 192  # packs of columns for each multiprocessor, from which on none are shared by blocks
@@ -83,9 +84,11 @@ class Lines(Scanned):
 
     def run(self) -> Kernels:
         self.fix("PACK", self.pack, "neighbours of one access")
+        if self.shared:
+            return self.by_many_blocks()
         self.fix("PACKS", self.packs, "accesses of a thread at a time")
         self.fix("TEAM", self.team, "threads of a line")
-        return self.by_many_blocks() if self.shared else self.by_teams()
+        return self.by_teams()
 
     def tile(self, first: str, carry: str, n: str) -> list[Text]:
         """The scan of a tile; `carry` is what stands before it, once its own state is known."""
@@ -129,16 +132,34 @@ class Lines(Scanned):
         return Kernels((self.kernel(body, self.team * height, grid, 2 if self.tiles > 1 else RESIDENT),))
 
     def by_many_blocks(self) -> Kernels:
-        words = self.how.words * (self.tiles + -(-self.tiles // self.team))
+        run = self.odd_run()
+        self.fix("RUN", run, "accesses of a thread, side by side")
+        self.fix("TEAM", BLOCK, "threads of a block")
+        tiles = -(-self.n // (BLOCK * run * self.pack))
+        words = self.how.words * (tiles + -(-tiles // 32) + -(-tiles // 1024))
+        how, sizes, reverse = self.how.name, f"{self.how.name}, TEAM, RUN, PACK", self.reverse
+        steps = {k: "1" if wide else self.step(k) for k, wide in self.wides.items()}
         body = [
-            *self.ticket(self.tiles, "line", self.lines),
-            Text(f"const {self.whole} first = {self.tile_number} * (TEAM * PACKS);"),
+            *self.ticket(tiles, "line", self.lines),
+            Text(f"const {self.whole} first = {self.tile_number} * (TEAM * RUN);"),
             *self.split("line", self.over),
             *self.pointers(self.strides),
             left_at("line", self.lines),
-            *self.tile("first", "ge2_look_back<{0}, TEAM>(left, tile, tiles, whole)", "n"),
-        ]
-        return self.looking_back(self.lines, words, body, self.team, self.tiles, WAITING)
+            Text(f"__shared__ ge2_room<{self.stored}, PACK, RUN, TEAM> room;"),
+            Text(f"ge2_scan_fill<{sizes}, {self.wides['x']}, {reverse}>(room, from, first, n, {steps['x']});"),
+            Text(f"{how}::State whole;"),
+            Text(f"const {how}::State before = ge2_scan_runs<{sizes}, {reverse}>(room, whole);"),
+            Text(f"const {how}::State carry = ge2_look_back<{how}, TEAM>(left, tile, tiles, whole);"),
+            Text(f"const {how}::State state = {how}::merge(carry, before);"),
+            Text(f"ge2_scan_finish<{sizes}, {self.wides['y']}, {reverse}>(room, state, to, first, n, {steps['y']});"),
+        ]  # fmt: skip
+        resident = WAITING if self.how.words <= 2 and self.pack <= 4 else RESIDENT
+        return self.looking_back(self.lines, words, body, BLOCK, tiles, resident)
+
+    def odd_run(self) -> int:
+        """How many packs in a row a thread has: an odd number, so that lanes meet in no bank."""
+        most = max(RUN // (self.pack * self.dtype.itemsize), 1)
+        return most - 1 + most % 2
 
 
 # ---------------------------------------------------------------------------------------------------- columns
