@@ -22,6 +22,7 @@ import math
 from typing import final
 
 from ge2.codegen.c.text import Operand, Text
+from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.cuda.writer import power, unrolled
 from ge2.ir import ArrayType
@@ -50,14 +51,14 @@ class CudaScan(Cuda):
     def refuses(self, problem: Problem) -> str:
         return "" if isinstance(problem.op, Running) else f"{problem.op.name} runs along no axis"
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, units: int) -> Kernels:
+    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
         (t,) = problem.inputs
         if not t.size:
             return Kernels(())
         op, (x, y) = problem.op, (ins[0], outs[0])
         assert isinstance(op, Running)
         inner = math.prod(t.shape[op.axis + 1 :]) > 1
-        return (Columns if inner else Lines)(problem, t, x, y, units).run()
+        return (Columns if inner else Lines)(problem, t, x, y, chip).run()
 
 
 # ------------------------------------------------------------------------------------------------------ lines
@@ -67,7 +68,7 @@ class CudaScan(Cuda):
 class Lines(Scanned):
     """Threads side by side along the lines."""
 
-    def __init__(self, problem: Problem, t: ArrayType, x: Operand, y: Operand, units: int) -> None:
+    def __init__(self, problem: Problem, t: ArrayType, x: Operand, y: Operand, chip: Chip) -> None:
         super().__init__(problem, t, x, y)
         axis = self.op.axis
         others = [a for a in range(t.ndim) if a != axis]
@@ -80,7 +81,8 @@ class Lines(Scanned):
         self.packs = min(most, -(-packs // 32))
         self.team = min(32 if packs <= 32 * self.packs else BLOCK, power(-(-packs // self.packs)))
         self.tiles = -(-self.n // (self.team * self.packs * self.pack))
-        self.shared = self.tiles > 1 and self.lines < LINES * units
+        self.chip = chip
+        self.shared = self.tiles > 1 and self.lines < LINES * chip.multiprocessors
 
     def run(self) -> Kernels:
         self.fix("PACK", self.pack, "neighbours of one access")
@@ -137,8 +139,10 @@ class Lines(Scanned):
         self.fix("TEAM", BLOCK, "threads of a block")
         tiles = -(-self.n // (BLOCK * run * self.pack))
         words = self.how.words * (tiles + -(-tiles // 32) + -(-tiles // 1024))
-        how, sizes, reverse = self.how.name, f"{self.how.name}, TEAM, RUN, PACK", self.reverse
-        steps = {k: "1" if wide else self.step(k) for k, wide in self.wides.items()}
+        how, wide, reverse = self.how.name, self.wides, self.reverse
+        steps = {k: "1" if w else self.step(k) for k, w in wide.items()}
+        sizes = f"{how}, TEAM, RUN, PACK"
+        onwards = f"{how}::merge(carry, before), to, first, n, {steps['y']}"
         body = [
             *self.ticket(tiles, "line", self.lines),
             Text(f"const {self.whole} first = {self.tile_number} * (TEAM * RUN);"),
@@ -146,14 +150,15 @@ class Lines(Scanned):
             *self.pointers(self.strides),
             left_at("line", self.lines),
             Text(f"__shared__ ge2_room<{self.stored}, PACK, RUN, TEAM> room;"),
-            Text(f"ge2_scan_fill<{sizes}, {self.wides['x']}, {reverse}>(room, from, first, n, {steps['x']});"),
+            Text(f"ge2_scan_fill<{sizes}, {wide['x']}, {reverse}>(room, from, first, n, {steps['x']});"),
             Text(f"{how}::State whole;"),
             Text(f"const {how}::State before = ge2_scan_runs<{sizes}, {reverse}>(room, whole);"),
             Text(f"const {how}::State carry = ge2_look_back<{how}, TEAM>(left, tile, tiles, whole);"),
-            Text(f"const {how}::State state = {how}::merge(carry, before);"),
-            Text(f"ge2_scan_finish<{sizes}, {self.wides['y']}, {reverse}>(room, state, to, first, n, {steps['y']});"),
+            Text(f"ge2_scan_finish<{sizes}, {wide['y']}, {reverse}>(room, {onwards});"),
         ]  # fmt: skip
-        resident = WAITING if self.how.words <= 2 and self.pack <= 4 else RESIDENT
+        light = self.how.words <= 2 and self.pack <= 4
+        room = BLOCK * run * self.pack * self.dtype.itemsize
+        resident = max(1, min(WAITING, self.chip.shared // room)) if light else RESIDENT
         return self.looking_back(self.lines, words, body, BLOCK, tiles, resident)
 
     def odd_run(self) -> int:
@@ -169,7 +174,7 @@ class Lines(Scanned):
 class Columns(Scanned):
     """Threads across lines that lie side by side, each along packs of its own."""
 
-    def __init__(self, problem: Problem, t: ArrayType, x: Operand, y: Operand, units: int) -> None:
+    def __init__(self, problem: Problem, t: ArrayType, x: Operand, y: Operand, chip: Chip) -> None:
         super().__init__(problem, t, x, y)
         lane = max((a for a in range(t.ndim) if a != self.op.axis and t.shape[a] > 1), default=-1)
         others = [a for a in range(t.ndim) if a not in (self.op.axis, lane)]
@@ -184,7 +189,7 @@ class Columns(Scanned):
         self.rows = self.at_most(ROWS, 2)
         height = BLOCK // self.columns * self.rows
         self.tiles = -(-self.n // height)
-        self.shared = self.tiles > 1 and self.strip_of * self.in_packs < units * BUSY
+        self.shared = self.tiles > 1 and self.strip_of * self.in_packs < chip.multiprocessors * BUSY
 
     def given(self, name: str) -> tuple[str, str]:
         """The width of an access, and how far neighbours are apart."""

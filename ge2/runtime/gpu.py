@@ -27,6 +27,7 @@ from ge2.base.pause import collector_paused
 from ge2.base.record import mutable, record
 from ge2.codegen.c.layout import Layout, plain
 from ge2.codegen.c.text import Argument, Operand
+from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.file import Source
 from ge2.codegen.cuda.gemm import by_blas
 from ge2.codegen.cuda.kernel import CudaKernel, bare
@@ -254,7 +255,7 @@ class GpuDriver:
         assert isinstance(family, Cuda), f"{eqn.op} was taken for CUDA"
         ins = [self.operand("in", i, a) for i, a in enumerate(eqn.inputs)]
         outs = [self.operand("out", i, v) for i, v in enumerate(eqn.outs)]
-        found = family.kernels(problem, ins, outs, self.device.limits.multiprocessors)
+        found = family.kernels(problem, ins, outs, Chip.of(self.device.limits))
         temps = [self.need(nbytes, step.number) for nbytes in found.temps]
         lines = [line for v in eqn.outs for line in self.fresh(v)]
         return [*lines, *self.launches(step, found, temps)]
@@ -420,7 +421,7 @@ class GpuDriver:
         for i, (x, strides) in enumerate(zip((first, second), copies, strict=True)):
             if strides is not None:
                 target, t = Operand("temp", len(temps), strides), eqn.inputs[i].type
-                kernels += copying(t, t, x, target, self.device.limits.multiprocessors).kernels
+                kernels += copying(t, t, x, target, Chip.of(self.device.limits)).kernels
                 temps.append(self.need(t.nbytes, step.number))
                 spots[i] = Spot(f"arena + {temps[-1]}_offset", 0)
         order = (1, 0, 2) if g.second else (0, 1, 2)

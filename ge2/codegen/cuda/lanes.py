@@ -13,6 +13,7 @@ from typing import final
 from ge2.codegen.c.nest import Loop, Spec, Work, nest
 from ge2.codegen.c.text import Text
 from ge2.codegen.cuda import folds
+from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.kernel import CudaKernel, Fixed
 from ge2.codegen.cuda.partial import Kernels, Partials, part
 from ge2.codegen.cuda.places import Places
@@ -23,7 +24,6 @@ from ge2.ops.random import Draw
 
 ALWAYS = 1 << 30  # nothing is kept from one loop over the rows to the next
 BLOCK = 256
-BUSY = 2048  # threads that keep a multiprocessor busy
 ROW, DEEP = 64, 1 << 15  # packs of a row from which on blocks are parts of rows; the most blocks of one
 UNROLLED = 4  # rows of which a thread reads at once
 LEAST = 8  # rows that a thread has at least, before others help it
@@ -31,12 +31,12 @@ LEAST = 8  # rows that a thread has at least, before others help it
 
 @final
 class Lanes:
-    """`over`: the axes that are folded; `units`: multiprocessors to keep busy; `lane`, `pack`: if given."""
+    """`over`: the axes that are folded; `chip`: what is to be kept busy; `lane`, `pack`: if given."""
 
     def __init__(
-        self, problem: Problem, over: frozenset[int], units: int, lane: int = -1, pack: int = 0
+        self, problem: Problem, over: frozenset[int], chip: Chip, lane: int = -1, pack: int = 0
     ) -> None:
-        self.problem, self.units, axes = problem, units, problem.axes
+        self.problem, self.chip, axes = problem, chip, problem.axes
         self.over = [a for a in sorted(axes.sizes) if a in over]
         kept = [a for a in sorted(axes.sizes) if a not in over]
         self.lane = lane if lane >= 0 else max(kept, key=lambda a: (axes.along(a), a), default=-1)
@@ -72,7 +72,8 @@ class Lanes:
         """Columns of a block, its threads, and how many blocks share the rows."""
         if not self.over or not self.packs:
             return self.columns_of_a_row(), BLOCK, 1
-        rows, busy = math.prod(self.problem.axes.sizes[a] for a in self.over), self.units * BUSY
+        rows = math.prod(self.problem.axes.sizes[a] for a in self.over)
+        busy = self.chip.multiprocessors * self.chip.threads
         columns, block = BLOCK if self.packs >= busy else min(32, power(self.packs)), BLOCK
         while (
             not split

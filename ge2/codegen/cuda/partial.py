@@ -96,7 +96,9 @@ class Partials:
         at_once = max(AT_ONCE // max(folds.state_bytes(p.fold) for p in parts), 2)
         block = BLOCK if self.count * columns <= at_once * BLOCK else MOST
         extent = " * ".join(map(places.extent, axes)) or "1"
-        body = [Text(f"const {places.whole} p = ({places.whole})blockIdx.x * COLUMNS + threadIdx.x % COLUMNS;")]
+        body = [
+            Text(f"const {places.whole} p = ({places.whole})blockIdx.x * COLUMNS + threadIdx.x % COLUMNS;")
+        ]
         for each in parts:
             body += self.gathered(each, places, extent, block)
         body.append(Text(f"if (p >= {extent} || threadIdx.x >= COLUMNS) return;"))
@@ -123,16 +125,20 @@ class Partials:
         there = f"p < {extent} && {part} < {count}"
         read = Text(f"some[u] = {there} ? {name}[{place}] : {folds.start(w)};")
         merge = Text(f"{state} = {folds.merged(w, state, 'some[u]')};")
-        first = f"const int part = (int)threadIdx.x / COLUMNS + round * (ROWS * AT_ONCE);"
-        rounds = [
+        first = "const int part = (int)threadIdx.x / COLUMNS + round * (ROWS * AT_ONCE);"
+        rounds = (
             Text(first),
             Text(f"{ctype} some[AT_ONCE];"),
             unrolled("u", "AT_ONCE", [read]),
             unrolled("u", "AT_ONCE", [merge]),
-        ]
+        )
         return [
             Text(f"{ctype} {state} = {folds.start(w)};"),
-            Text(f"for (int round = 0; round < {whole}; round++)", body=tuple(rounds), pragma="#pragma unroll 1"),
+            Text(
+                f"for (int round = 0; round < {whole}; round++)",
+                body=tuple(rounds),
+                pragma="#pragma unroll 1",
+            ),
             Text(f"{state} = ge2_column_fold<COLUMNS, {block}>({state}, {folds.merge(w)});"),
         ]
 

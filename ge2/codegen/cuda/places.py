@@ -89,7 +89,7 @@ class Places:
         return self.constants[key]
 
     def follows(self, value: Any, dtype: np.dtype) -> bool:
-        """Whether a number is a size that is in the text, or one over it: the compiler knows how to divide by it."""
+        """Whether a number is a size that is in the text, or one over it: the compiler divides by these."""
         if dtype not in (FLOAT32, FLOAT64) or not self.constant:
             return False
         n = math.prod(self.axes.sizes[a] for a in self.constant)

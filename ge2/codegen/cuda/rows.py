@@ -18,11 +18,12 @@ from ge2.base.dtypes import FLOAT32
 from ge2.codegen.c.nest import AGAIN, Loop, Work
 from ge2.codegen.c.text import Text
 from ge2.codegen.cuda import folds
+from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.kernel import CudaKernel, Fixed
 from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.cuda.row_plan import ALWAYS, IN_SHARED, READ_AGAIN, REGISTERED, Plan
-from ge2.codegen.cuda.typed import HELD, STORED
 from ge2.codegen.cuda.shortcuts import Pick, largest_of, paired, pick, without
+from ge2.codegen.cuda.typed import HELD, STORED
 from ge2.codegen.cuda.writer import OF_PACK, UNROLL, Problem, unrolled, widened
 from ge2.codegen.values import Held
 
@@ -30,7 +31,7 @@ IN_TURN = 2  # packs of a row in shared memory that are computed at once
 UNROLLED = 4  # rounds of a loop over a row that is not held, whose reads are under way at once
 
 
-def rows_kernel(make: Callable[[], Problem], whole: frozenset[int], units: int) -> Kernels | None:
+def rows_kernel(make: Callable[[], Problem], whole: frozenset[int], chip: Chip) -> Kernels | None:
     """The kernels of a region that folds the axes `whole`, and perhaps all rows besides; else None."""
     for again, where in (
         (AGAIN, REGISTERED),
@@ -38,7 +39,7 @@ def rows_kernel(make: Callable[[], Problem], whole: frozenset[int], units: int) 
         (ALWAYS, IN_SHARED),
         (ALWAYS, READ_AGAIN),
     ):
-        plan = Plan(make(), whole, units, again, where)
+        plan = Plan(make(), whole, chip, again, where)
         if plan.fits:
             return Rows(plan).run()
     return None
@@ -276,8 +277,8 @@ class Rows:
         return [*lines, *(line for w in self.gathered(loop) for line in self.merged(w))]
 
     def looped(self, works: Sequence[Work]) -> list[Text]:
-        """The loop over a row; where blocks go on from row to row, for which nothing is read meanwhile, it stands
-        there twice if it divides: divisors near to 1 take an instruction less."""
+        """The loop over a row. Where blocks go on from row to row, and their threads are few, it is there
+        twice if it divides: divisors near to 1 take an instruction less."""
         divisors = dict.fromkeys(self.said.divisors.values())
         read = {x for w in works if w.axes & set(self.row) for x in w.xs} & set(self.said.divisors)
         if not read or not self.plan.sums():
@@ -299,8 +300,8 @@ class Rows:
         return replace(head, pragma=f"#pragma unroll {IN_TURN}") if self.plan.in_shared else head
 
     def picked(self) -> dict[Work, Pick]:
-        """The folds that pick an element. What waits for another fold of the same stage comes after the pick, so
-        that no result is written over an element that is still to be read."""
+        """The folds that pick an element. All wait for another fold of the same stage, so that no result is
+        written over an element that is still to be read."""
         found: dict[Work, Pick] = {}
         for loop in self.plan.inner_loops() if self.lane >= 0 else []:
             inner = [w for w in loop.works if w.kind == "fold" and w.over == set(self.row)]

@@ -60,7 +60,7 @@ def made(said: Statements, x: Held, name: str) -> Work | None:
 
 
 def neutral(x: Held, name: str) -> bool:
-    return isinstance(x.leaf, Literal) and name in NEUTRAL and float(x.leaf.value) == NEUTRAL[name]
+    return isinstance(x.leaf, Literal) and name in NEUTRAL and bool(x.leaf.value == NEUTRAL[name])
 
 
 def chain(x: Held, said: Statements, works: Sequence[Work], lane: int) -> list[Work] | None:

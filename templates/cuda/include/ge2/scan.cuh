@@ -300,22 +300,27 @@ GE2_FN typename How::State ge2_look_back(uint64_t *line, int tile, int tiles, ty
 template <class How, int TEAM, int RUN, int PACK, int WIDE, bool REVERSE, class T, class I>
 GE2_FN void ge2_scan_fill(ge2_room<T, PACK, RUN, TEAM> &room, const T *line, I first, I n, int64_t step) {
     const int lane = (int)threadIdx.x % 32, begin = (int)threadIdx.x / 32 * (32 * RUN);
-    const bool whole = WIDE && ge2_scan_whole<TEAM, RUN, PACK, REVERSE>(first, n);
+    const I pack = first + begin + lane;
+    if (WIDE && ge2_scan_whole<TEAM, RUN, PACK, REVERSE>(first, n)) {
+        const T *const from = line + ge2_scan_place<PACK, REVERSE>(pack, n);
 #pragma unroll
-    for (int k = 0; k < RUN; k++) {
-        const int slot = begin + k * 32 + lane;
-        const I at = ge2_scan_place<PACK, REVERSE>(first + slot, n);
-        if (whole) {
+        for (int k = 0; k < RUN; k++) {
+            const T *const at = from + ge2_scan_after<32, PACK, REVERSE>(k);
             if constexpr (WIDE * sizeof(T) >= 4) {
-                ge2_ahead<WIDE>(room.of + slot, line + at);
+                ge2_ahead<WIDE>(room.of + begin + k * 32 + lane, at);
             } else {
-                room.of[slot] = ge2_read<PACK, WIDE ? WIDE : 1>(line + at);
+                room.of[begin + k * 32 + lane] = ge2_read<PACK, WIDE ? WIDE : 1>(at);
             }
-            continue;
         }
-        const I left = at < 0 ? 0 : n - at;
+    } else {
+#pragma unroll 1
+        for (int k = 0; k < RUN; k++) {
+            const I at = ge2_scan_place<PACK, REVERSE>(pack + k * 32, n), left = at < 0 ? 0 : n - at;
+            ge2_some<T, PACK> found;
 #pragma unroll
-        for (int v = 0; v < PACK; v++) room.of[slot].at[v] = v < left ? line[(at + v) * (WIDE ? 1 : step)] : How::none();
+            for (int v = 0; v < PACK; v++) found.at[v] = v < left ? line[(at + v) * (WIDE ? 1 : step)] : How::none();
+            room.of[begin + k * 32 + lane] = found;
+        }
     }
     ge2_ahead_wait();
     __syncwarp();
@@ -329,7 +334,7 @@ GE2_FN typename How::State ge2_scan_runs(const ge2_room<T, PACK, RUN, TEAM> &roo
     __shared__ ge2_words<State> of_warps[WARPS];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     State mine = How::start();
-#pragma unroll(PACK > 4 ? 1 : RUN)
+#pragma unroll(PACK > 4 || sizeof(State) > 8 ? 1 : RUN)
     for (int k = 0; k < RUN; k++) {
         const ge2_some<T, PACK> pack = room.of[threadIdx.x * RUN + k];
         State part = How::of(pack.at[REVERSE ? PACK - 1 : 0]);
@@ -352,7 +357,7 @@ template <class How, int TEAM, int RUN, int PACK, int WIDE, bool REVERSE, class 
 GE2_FN void ge2_scan_finish(ge2_room<T, PACK, RUN, TEAM> &room, typename How::State state, T *line, I first, I n, int64_t step) {
     typedef typename How::State State;
     const int lane = (int)threadIdx.x % 32, begin = (int)threadIdx.x / 32 * (32 * RUN);
-#pragma unroll(PACK > 4 ? 1 : RUN)
+#pragma unroll(PACK > 4 || sizeof(State) > 8 ? 1 : RUN)
     for (int k = 0; k < RUN; k++) {
         ge2_some<T, PACK> pack = room.of[threadIdx.x * RUN + k];
         State part = How::start(); /* of the pack alone, so that packs wait for each other only once */
@@ -366,19 +371,20 @@ GE2_FN void ge2_scan_finish(ge2_room<T, PACK, RUN, TEAM> &room, typename How::St
         room.of[threadIdx.x * RUN + k] = pack;
     }
     __syncwarp();
-    const bool whole = WIDE && ge2_scan_whole<TEAM, RUN, PACK, REVERSE>(first, n);
+    const I pack = first + begin + lane;
+    if (WIDE && ge2_scan_whole<TEAM, RUN, PACK, REVERSE>(first, n)) {
+        T *const to = line + ge2_scan_place<PACK, REVERSE>(pack, n);
 #pragma unroll
-    for (int k = 0; k < RUN; k++) {
-        const int slot = begin + k * 32 + lane;
-        const I at = ge2_scan_place<PACK, REVERSE>(first + slot, n);
-        if (whole) {
-            ge2_write<PACK, WIDE ? WIDE : 1>(line + at, room.of[slot]);
-            continue;
+        for (int k = 0; k < RUN; k++)
+            ge2_write<PACK, WIDE ? WIDE : 1>(to + ge2_scan_after<32, PACK, REVERSE>(k), room.of[begin + k * 32 + lane]);
+    } else {
+#pragma unroll 1
+        for (int k = 0; k < RUN; k++) {
+            const I at = ge2_scan_place<PACK, REVERSE>(pack + k * 32, n), left = at < 0 ? 0 : n - at;
+#pragma unroll
+            for (int v = 0; v < PACK; v++)
+                if (v < left) line[(at + v) * (WIDE ? 1 : step)] = room.of[begin + k * 32 + lane].at[v];
         }
-        const I left = at < 0 ? 0 : n - at;
-#pragma unroll
-        for (int v = 0; v < PACK; v++)
-            if (v < left) line[(at + v) * (WIDE ? 1 : step)] = room.of[slot].at[v];
     }
 }
 
