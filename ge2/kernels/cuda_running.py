@@ -16,8 +16,8 @@ from ge2.base.record import record
 from ge2.codegen.c.text import Argument, Operand, Text
 from ge2.codegen.cuda.kernel import CudaKernel, Fixed
 from ge2.codegen.cuda.partial import Kernels
-from ge2.codegen.cuda.rows import mentions
 from ge2.codegen.cuda.typed import HELD, STORED, SUFFIX, expression, number
+from ge2.codegen.cuda.writer import mentions
 from ge2.ir import ArrayType, Dims
 from ge2.kernels.kernel import Problem
 from ge2.kernels.loops import described
@@ -247,7 +247,7 @@ class Scanned(ABC):
         ]
 
     def looking_back(
-        self, count: int, words: int, body: list[Text], block: int, tiles: int, resident: int
+        self, count: int, words: int, body: list[Text], block: int, tiles: int, resident: int, shared: int = 0
     ) -> Kernels:
         """The kernel, and before it one that clears `words` words for each of `count` lines."""
         total = FIRST + count * words
@@ -256,19 +256,21 @@ class Scanned(ABC):
         self.arguments["words"] = states
         self.size("per_line", words, True) if count > 1 else None
         return Kernels(
-            (cleared(states, total), self.kernel(body, block, count * tiles, resident)), (8 * total,)
+            (cleared(states, total), self.kernel(body, block, count * tiles, resident, shared)), (8 * total,)
         )
 
     def fix(self, name: str, value: int, why: str) -> None:
         self.fixed.append(Fixed(name, value, why))
 
-    def kernel(self, body: list[Text], block: int, grid: int, resident: int = RESIDENT) -> CudaKernel:
+    def kernel(
+        self, body: list[Text], block: int, grid: int, resident: int = RESIDENT, shared: int = 0
+    ) -> CudaKernel:
         self.size("n", self.n, self.far)
         body = needed(body)
         arguments = tuple(a for a in self.arguments.values() if mentions(body, a.name))
         return CudaKernel(
             self.op.name, described(self.problem), arguments, tuple(body), block, (grid, 1),
-            tuple(self.fixed), 0, 1, (self.how.struct(),), resident=resident,
+            tuple(self.fixed), shared, 1, (self.how.struct(),), resident=resident,
         )  # fmt: skip
 
 

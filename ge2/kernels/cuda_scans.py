@@ -135,9 +135,10 @@ class Lines(Scanned):
 
     def by_many_blocks(self) -> Kernels:
         run = self.odd_run()
+        block = self.wide_block(run)
         self.fix("RUN", run, "accesses of a thread, side by side")
-        self.fix("TEAM", BLOCK, "threads of a block")
-        tiles = -(-self.n // (BLOCK * run * self.pack))
+        self.fix("TEAM", block, "threads of a block")
+        tiles = -(-self.n // (block * run * self.pack))
         words = self.how.words * (tiles + -(-tiles // 32) + -(-tiles // 1024))
         how, wide, reverse = self.how.name, self.wides, self.reverse
         steps = {k: "1" if w else self.step(k) for k, w in wide.items()}
@@ -149,17 +150,28 @@ class Lines(Scanned):
             *self.split("line", self.over),
             *self.pointers(self.strides),
             left_at("line", self.lines),
-            Text(f"__shared__ ge2_room<{self.stored}, PACK, RUN, TEAM> room;"),
+            Text("extern __shared__ __align__(16) unsigned char bytes[];"),
+            Text(f"auto &room = *(ge2_room<{self.stored}, PACK, RUN, TEAM> *)bytes;"),
             Text(f"ge2_scan_fill<{sizes}, {wide['x']}, {reverse}>(room, from, first, n, {steps['x']});"),
             Text(f"{how}::State whole;"),
             Text(f"const {how}::State before = ge2_scan_runs<{sizes}, {reverse}>(room, whole);"),
             Text(f"const {how}::State carry = ge2_look_back<{how}, TEAM>(left, tile, tiles, whole);"),
             Text(f"ge2_scan_finish<{sizes}, {wide['y']}, {reverse}>(room, {onwards});"),
-        ]  # fmt: skip
-        light = self.how.words <= 2 and self.pack <= 4
-        room = BLOCK * run * self.pack * self.dtype.itemsize
-        resident = max(1, min(WAITING, self.chip.shared // room)) if light else RESIDENT
-        return self.looking_back(self.lines, words, body, BLOCK, tiles, resident)
+        ]
+        room = self.room(block, run)
+        most = WAITING if self.how.words <= 2 and self.pack <= 4 else RESIDENT
+        resident = max(1, min(most * BLOCK // block, self.chip.shared // room))
+        return self.looking_back(self.lines, words, body, block, tiles, resident, room)
+
+    def room(self, block: int, run: int) -> int:
+        """Bytes of a tile."""
+        return block * run * self.pack * self.dtype.itemsize
+
+    def wide_block(self, run: int) -> int:
+        """Larger tiles wait for fewer others, if they are many, and if three of them have room."""
+        tiles = self.lines * self.n // (2 * BLOCK * run * self.pack)
+        few = tiles < LINES * self.chip.multiprocessors
+        return BLOCK if few or 3 * self.room(2 * BLOCK, run) > self.chip.shared else 2 * BLOCK
 
     def odd_run(self) -> int:
         """How many packs in a row a thread has: an odd number, so that lanes meet in no bank."""

@@ -10,13 +10,10 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.cuda.offline import OfflineDevice, limits_of
 from ge2.backends.limits import A100, H200
 from ge2.base.config import config
-from ge2.cli.compile import drivers
 from ge2.codegen.cuda.chip import Chip
-from ge2.codegen.cuda.kernel import CudaKernel
-from ge2.runtime.compile import compile_graph
+from tests.codegen.texts import kernels
 from tests.together import needs_compiler
 
 pytestmark = needs_compiler
@@ -27,14 +24,6 @@ DTYPES = (np.float32, np.float16, BF16)
 def on_shim(f: Any, *xs: Any) -> Any:
     with config.using(executor="shim"):
         return ge2.jit(f)(*xs)
-
-
-def kernels(f: Any, *xs: Any, arch: str = "sm_90a") -> list[tuple[CudaKernel, str]]:
-    """The kernels of a function, with their texts; nothing is compiled."""
-    types = [ge2.ShapeDtypeStruct(x.shape, x.dtype) for x in xs]
-    graph = ge2.make_jaxpr(f)(*types).graph
-    executable = compile_graph(graph, device=OfflineDevice(limits_of(arch)))
-    return [(s.kernel, s.text()) for d in drivers(executable) for s in d.sources.values()]
 
 
 def chosen(z: Any, y: Any) -> Any:

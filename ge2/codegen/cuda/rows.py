@@ -9,7 +9,6 @@ ones, that are only folded, are shared by several blocks.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import final
@@ -24,7 +23,7 @@ from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.cuda.row_plan import ALWAYS, IN_SHARED, READ_AGAIN, REGISTERED, Plan
 from ge2.codegen.cuda.shortcuts import Pick, largest_of, paired, pick, without
 from ge2.codegen.cuda.typed import HELD, STORED
-from ge2.codegen.cuda.writer import OF_PACK, UNROLL, Problem, unrolled, widened
+from ge2.codegen.cuda.writer import OF_PACK, UNROLL, Problem, mentions, unrolled, widened
 from ge2.codegen.values import Held
 
 IN_TURN = 2  # packs of a row in shared memory that are computed at once
@@ -246,7 +245,9 @@ class Rows:
 
     @property
     def left(self) -> str:
-        return f", {self.total(self.row)} - {self.places.letters[self.lane]}" if self.ragged else ""
+        if self.lane < 0 or not self.ragged:
+            return ""
+        return f", {self.total(self.row)} - {self.places.letters[self.lane]}"
 
     def place(self) -> Text:
         """Where the pack k of a thread begins."""
@@ -542,8 +543,3 @@ class Rows:
             letter = self.places.letters[a]
             text = f"({text}) * {self.places.extent(a)} + {letter}" if text else letter
         return text or "0"
-
-
-def mentions(lines: Sequence[Text], name: str) -> bool:
-    """Whether a name stands in any of the lines."""
-    return any(re.search(rf"\b{name}\b", t.code) or mentions(t.body, name) for t in lines)

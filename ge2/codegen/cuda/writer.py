@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -278,6 +279,11 @@ def widened(dtype: Any, text: str) -> str:
     if dtype == BFLOAT16 and text.endswith(OF_PACK):
         return f"ge2_pair_at_bf16({text.removesuffix(OF_PACK)}, v)"
     return f"ge2_cast_{SUFFIX[dtype]}_f32({text})"
+
+
+def mentions(lines: Sequence[Text], name: str) -> bool:
+    """Whether a name stands in any of the lines."""
+    return any(re.search(rf"\b{name}\b", t.code) or mentions(t.body, name) for t in lines)
 
 
 def power(n: int) -> int:
