@@ -7,6 +7,7 @@ from typing import final
 
 from ge2.codegen.c.axes import strides_of
 from ge2.codegen.c.text import Operand, Text
+from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.kernel import Fixed
 from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.cuda.typed import STORED
@@ -26,7 +27,7 @@ class CudaBits(Cuda):
     def refuses(self, problem: Problem) -> str:
         return "" if isinstance(problem.op, RandomBits) else f"{problem.op.name} draws no bits"
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, units: int) -> Kernels:
+    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
         op, (key,), (to,) = problem.op, problem.inputs, problem.outs
         assert isinstance(op, RandomBits)
         if not to.size:
@@ -61,7 +62,7 @@ class CudaFold(Cuda):
     def refuses(self, problem: Problem) -> str:
         return "" if isinstance(problem.op, RandomFold) else f"{problem.op.name} makes no keys"
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, units: int) -> Kernels:
+    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
         op, (key, data), (to,) = problem.op, problem.inputs, problem.outs
         assert isinstance(op, RandomFold)
         if not data.size:

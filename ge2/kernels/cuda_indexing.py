@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import final
 
 from ge2.codegen.c.text import Operand, Text
+from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.cuda.typed import SUFFIX
 from ge2.ir import ArrayType, Dims
@@ -142,7 +143,7 @@ class CudaGather(Cuda):
             return f"{op.name} gathers nothing"
         return nowhere(op, problem.inputs[0], problem.inputs[1:])
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, units: int) -> Kernels:
+    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
         op, (x, *indices) = problem.op, problem.inputs
         assert isinstance(op, Gather)
         rows = Rows(op, x, indices, ins[1:], (ins[0], outs[0]))
@@ -170,7 +171,7 @@ class CudaIndex(Cuda):
             return f"{op.name} is no index"
         return "" if op.size or not problem.inputs[0].size else "every index lies outside of an empty axis"
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, units: int) -> Kernels:
+    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
         op, (x,), (to,) = problem.op, problem.inputs, problem.outs
         assert isinstance(op, Index)
         if not x.size:

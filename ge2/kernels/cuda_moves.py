@@ -12,6 +12,7 @@ import numpy as np
 
 from ge2.base.record import record
 from ge2.codegen.c.text import Operand, Text
+from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.kernel import CudaKernel
 from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.cuda.typed import STORED
@@ -32,7 +33,7 @@ class CudaConcatenate(Cuda):
     def refuses(self, problem: Problem) -> str:
         return "" if isinstance(problem.op, Concatenate) else f"{problem.op.name} joins nothing"
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, units: int) -> Kernels:
+    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
         op, (to,) = problem.op, problem.outs
         assert isinstance(op, Concatenate)
         kernels: list[CudaKernel] = []
@@ -41,7 +42,7 @@ class CudaConcatenate(Cuda):
             start = tuple(at if a == op.axis else 0 for a in range(to.ndim))
             at += x.shape[op.axis]
             if x.size and (0, i) not in problem.shared:
-                kernels += copying(x, x, source, outs[0].part(start, (1,) * to.ndim), units).kernels
+                kernels += copying(x, x, source, outs[0].part(start, (1,) * to.ndim), chip).kernels
         return Kernels(tuple(kernels))
 
 
@@ -52,22 +53,22 @@ class CudaPad(Cuda):
     def refuses(self, problem: Problem) -> str:
         return "" if isinstance(problem.op, Pad) else f"{problem.op.name} pads nothing"
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, units: int) -> Kernels:
+    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
         op, (x,), (to,), (target,) = problem.op, problem.inputs, problem.outs, outs
         assert isinstance(op, Pad)
         if not to.ndim:
-            return copying(x, to, ins[0], target, units)
+            return copying(x, to, ins[0], target, chip)
         start, step, first, shape = inside(op, x.shape, to.shape)
         if not math.prod(shape):
-            return filling(to, None, target, units) if to.size else Kernels(())
+            return filling(to, None, target, chip) if to.size else Kernels(())
         if (0, 0) in problem.shared:
-            return around(to, target, start, shape, units)
+            return around(to, target, start, shape, chip)
         return Kernels(
             (padding(problem, Frame(start, step, shape), ins[0].part(first, (1,) * x.ndim), target),)
         )
 
 
-def around(to: ArrayType, target: Operand, start: Dims, shape: Dims, units: int) -> Kernels:
+def around(to: ArrayType, target: Operand, start: Dims, shape: Dims, chip: Chip) -> Kernels:
     """Zeros before and after what is there along each axis, within what it spans of the axes before it."""
     kernels: list[CudaKernel] = []
     corner, size, ones = [0] * to.ndim, list(to.shape), (1,) * to.ndim
@@ -76,7 +77,7 @@ def around(to: ArrayType, target: Operand, start: Dims, shape: Dims, units: int)
             corner[a], size[a] = first, count
             if math.prod(size):
                 part = ArrayType(tuple(size), to.dtype)
-                kernels += filling(part, None, target.part(tuple(corner), ones), units).kernels
+                kernels += filling(part, None, target.part(tuple(corner), ones), chip).kernels
         corner[a], size[a] = low, n
     return Kernels(tuple(kernels))
 
@@ -177,9 +178,9 @@ class CudaUpdateSlice(Cuda):
     def refuses(self, problem: Problem) -> str:
         return "" if isinstance(problem.op, UpdateSlice) else f"{problem.op.name} updates no slice"
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, units: int) -> Kernels:
+    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
         op, (x, u) = problem.op, problem.inputs
         assert isinstance(op, UpdateSlice)
-        first = () if (0, 0) in problem.shared else copying(x, x, ins[0], outs[0], units).kernels
-        then = copying(u, u, ins[1], outs[0].part(op.start, op.step), units).kernels if u.size else ()
+        first = () if (0, 0) in problem.shared else copying(x, x, ins[0], outs[0], chip).kernels
+        then = copying(u, u, ins[1], outs[0].part(op.start, op.step), chip).kernels if u.size else ()
         return Kernels((*first, *then))

@@ -16,8 +16,8 @@ from ge2.base.record import record
 from ge2.codegen.c.text import Argument, Operand, Text
 from ge2.codegen.cuda.kernel import CudaKernel, Fixed
 from ge2.codegen.cuda.partial import Kernels
-from ge2.codegen.cuda.rows import mentions
 from ge2.codegen.cuda.typed import HELD, STORED, SUFFIX, expression, number
+from ge2.codegen.cuda.writer import mentions
 from ge2.ir import ArrayType, Dims
 from ge2.kernels.kernel import Problem
 from ge2.kernels.loops import described
@@ -27,9 +27,10 @@ from ge2.ops.scan import Scan as Lowered
 
 WIDEST = 16  # bytes of one access
 MOST = 128  # bytes that a thread has at a time
-RESIDENT, WAITING = 3, 4  # blocks of a multiprocessor at once; of lines that wait for those before them
+RESIDENT, WAITING = 3, 6  # blocks of a multiprocessor at once; of lines that wait for those before them
 FAR = (1 << 31) - (1 << 20)  # elements from which on a place needs 64 bits
 CLEARED = 256
+FIRST = 2  # the word with which states begin, after the counter: a multiple of 16 bytes
 PLACE = re.compile(r"(?:const|constexpr) int(?:64_t)? (\w+) = [^,]*;")
 LETTERS = "jlmqrtuvwz"
 NAMES = {CumSum: "Sum", CumProd: "Product", CumMax: "Largest", CumMin: "Smallest"}
@@ -246,28 +247,30 @@ class Scanned(ABC):
         ]
 
     def looking_back(
-        self, count: int, words: int, body: list[Text], block: int, tiles: int, resident: int
+        self, count: int, words: int, body: list[Text], block: int, tiles: int, resident: int, shared: int = 0
     ) -> Kernels:
         """The kernel, and before it one that clears `words` words for each of `count` lines."""
-        total = 1 + count * words
+        total = FIRST + count * words
         declared = "uint64_t *__restrict__ words"
         states = Argument(declared, "result", (Operand("part", 0, (1,)), np.dtype(np.uint8)))
         self.arguments["words"] = states
         self.size("per_line", words, True) if count > 1 else None
         return Kernels(
-            (cleared(states, total), self.kernel(body, block, count * tiles, resident)), (8 * total,)
+            (cleared(states, total), self.kernel(body, block, count * tiles, resident, shared)), (8 * total,)
         )
 
     def fix(self, name: str, value: int, why: str) -> None:
         self.fixed.append(Fixed(name, value, why))
 
-    def kernel(self, body: list[Text], block: int, grid: int, resident: int = RESIDENT) -> CudaKernel:
+    def kernel(
+        self, body: list[Text], block: int, grid: int, resident: int = RESIDENT, shared: int = 0
+    ) -> CudaKernel:
         self.size("n", self.n, self.far)
         body = needed(body)
         arguments = tuple(a for a in self.arguments.values() if mentions(body, a.name))
         return CudaKernel(
             self.op.name, described(self.problem), arguments, tuple(body), block, (grid, 1),
-            tuple(self.fixed), 0, 1, (self.how.struct(),), resident=resident,
+            tuple(self.fixed), shared, 1, (self.how.struct(),), resident=resident,
         )  # fmt: skip
 
 
@@ -283,7 +286,7 @@ def needed(body: list[Text]) -> list[Text]:
 
 def left_at(of: str, count: int) -> Text:
     """Where the states of a line lie, after the counter."""
-    return Text(f"uint64_t *const left = words + 1{f' + {of} * per_line' if count > 1 else ''};")
+    return Text(f"uint64_t *const left = words + {FIRST}{f' + {of} * per_line' if count > 1 else ''};")
 
 
 def cleared(states: Argument, count: int) -> CudaKernel:

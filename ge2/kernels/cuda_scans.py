@@ -22,6 +22,7 @@ import math
 from typing import final
 
 from ge2.codegen.c.text import Operand, Text
+from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.cuda.writer import power, unrolled
 from ge2.ir import ArrayType
@@ -33,6 +34,7 @@ from ge2.ops.scan import Running
 
 BLOCK = 256
 PACKS = 6  # accesses of a thread at a time
+RUN = 144  # bytes of a thread, where blocks share lines
 ROWS = 16  # packs of a thread below each other
 LINES = 4  # lines for each multiprocessor, from which on no line is shared by blocks
 BUSY = 192  # packs of columns for each multiprocessor, from which on none are shared by blocks
@@ -49,14 +51,14 @@ class CudaScan(Cuda):
     def refuses(self, problem: Problem) -> str:
         return "" if isinstance(problem.op, Running) else f"{problem.op.name} runs along no axis"
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, units: int) -> Kernels:
+    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
         (t,) = problem.inputs
         if not t.size:
             return Kernels(())
         op, (x, y) = problem.op, (ins[0], outs[0])
         assert isinstance(op, Running)
         inner = math.prod(t.shape[op.axis + 1 :]) > 1
-        return (Columns if inner else Lines)(problem, t, x, y, units).run()
+        return (Columns if inner else Lines)(problem, t, x, y, chip).run()
 
 
 # ------------------------------------------------------------------------------------------------------ lines
@@ -66,7 +68,7 @@ class CudaScan(Cuda):
 class Lines(Scanned):
     """Threads side by side along the lines."""
 
-    def __init__(self, problem: Problem, t: ArrayType, x: Operand, y: Operand, units: int) -> None:
+    def __init__(self, problem: Problem, t: ArrayType, x: Operand, y: Operand, chip: Chip) -> None:
         super().__init__(problem, t, x, y)
         axis = self.op.axis
         others = [a for a in range(t.ndim) if a != axis]
@@ -79,13 +81,16 @@ class Lines(Scanned):
         self.packs = min(most, -(-packs // 32))
         self.team = min(32 if packs <= 32 * self.packs else BLOCK, power(-(-packs // self.packs)))
         self.tiles = -(-self.n // (self.team * self.packs * self.pack))
-        self.shared = self.tiles > 1 and self.lines < LINES * units
+        self.chip = chip
+        self.shared = self.tiles > 1 and self.lines < LINES * chip.multiprocessors
 
     def run(self) -> Kernels:
         self.fix("PACK", self.pack, "neighbours of one access")
+        if self.shared:
+            return self.by_many_blocks()
         self.fix("PACKS", self.packs, "accesses of a thread at a time")
         self.fix("TEAM", self.team, "threads of a line")
-        return self.by_many_blocks() if self.shared else self.by_teams()
+        return self.by_teams()
 
     def tile(self, first: str, carry: str, n: str) -> list[Text]:
         """The scan of a tile; `carry` is what stands before it, once its own state is known."""
@@ -129,16 +134,49 @@ class Lines(Scanned):
         return Kernels((self.kernel(body, self.team * height, grid, 2 if self.tiles > 1 else RESIDENT),))
 
     def by_many_blocks(self) -> Kernels:
-        words = self.how.words * (self.tiles + -(-self.tiles // self.team))
+        run = self.odd_run()
+        block = self.wide_block(run)
+        self.fix("RUN", run, "accesses of a thread, side by side")
+        self.fix("TEAM", block, "threads of a block")
+        tiles = -(-self.n // (block * run * self.pack))
+        words = self.how.words * (tiles + -(-tiles // 32) + -(-tiles // 1024))
+        how, wide, reverse = self.how.name, self.wides, self.reverse
+        steps = {k: "1" if w else self.step(k) for k, w in wide.items()}
+        sizes = f"{how}, TEAM, RUN, PACK"
+        onwards = f"{how}::merge(carry, before), to, first, n, {steps['y']}"
         body = [
-            *self.ticket(self.tiles, "line", self.lines),
-            Text(f"const {self.whole} first = {self.tile_number} * (TEAM * PACKS);"),
+            *self.ticket(tiles, "line", self.lines),
+            Text(f"const {self.whole} first = {self.tile_number} * (TEAM * RUN);"),
             *self.split("line", self.over),
             *self.pointers(self.strides),
             left_at("line", self.lines),
-            *self.tile("first", "ge2_look_back<{0}, TEAM>(left, tile, tiles, whole)", "n"),
+            Text("extern __shared__ __align__(16) unsigned char bytes[];"),
+            Text(f"auto &room = *(ge2_room<{self.stored}, PACK, RUN, TEAM> *)bytes;"),
+            Text(f"ge2_scan_fill<{sizes}, {wide['x']}, {reverse}>(room, from, first, n, {steps['x']});"),
+            Text(f"{how}::State whole;"),
+            Text(f"const {how}::State before = ge2_scan_runs<{sizes}, {reverse}>(room, whole);"),
+            Text(f"const {how}::State carry = ge2_look_back<{how}, TEAM>(left, tile, tiles, whole);"),
+            Text(f"ge2_scan_finish<{sizes}, {wide['y']}, {reverse}>(room, {onwards});"),
         ]
-        return self.looking_back(self.lines, words, body, self.team, self.tiles, WAITING)
+        room = self.room(block, run)
+        most = WAITING if self.how.words <= 2 and self.pack <= 4 else RESIDENT
+        resident = max(1, min(most * BLOCK // block, self.chip.shared // room))
+        return self.looking_back(self.lines, words, body, block, tiles, resident, room)
+
+    def room(self, block: int, run: int) -> int:
+        """Bytes of a tile."""
+        return block * run * self.pack * self.dtype.itemsize
+
+    def wide_block(self, run: int) -> int:
+        """Larger tiles wait for fewer others, if they are many, and if three of them have room."""
+        tiles = self.lines * self.n // (2 * BLOCK * run * self.pack)
+        few = tiles < LINES * self.chip.multiprocessors
+        return BLOCK if few or 3 * self.room(2 * BLOCK, run) > self.chip.shared else 2 * BLOCK
+
+    def odd_run(self) -> int:
+        """How many packs in a row a thread has: an odd number, so that lanes meet in no bank."""
+        most = max(RUN // (self.pack * self.dtype.itemsize), 1)
+        return most - 1 + most % 2
 
 
 # ---------------------------------------------------------------------------------------------------- columns
@@ -148,7 +186,7 @@ class Lines(Scanned):
 class Columns(Scanned):
     """Threads across lines that lie side by side, each along packs of its own."""
 
-    def __init__(self, problem: Problem, t: ArrayType, x: Operand, y: Operand, units: int) -> None:
+    def __init__(self, problem: Problem, t: ArrayType, x: Operand, y: Operand, chip: Chip) -> None:
         super().__init__(problem, t, x, y)
         lane = max((a for a in range(t.ndim) if a != self.op.axis and t.shape[a] > 1), default=-1)
         others = [a for a in range(t.ndim) if a not in (self.op.axis, lane)]
@@ -163,7 +201,7 @@ class Columns(Scanned):
         self.rows = self.at_most(ROWS, 2)
         height = BLOCK // self.columns * self.rows
         self.tiles = -(-self.n // height)
-        self.shared = self.tiles > 1 and self.strip_of * self.in_packs < units * BUSY
+        self.shared = self.tiles > 1 and self.strip_of * self.in_packs < chip.multiprocessors * BUSY
 
     def given(self, name: str) -> tuple[str, str]:
         """The width of an access, and how far neighbours are apart."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from ge2.codegen.c.axes import strides_of
 from ge2.codegen.c.text import Text
+from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.partial import Kernels
 from ge2.kernels.cuda import Cuda, Operands, copying
 from ge2.kernels.cuda_indexing import Rows, nowhere
@@ -31,15 +32,15 @@ ATOMIC = {  # whole numbers that one instruction adds
 class CudaWriting(Cuda):
     """A copy of `x`, unless the result lies where it is, then the updates."""
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, units: int) -> Kernels:
+    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
         op, (x, updates, *indices) = problem.op, problem.inputs
         assert isinstance(op, Indexed)
         target = replace(outs[0], strides=strides_of(x.shape))
-        first = () if (0, 0) in problem.shared else copying(x, x, ins[0], target, units).kernels
+        first = () if (0, 0) in problem.shared else copying(x, x, ins[0], target, chip).kernels
         rows = Rows(op, x, indices, ins[2:], (target, ins[1]))
         if not rows.count * rows.length:
             return Kernels(first)
-        found = self.write(Writes(problem, rows, updates))
+        found = self.write(Writes(problem, rows, updates, chip))
         return Kernels((*first, *found.kernels), found.temps)
 
     @abstractmethod

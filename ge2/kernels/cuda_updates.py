@@ -9,6 +9,7 @@ import numpy as np
 
 from ge2.base.dtypes import HALF, accumulator
 from ge2.codegen.c.text import Operand, Text, whole
+from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.kernel import CudaKernel
 from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.cuda.typed import SUFFIX, expression
@@ -24,8 +25,9 @@ from ge2.kernels.loops import described
 class Writes:
     """The kernels that updates are written by, and the arrays they have for themselves."""
 
-    def __init__(self, problem: Problem, rows: Rows, updates: ArrayType) -> None:
-        self.problem, self.rows, self.updates, self.dtype = problem, rows, updates, rows.x.dtype
+    def __init__(self, problem: Problem, rows: Rows, updates: ArrayType, chip: Chip) -> None:
+        self.problem, self.rows, self.updates, self.chip = problem, rows, updates, chip
+        self.dtype = rows.x.dtype
         self.number = np.dtype(np.int64 if rows.far else np.int32)  # of an update, or of a place
         self.kernels: list[CudaKernel] = []
         self.temps: list[int] = []
@@ -61,7 +63,7 @@ class Writes:
         rows, grid = self.rows, self.rows.grid()
         to = ArrayType((rows.places,), self.number)
         found = self.temp(rows.places, self.number)
-        self.kernels += filling(to, None, found, 1).kernels
+        self.kernels += filling(to, None, found, self.chip).kernels
         lines = [*grid.spread(rows.i, rows.over), *rows.wrapped(grid)]
         grid.result("last", found, self.number)
         lines.append(Text(f"atomicMax(&last[{rows.place(grid)}], {self.source(grid)} + 1);"))

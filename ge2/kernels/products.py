@@ -6,6 +6,7 @@ from typing import final
 
 from ge2.base.dtypes import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64
 from ge2.codegen.c.text import Operand
+from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.gemm import arranged
 from ge2.codegen.cuda.kernel import CudaKernel
 from ge2.codegen.cuda.partial import Kernels
@@ -61,7 +62,7 @@ class CudaProduct(Cuda):
         mixed = len(kinds & {"b", "c"}) and len(kinds) > 1
         return f"{a.dtype.name} is not summed to {y.dtype.name} in CUDA" if mixed else ""
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, units: int) -> Kernels:
+    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
         (a, b), (y,), op = problem.inputs, problem.outs, problem.op
         assert isinstance(op, DotGeneral)
         if not y.size:
@@ -74,6 +75,6 @@ class CudaProduct(Cuda):
             if copy is not None:
                 operands[i] = Operand("temp", len(temps), copy)
                 temps.append(t.nbytes)
-                kernels += copying(t, t, ins[i], operands[i], units).kernels
+                kernels += copying(t, t, ins[i], operands[i], chip).kernels
         kernels.append(Tiles(axes, (operands[0], operands[1], outs[0]), a.dtype, y.dtype).kernel())
         return Kernels(tuple(kernels), tuple(temps))

@@ -27,6 +27,7 @@ from ge2.base.pause import collector_paused
 from ge2.base.record import mutable, record
 from ge2.codegen.c.layout import Layout, plain
 from ge2.codegen.c.text import Argument, Operand
+from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.file import Source
 from ge2.codegen.cuda.gemm import by_blas
 from ge2.codegen.cuda.kernel import CudaKernel, bare
@@ -364,7 +365,7 @@ class GpuDriver:
         assert isinstance(family, Cuda), f"{eqn.op} was taken for CUDA"
         ins = [self.operand("in", i, a) for i, a in enumerate(eqn.inputs)]
         outs = [self.operand("out", i, v) for i, v in enumerate(eqn.outs)]
-        found = family.kernels(problem, ins, outs, self.device.limits.multiprocessors)
+        found = family.kernels(problem, ins, outs, Chip.of(self.device.limits))
         temps = [self.need(nbytes, step.number) for nbytes in found.temps]
         self.fresh(*eqn.outs)
         self.launches(step, found, temps, "" if step.kind == "matmul" else slow(eqn, self.device.limits))
@@ -637,7 +638,7 @@ class GpuDriver:
         for i, (x, strides) in enumerate(zip((first, second), copies, strict=True)):
             if strides is not None:
                 target, t = Operand("temp", len(temps), strides), eqn.inputs[i].type
-                kernels += copying(t, t, x, target, self.device.limits.multiprocessors).kernels
+                kernels += copying(t, t, x, target, Chip.of(self.device.limits)).kernels
                 temps.append(self.need(t.nbytes, step.number))
                 spots[i] = Spot(At(temps[-1], own=True), 0)
         order = (1, 0, 2) if g.second else (0, 1, 2)

@@ -7,6 +7,8 @@ import pytest
 
 import ge2
 from ge2.base.config import config
+from ge2.codegen.cuda.chip import Chip
+from tests.codegen.texts import kernels
 from tests.together import needs_compiler
 
 pytestmark = needs_compiler
@@ -41,3 +43,19 @@ def test_what_belongs_to_a_row(f, shape, rng: np.random.Generator) -> None:
     want = f(a, c)
     for y, w in zip(np.atleast_1d(found) if isinstance(found, np.ndarray) else found, want, strict=True):
         np.testing.assert_allclose(y, w, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("columns", [4096, 8192, 4100])
+def test_a_thread_has_several_packs_of_a_long_row(
+    columns: int, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    def f(a, c):
+        return np.tanh(a + c), a * c
+
+    monkeypatch.setattr(Chip, "of", staticmethod(lambda _: Chip(1, 64, 65536, 1 << 16, 1 << 16)))
+    a, c = (rng.normal(size=s).astype(np.float32) for s in ((5, columns), (columns,)))
+    with config.using(executor="shim"):
+        for y, w in zip(ge2.jit(f)(a, c), f(a, c), strict=True):
+            np.testing.assert_allclose(y, w, rtol=1e-6)
+    ((_, text),) = kernels(f, a, c)
+    assert ("k < TURNS" in text) == (columns % 4096 == 0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ge2.backends.shim.device import ShimDevice
-from ge2.base.dtypes import BOOL, COMPLEX, FLOAT32, FLOAT64, INEXACT, SHORT
+from ge2.base.dtypes import BFLOAT16, BOOL, COMPLEX, FLOAT32, FLOAT64, INEXACT, SHORT
 from ge2.ir import ArrayType, Eqn, Graph, Op, Var
 from ge2.kernels import cuda_scans
 from ge2.ops.scan import CumMax, CumMin, CumProd, CumSum
@@ -70,6 +70,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks and tiles so small that even short lines are of many."""
     monkeypatch.setattr(cuda_scans, "BLOCK", 64)
     monkeypatch.setattr(cuda_scans, "PACKS", 1)
+    monkeypatch.setattr(cuda_scans, "RUN", 1)
 
 
 @pytest.mark.parametrize("n", SIZES)
@@ -81,9 +82,22 @@ def test_few_lines_are_shared_by_blocks(n: int, narrow: None, rng: np.random.Gen
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_groups_of_tiles_follow_each_other(reverse: bool, narrow: None, rng: np.random.Generator) -> None:
-    x = finite(rng, (64 * 64 * 4 * 2 + 1000,), FLOAT32)
+    x = finite(rng, (64 * 4 * 32 * 3 + 1000,), FLOAT32)
     checked(CumSum(0, reverse), x, 5)
-    checked(CumSum(1, reverse), rng.integers(-9, 9, (2, 64 * 64 * 2 + 77)), 3)
+    checked(CumSum(1, reverse), rng.integers(-9, 9, (2, 64 * 2 * 32 * 2 + 77)), 3)
+
+
+def test_groups_of_groups(narrow: None, rng: np.random.Generator) -> None:
+    checked(CumMax(0), finite(rng, (64 * 2 * 32 * 32 * 2 + 1000,), FLOAT64))
+
+
+@pytest.mark.parametrize("n", [9000, 20_011])
+def test_tiles_as_large_as_they_are(n: int, rng: np.random.Generator) -> None:
+    for dtype, op in ((FLOAT32, CumSum(0)), (FLOAT32, CumProd(0, True)), (BFLOAT16, CumSum(0, True))):
+        checked(op, finite(rng, (n,), dtype))
+    checked(CumMax(0), rng.random(n) < 1e-3)
+    x = finite(rng, (3 * n,), FLOAT32)
+    close(CumSum(0), x[::3], applied(x, Slice((0,), (3 * n,), (3,)), CumSum(0)), CumSum(0).reference(x[::3]))
 
 
 @pytest.mark.parametrize("n", SIZES)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import final
 
 from ge2.codegen.c.text import Text
+from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.kernel import CudaKernel, Fixed
 from ge2.codegen.cuda.lanes import Lanes
 from ge2.codegen.cuda.partial import Kernels
@@ -27,7 +28,7 @@ FEW = 8  # elements along an axis that are not worth a tile
 MOST = 8  # elements of a pack
 
 
-def across(problem: Problem, units: int) -> Kernels | None:
+def across(problem: Problem, chip: Chip) -> Kernels | None:
     """The kernel, if arrays lie across the results, and in one direction."""
     lane, strides = lane_of(problem), problem.axes.strides
     if lane < 0 or problem.axes.sizes[lane] < FEW:
@@ -39,7 +40,7 @@ def across(problem: Problem, units: int) -> Kernels | None:
     taken = [p for p, other in lying if other == side]
     for n in SIDES:
         if largest in taken and sum(n * n * p.var.type.dtype.itemsize for p in taken) <= ROOM:
-            return Across(problem, units, lane, side, taken, n).run()
+            return Across(problem, chip, lane, side, taken, n).run()
     return None
 
 
@@ -63,12 +64,12 @@ class Across:
     """`lane`: along which results lie, `side`: along which those of `taken` do."""
 
     def __init__(
-        self, problem: Problem, units: int, lane: int, side: int, taken: Sequence[Param], width: int
+        self, problem: Problem, chip: Chip, lane: int, side: int, taken: Sequence[Param], width: int
     ) -> None:
         self.problem, self.taken, self.width, self.side = problem, list(taken), width, side
         largest = max(p.var.type.dtype.itemsize for p in (*taken, *problem.outs))
         self.pack = min(WIDEST // largest, MOST)
-        self.lanes = Lanes(problem, frozenset(), units, lane, self.pack)
+        self.lanes = Lanes(problem, frozenset(), chip, lane, self.pack)
         self.places, self.lane = self.lanes.places, lane
         self.block = min(BLOCK, width * width // self.pack)
         self.turns = width * width // self.pack // self.block

@@ -13,6 +13,7 @@ from typing import final
 from ge2.codegen.c.nest import Loop, Spec, Work, nest
 from ge2.codegen.c.text import Text
 from ge2.codegen.cuda import folds
+from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.kernel import CudaKernel, Fixed
 from ge2.codegen.cuda.partial import Kernels, Partials, part
 from ge2.codegen.cuda.places import Places
@@ -23,20 +24,20 @@ from ge2.ops.random import Draw
 
 ALWAYS = 1 << 30  # nothing is kept from one loop over the rows to the next
 BLOCK = 256
-BUSY = 2048  # threads that keep a multiprocessor busy
 ROW, DEEP = 64, 1 << 15  # packs of a row from which on blocks are parts of rows; the most blocks of one
 UNROLLED = 4  # rows of which a thread reads at once
+TURNS, AT_ONCE = 4, 128  # packs of a thread, and the bytes that it reads at once, if these are no more
 LEAST = 8  # rows that a thread has at least, before others help it
 
 
 @final
 class Lanes:
-    """`over`: the axes that are folded; `units`: multiprocessors to keep busy; `lane`, `pack`: if given."""
+    """`over`: the axes that are folded; `chip`: what is to be kept busy; `lane`, `pack`: if given."""
 
     def __init__(
-        self, problem: Problem, over: frozenset[int], units: int, lane: int = -1, pack: int = 0
+        self, problem: Problem, over: frozenset[int], chip: Chip, lane: int = -1, pack: int = 0
     ) -> None:
-        self.problem, self.units, axes = problem, units, problem.axes
+        self.problem, self.chip, axes = problem, chip, problem.axes
         self.over = [a for a in sorted(axes.sizes) if a in over]
         kept = [a for a in sorted(axes.sizes) if a not in over]
         self.lane = lane if lane >= 0 else max(kept, key=lambda a: (axes.along(a), a), default=-1)
@@ -52,6 +53,7 @@ class Lanes:
         self.packs = self.count()
         simple = [p for p in parts if p is not None and set(p.axes) == set(kept)]
         self.columns, self.block, splits = self.shape(bool(simple) and len(simple) == len(parts))
+        self.turns = self.several()
         self.partials = Partials(problem, self.places, simple if splits > 1 else [], splits)
 
     def packed(self) -> int:
@@ -72,7 +74,8 @@ class Lanes:
         """Columns of a block, its threads, and how many blocks share the rows."""
         if not self.over or not self.packs:
             return self.columns_of_a_row(), BLOCK, 1
-        rows, busy = math.prod(self.problem.axes.sizes[a] for a in self.over), self.units * BUSY
+        rows = math.prod(self.problem.axes.sizes[a] for a in self.over)
+        busy = self.chip.multiprocessors * self.chip.threads
         columns, block = BLOCK if self.packs >= busy else min(32, power(self.packs)), BLOCK
         while (
             not split
@@ -94,6 +97,17 @@ class Lanes:
             return 0
         return -(-row // -(-row // BLOCK) // 32) * 32
 
+    def several(self) -> int:
+        """How many packs of a row a thread has, whose reads are under way at once: where rows are long, there
+        are many of them, and what is read finds registers."""
+        row = -(-self.problem.axes.sizes[self.lane] // self.pack) if self.lane >= 0 else 0
+        if self.over or self.columns != BLOCK or row % (TURNS * BLOCK) or self.pack == 1 or self.ragged:
+            return 1
+        read = self.said.read_in(list(self.root.everything()))
+        held = sum(p.var.type.dtype.itemsize for p in read if self.lies(p)) * self.pack * TURNS
+        busy = self.chip.multiprocessors * self.chip.threads
+        return TURNS if held <= AT_ONCE and self.packs >= 4 * TURNS * busy else 1
+
     @property
     def grid(self) -> tuple[int, int]:
         if self.over:
@@ -101,7 +115,7 @@ class Lanes:
         if not self.columns:
             return -(-self.packs // BLOCK), 1
         row = -(-self.problem.axes.sizes[self.lane] // self.pack)
-        return self.packs // row, -(-row // self.columns)
+        return self.packs // row, -(-row // (self.columns * self.turns))
 
     # -- the text
 
@@ -109,9 +123,10 @@ class Lanes:
         problem = self.problem
         if not self.packs:
             return Kernels(())
-        body = [*self.where(), *self.inside(self.root)]
+        body = [*self.where(), *self.inside(self.root)] if self.turns == 1 else self.in_turns()
         fixed = [Fixed("PACK", self.pack, "neighbours along the lane, of a thread")] if self.pack > 1 else []
         fixed += [Fixed("COLUMNS", self.columns, "threads side by side, of a block")] if self.over else []
+        fixed += [Fixed("TURNS", self.turns, "packs of a thread")] if self.turns > 1 else []
         main = CudaKernel(
             problem.region.kind, problem.text, tuple(self.places.arguments.values()), tuple(body),
             self.block if self.over or not self.columns else self.columns, self.grid, tuple(fixed), 0,
@@ -148,6 +163,16 @@ class Lanes:
         first = [Text(f"const {int_} {row} = blockIdx.x;")] if len(outer) == 1 else []
         lines = [Text(place), Text(f"if ({letter} >= {extent}) return;"), *first]
         return lines if first else [*lines, *map(Text, self.places.split("(int)blockIdx.x", outer))]
+
+    def in_turns(self) -> list[Text]:
+        """Several packs of a row for each thread; no row has any other number of them."""
+        *outer, lane = self.kept
+        int_, row = self.places.whole, self.places.linear(outer, "(int)blockIdx.x")
+        which = [Text(f"const {int_} {row} = blockIdx.x;")] if len(outer) == 1 else []
+        which += [] if which else map(Text, self.places.split("(int)blockIdx.x", outer))
+        mine = f"((blockIdx.y * TURNS + k) * {BLOCK} + threadIdx.x) * PACK"
+        place = Text(f"const {int_} {self.places.letters[lane]} = {mine};")
+        return [*which, unrolled("k", "TURNS", [place, *self.inside(self.root)])]
 
     def number(self) -> str:
         """How many packs there are, in CUDA."""

@@ -16,9 +16,10 @@ from ge2.codegen.cuda import folds
 from ge2.codegen.cuda.kernel import CudaKernel, Fixed
 from ge2.codegen.cuda.places import Places
 from ge2.codegen.cuda.typed import SUFFIX
-from ge2.codegen.cuda.writer import Problem
+from ge2.codegen.cuda.writer import Problem, unrolled
 
-BLOCK = 256
+BLOCK, MOST = 256, 1024
+AT_ONCE = 64  # bytes of parts that a thread reads at once
 
 
 @final
@@ -81,39 +82,69 @@ class Partials:
         return Text(f"{name}[{at or '0'}] = {value};")
 
     def kernels(self) -> list[CudaKernel]:
-        return [self.kernel(p) for p in self.parts]
+        """One for all results that have the same axes."""
+        alike: dict[tuple[int, ...], list[Part]] = {}
+        for p in self.parts:
+            alike.setdefault(p.axes, []).append(p)
+        return [self.kernel(parts) for parts in alike.values()]
 
-    def kernel(self, p: Part) -> CudaKernel:
+    def kernel(self, parts: Sequence[Part]) -> CudaKernel:
         """One column of parts an element, whose rows the threads of a block share."""
-        places = Places(self.problem.axes, self.problem.operands, p.axes)
+        axes, total = parts[0].axes, self.total(parts[0])
+        places = Places(self.problem.axes, self.problem.operands, axes)
+        columns = min(32, 1 << (total - 1).bit_length()) if total else 1
+        at_once = max(AT_ONCE // max(folds.state_bytes(p.fold) for p in parts), 2)
+        block = BLOCK if self.count * columns <= at_once * BLOCK else MOST
+        extent = " * ".join(map(places.extent, axes)) or "1"
+        body = [
+            Text(f"const {places.whole} p = ({places.whole})blockIdx.x * COLUMNS + threadIdx.x % COLUMNS;")
+        ]
+        for each in parts:
+            body += self.gathered(each, places, extent, block)
+        body.append(Text(f"if (p >= {extent} || threadIdx.x >= COLUMNS) return;"))
+        body += map(Text, places.split("p", axes))
+        body += [self.stored(each, store, places) for each in parts for store in each.stores]
+        names = [self.problem.names[p.fold.y.var] for p in parts if p.fold.y and p.fold.y.var]
+        what = f"merges the parts of {', '.join(names)}" if names else "merges parts"
+        fixed = (
+            Fixed("COLUMNS", columns, "elements side by side in a block"),
+            Fixed("ROWS", block // columns, "threads below each other, which share the parts of one"),
+            Fixed("AT_ONCE", at_once, "parts that a thread reads at once"),
+        )
+        arguments = tuple(places.arguments.values())
+        return CudaKernel("finish", what, arguments, tuple(body), block, (-(-total // columns), 1), fixed)
+
+    def gathered(self, p: Part, places: Places, extent: str, block: int) -> list[Text]:
+        """What an element's parts come to; those that a thread reads are under way together."""
         name, argument = self.array(p, const=True)
         places.argue(name, argument.declaration, argument.kind, argument.value)
-        total, state, w = self.total(p), folds.state(p.fold), p.fold
-        columns = min(32, 1 << (total - 1).bit_length()) if total else 1
-        extent = " * ".join(map(places.extent, p.axes)) or "1"
-        count = places.size("parts", self.count)
-        body = [
-            Text(f"const {places.whole} p = ({places.whole})blockIdx.x * COLUMNS + threadIdx.x % COLUMNS;"),
-            Text(f"{folds.state_type(w)} {state} = {folds.start(w)};"),
-            Text(f"if (p < {extent})", body=(self.gather(w, name, extent, count, state),)),
-            Text(f"{state} = ge2_column_fold<COLUMNS, {BLOCK}>({state}, {folds.merge(w)});"),
-            Text(f"if (p >= {extent} || threadIdx.x >= COLUMNS) return;"),
-            *map(Text, places.split("p", p.axes)),
-        ]
-        for store in p.stores:
-            assert store.param is not None
-            value, dtype = folds.read(w, state), store.param.var.type.dtype
-            if dtype in HALF:
-                value = f"ge2_cast_f32_{SUFFIX[dtype]}({value})"
-            body.append(Text(f"{places.result(store.param)}[{places.element(store.param)}] = {value};"))
-        what = f"merges the parts of {self.problem.names[w.y.var]}" if w.y and w.y.var else "merges parts"
-        fixed = (Fixed("COLUMNS", columns, "elements side by side in a block"),)
-        arguments = tuple(places.arguments.values())
-        return CudaKernel("finish", what, arguments, tuple(body), BLOCK, (-(-total // columns), 1), fixed)
-
-    def gather(self, w: Work, name: str, extent: str, count: str, state: str) -> Text:
-        rows = f"for (int part = threadIdx.x / COLUMNS; part < {count}; part += {BLOCK} / COLUMNS)"
-        place = f"{name}[part * {extent} + p]" if extent != "1" else f"{name}[part + p]"
-        return Text(
-            rows, body=(Text(f"{state} = {folds.merged(w, state, place)};"),), pragma="#pragma unroll 4"
+        w, state, ctype = p.fold, folds.state(p.fold), folds.state_type(p.fold)
+        count, part = places.size("parts", self.count), "part + u * ROWS"
+        place = f"({part}) * {extent} + p" if extent != "1" else f"{part} + p"
+        whole = f"({count} + ROWS * AT_ONCE - 1) / (ROWS * AT_ONCE)"
+        there = f"p < {extent} && {part} < {count}"
+        read = Text(f"some[u] = {there} ? {name}[{place}] : {folds.start(w)};")
+        merge = Text(f"{state} = {folds.merged(w, state, 'some[u]')};")
+        first = "const int part = (int)threadIdx.x / COLUMNS + round * (ROWS * AT_ONCE);"
+        rounds = (
+            Text(first),
+            Text(f"{ctype} some[AT_ONCE];"),
+            unrolled("u", "AT_ONCE", [read]),
+            unrolled("u", "AT_ONCE", [merge]),
         )
+        return [
+            Text(f"{ctype} {state} = {folds.start(w)};"),
+            Text(
+                f"for (int round = 0; round < {whole}; round++)",
+                body=tuple(rounds),
+                pragma="#pragma unroll 1",
+            ),
+            Text(f"{state} = ge2_column_fold<COLUMNS, {block}>({state}, {folds.merge(w)});"),
+        ]
+
+    def stored(self, p: Part, store: Work, places: Places) -> Text:
+        assert store.param is not None
+        value, dtype = folds.read(p.fold, folds.state(p.fold)), store.param.var.type.dtype
+        if dtype in HALF:
+            value = f"ge2_cast_f32_{SUFFIX[dtype]}({value})"
+        return Text(f"{places.result(store.param)}[{places.element(store.param)}] = {value};")

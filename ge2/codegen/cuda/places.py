@@ -8,7 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.dtypes import COMPLEX, HALF
+from ge2.base.dtypes import COMPLEX, FLOAT32, FLOAT64, HALF
 from ge2.base.errors import VerifyError
 from ge2.codegen.c.axes import Axes
 from ge2.codegen.c.text import Argument, Operand
@@ -32,7 +32,7 @@ RESERVED = frozenset((
     "acos", "asin", "atan", "cbrt", "ceil", "cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1",
     "floor", "fma", "fmax", "fmin", "fmod", "hypot", "ldexp", "log", "log10", "log1p", "log2", "max",
     "min", "pow", "rint", "round", "sin", "sinh", "sqrt", "tan", "tanh", "trunc", "by", "here", "k", "v", "t",
-    "n", "p", "s", "r", "part", "parts", "row", "rest", "first", "team", "step",
+    "n", "p", "s", "r", "u", "part", "parts", "row", "rest", "first", "team", "step", "some",
 ))
 # fmt: on
 
@@ -80,13 +80,20 @@ class Places:
     def number(self, literal: Literal, dtype: np.dtype) -> str:
         value: Any = literal.value
         sizes = frozenset(n for a, n in self.axes.sizes.items() if a not in self.constant)
-        if baked(value, dtype, sizes):
+        if baked(value, dtype, sizes) or self.follows(value, dtype):
             return number(value, dtype)
         key = (id(literal), dtype)  # not the value: it may be a size, which equals another by chance
         if key not in self.constants:
             name = self.constants[key] = f"const{len(self.constants)}"
             self.argue(name, f"{HELD[dtype]} {name}", "constant", (value, dtype))
         return self.constants[key]
+
+    def follows(self, value: Any, dtype: np.dtype) -> bool:
+        """Whether a number is a size that is in the text, or one over it: the compiler divides by these."""
+        if dtype not in (FLOAT32, FLOAT64) or not self.constant:
+            return False
+        n = math.prod(self.axes.sizes[a] for a in self.constant)
+        return n > 0 and dtype.type(value) in (dtype.type(n), dtype.type(1 / n))
 
     # -- axes
 

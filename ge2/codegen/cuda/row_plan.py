@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import final
 
 from ge2.base.dtypes import HALF
-from ge2.codegen.c.nest import Loop, Spec, nest
+from ge2.codegen.c.nest import Loop, Spec, Work, nest
 from ge2.codegen.cuda import folds
+from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.partial import Part, Partials, part
 from ge2.codegen.cuda.places import Places
 from ge2.codegen.cuda.writer import Problem, Statements, power
@@ -18,19 +19,15 @@ from ge2.codegen.values import Held, Param
 
 ALWAYS = 1 << 30  # nothing is kept from one stage of a row to the next
 BLOCK, MOST = 256, 1024
-BUSY = 2048  # threads that keep a multiprocessor busy
 REGISTERED, IN_SHARED, READ_AGAIN = "registers", "shared memory", "memory"
 TEAM = 512  # threads of a row in shared memory
-HALVES = 112 << 10  # of shared memory, of which a multiprocessor has two blocks
-LARGEST = 200 << 10  # bytes of shared memory that rows may take
 GRID = 65535  # blocks along the second axis of a grid
 CROWDED = 24  # registers of a row that a thread of a large block has room for
 WORDS = 64  # registers of a thread that the elements of a row may take
 FEW, MANY = 16, 32  # elements of a row that a thread has at most; where blocks go from row to row
 CROWD = 512  # threads of a multiprocessor that hide each other's waiting
-REGISTERS = 65536  # of a multiprocessor
 OTHERS, ADDRESS = 12, 8  # registers of a thread besides those of its row, and for each array
-SHARED, ROOM = 224 << 10, 96 << 10  # bytes of a multiprocessor, and what a block takes for rows ahead
+APART = 16 << 10  # bytes of half a multiprocessor that are left when a block has rows ahead
 LONG = 1 << 14  # elements from which on a row that is only folded is shared by blocks, if rows are few
 
 
@@ -53,8 +50,8 @@ class Shape:
 class Plan:
     """`where` a row is while it is computed; `again`: how costly what is made again may be."""
 
-    def __init__(self, problem: Problem, whole: frozenset[int], units: int, again: int, where: str) -> None:
-        self.problem, self.units, axes = problem, units, problem.axes
+    def __init__(self, problem: Problem, whole: frozenset[int], chip: Chip, again: int, where: str) -> None:
+        self.problem, self.chip, axes = problem, chip, problem.axes
         self.resident, self.in_shared = where != READ_AGAIN, where == IN_SHARED
         resident = self.resident
         rest = [a for a in sorted(axes.sizes) if a not in whole]
@@ -91,6 +88,7 @@ class Plan:
         number = self.blocks * self.shape.rows if self.across else self.splits
         self.partials = Partials(problem, self.places, gathered, number)
         self.wider = self.said.widened = self.read_wide()
+        self.late = self.read_late()
 
     def sink(self) -> None:
         """What is alike for all rows is done in each, unless it is a result: a block has one row."""
@@ -134,7 +132,8 @@ class Plan:
         if self.in_shared:
             return Shape(TEAM, TEAM, -(-n // (TEAM * pack)))
         if not self.resident:
-            team = min(BLOCK if self.count >= 2 * self.units else MOST, max(power(-(-n // pack)), 1))
+            widest = BLOCK if self.count >= 2 * self.chip.multiprocessors else MOST
+            team = min(widest, max(power(-(-n // pack)), 1))
             return Shape(team, max(team, BLOCK), 0)
         few, words = (MANY, 2 * WORDS) if self.sums() else (FEW, WORDS)
         most = max(min(few, int(words / max(self.words(), 0.5))), pack)
@@ -143,32 +142,51 @@ class Plan:
 
     def spread(self, parts: Sequence[Part | None]) -> tuple[int, int]:
         """How many blocks share a row, and how many share the rows."""
-        shape, loops = self.shape, [c for c in self.everything(self.root) if c.spec and c.spec.role == "row"]
+        shape, loops = self.shape, self.inner_loops()
         team_blocks = -(-self.count // shape.rows)
         if self.across and not self.sums():
             return 1, min(team_blocks, GRID)  # each row leaves its own part, and waits for no other
         if self.across:
             groups = math.prod(self.problem.axes.sizes[a] for a in self.groups)
-            at_once = self.at_once * self.units
+            at_once = self.at_once * self.chip.multiprocessors
             return 1, max(1, min(team_blocks, -(-at_once // max(groups, 1))))
         alone = len(loops) == 1 and all(p is not None for p in parts) and not self.resident
         if not alone or self.length < LONG:
             return 1, team_blocks
-        wanted = self.units * BUSY // (shape.block * max(team_blocks, 1))
+        wanted = self.chip.multiprocessors * self.chip.threads // (shape.block * max(team_blocks, 1))
         return max(1, min(wanted, self.length // (shape.team * self.pack * 4))), team_blocks
 
     def read_wide(self) -> set[Param]:
         """Arrays of half types whose rows are held as floats, since several stages read them."""
         if self.across or not self.resident:
             return set()
-        loops = [c for c in self.everything(self.root) if c.spec and c.spec.role == "row"]
+        loops = self.inner_loops()
         times = Counter(p for c in loops for p in self.said.read_in(c.works))
         return {p for p in self.held if p.var.type.dtype in HALF and self.depends(p) and times[p] > 1}
+
+    def read_late(self) -> set[Param]:
+        """Arrays that all rows have in common, as weights are, and that only a later stage reads: they are
+        in the cache by then, and take no registers before."""
+        if self.across or not self.resident or self.in_shared:
+            return set()
+        stages = [set(self.said.read_in(loop.works)) for loop in self.inner_loops()]
+        times = Counter(p for stage in stages for p in stage)
+        later = {p for stage in stages[1:] for p in stage}
+        return {p for p in self.held & later if times[p] == 1 and not self.depends(p)}
+
+    def inner_loops(self) -> list[Loop]:
+        """The stages that a row is gone through."""
+        return [c for c in self.everything(self.root) if c.spec and c.spec.role == "row"]
+
+    def inner_folds(self) -> list[Work]:
+        """What is folded over a row, for which its threads meet."""
+        row = set(self.row)
+        return [w for loop in self.inner_loops() for w in loop.works if w.kind == "fold" and w.over <= row]
 
     def side_by_side(self) -> int:
         """How many blocks the compiler is to leave registers for, on a multiprocessor."""
         if self.in_shared:
-            return 2 if self.shared <= HALVES else 1
+            return 2 if self.shared <= self.chip.shared // 2 else 1
         return self.at_once if self.sums() else 1
 
     @property
@@ -176,9 +194,9 @@ class Plan:
         """How many blocks a multiprocessor is to hold, by the registers that their rows take."""
         alive = self.shape.packs * self.pack * self.words(alive=True)
         others = OTHERS + ADDRESS * len([p for p in self.held if p not in self.problem.outs])
-        by_registers = REGISTERS // (self.shape.block * (int(alive) + others))
-        by_shared = SHARED // max(self.shared, 1)
-        return max(1, min(by_registers, by_shared, BUSY // self.shape.block))
+        by_registers = self.chip.registers // (self.shape.block * (int(alive) + others))
+        by_shared = self.chip.shared // max(self.shared, 1)
+        return max(1, min(by_registers, by_shared, self.chip.threads // self.shape.block))
 
     def read_ahead(self) -> list[Param]:
         """The arrays whose next row is read while one is computed, where few threads are at hand to wait."""
@@ -193,7 +211,7 @@ class Plan:
             p for p in self.said.read_in(list(self.root.everything())) if p in self.held and self.depends(p)
         ]
         wide = [self.places.wide(p) * p.var.type.dtype.itemsize for p in read]
-        return read if read and min(wide) >= 4 and self.room(read) <= ROOM else []
+        return read if read and min(wide) >= 4 and self.room(read) <= self.chip.shared // 2 - APART else []
 
     def room(self, arrays: Sequence[Param]) -> int:
         """Bytes of shared memory for two rows of each."""
@@ -225,11 +243,16 @@ class Plan:
         if not self.resident:
             return not self.across and not self.between()
         if self.in_shared:
-            fits = 0 < self.rows_bytes() <= LARGEST and self.shape.packs > 1
+            fits = 0 < self.rows_bytes() <= self.chip.most and self.shape.packs > 1
             return fits and not self.between() and not self.sums() and self.stages()
         few = self.length <= self.shape.team * self.pack * self.shape.packs
         each = self.shape.packs * self.pack * self.words()
-        long = not self.across and self.length >= LONG and self.count < self.units and not self.stages()
+        long = (
+            not self.across
+            and self.length >= LONG
+            and self.count < self.chip.multiprocessors
+            and not self.stages()
+        )
         return (
             few
             and each <= (CROWDED if self.shape.block > 512 else 2 * WORDS)
@@ -239,4 +262,4 @@ class Plan:
 
     def stages(self) -> bool:
         """Whether a row is gone through more than once."""
-        return len([c for c in self.everything(self.root) if c.spec and c.spec.role == "row"]) > 1
+        return len(self.inner_loops()) > 1

@@ -9,7 +9,6 @@ ones, that are only folded, are shared by several blocks.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import final
@@ -18,17 +17,20 @@ from ge2.base.dtypes import FLOAT32
 from ge2.codegen.c.nest import AGAIN, Loop, Work
 from ge2.codegen.c.text import Text
 from ge2.codegen.cuda import folds
+from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.kernel import CudaKernel, Fixed
 from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.cuda.row_plan import ALWAYS, IN_SHARED, READ_AGAIN, REGISTERED, Plan
-from ge2.codegen.cuda.typed import HELD, STORED, SUFFIX
-from ge2.codegen.cuda.writer import UNROLL, Problem, unrolled
+from ge2.codegen.cuda.shortcuts import Pick, largest_of, paired, pick, without
+from ge2.codegen.cuda.typed import HELD, STORED
+from ge2.codegen.cuda.writer import OF_PACK, UNROLL, Problem, mentions, unrolled, widened
 from ge2.codegen.values import Held
 
+IN_TURN = 2  # packs of a row in shared memory that are computed at once
 UNROLLED = 4  # rounds of a loop over a row that is not held, whose reads are under way at once
 
 
-def rows_kernel(make: Callable[[], Problem], whole: frozenset[int], units: int) -> Kernels | None:
+def rows_kernel(make: Callable[[], Problem], whole: frozenset[int], chip: Chip) -> Kernels | None:
     """The kernels of a region that folds the axes `whole`, and perhaps all rows besides; else None."""
     for again, where in (
         (AGAIN, REGISTERED),
@@ -36,7 +38,7 @@ def rows_kernel(make: Callable[[], Problem], whole: frozenset[int], units: int) 
         (ALWAYS, IN_SHARED),
         (ALWAYS, READ_AGAIN),
     ):
-        plan = Plan(make(), whole, units, again, where)
+        plan = Plan(make(), whole, chip, again, where)
         if plan.fits:
             return Rows(plan).run()
     return None
@@ -50,6 +52,9 @@ class Rows:
         self.plan, self.problem, self.places, self.said = plan, plan.problem, plan.places, plan.said
         self.shape, self.partials, self.root, self.pack = plan.shape, plan.partials, plan.root, plan.pack
         self.row, self.walked, self.groups, self.lane = plan.row, plan.walked, plan.groups, plan.lane
+        self.picks: dict[Work, Pick] = self.picked()
+        self.gone: set[Work] = set()  # works that shorter ways have made needless
+        self.waits = False  # whether a row is still on its way into shared memory
 
     def run(self) -> Kernels:
         problem, shape = self.problem, self.shape
@@ -186,7 +191,7 @@ class Rows:
         if self.plan.in_shared:
             return self.filled() if walked else []
         for p in self.said.read_in(list(self.root.everything())):
-            if p not in self.plan.held or self.plan.depends(p) != walked:
+            if p not in self.plan.held or self.plan.depends(p) != walked or p in self.plan.late:
                 continue
             name, wide = self.places.array(p), min(self.places.wide(p), self.pack)
             self.said.packs[p] = f"{name}_row[k].at[{'v' if self.pack > 1 else '0'}]"
@@ -194,11 +199,10 @@ class Rows:
                 continue
             read = f"ge2_read<{self.width}, {wide}>({name} + {self.places.element(p)}{self.left})"
             if p in self.plan.wider:
-                short = SUFFIX[p.var.type.dtype]
                 element = "[k * PACK + v]" if self.pack > 1 else "[k]"
                 lines.append(Text(f"float {name}_row[{self.each}];"))
                 one = "v" if self.pack > 1 else "0"
-                each = f"{name}_row{element} = ge2_cast_{short}_f32({name}_at.at[{one}]);"
+                each = f"{name}_row{element} = {widened(p.var.type.dtype, f'{name}_at.at[{one}]')};"
                 reads.append(Text(f"const auto {name}_at = {read};"))
                 reads.append(unrolled("v", "PACK", [Text(each)]) if self.pack > 1 else Text(each))
                 self.said.packs[p] = f"{name}_row{element}"
@@ -227,7 +231,8 @@ class Rows:
             slot = f"{name}_row + k * {self.shape.block}"
             copies.append(Text(f"ge2_ahead<{wide}>({slot}, {name} + {self.places.element(p)});"))
             offset += self.plan.room([p]) // 2
-        return [*lines, unrolled("k", "PACKS", copies), Text("ge2_ahead_wait();")]
+        self.waits = True
+        return [*lines, unrolled("k", "PACKS", copies)]
 
     @property
     def width(self) -> str:
@@ -240,7 +245,9 @@ class Rows:
 
     @property
     def left(self) -> str:
-        return f", {self.total(self.row)} - {self.places.letters[self.lane]}" if self.ragged else ""
+        if self.lane < 0 or not self.ragged:
+            return ""
+        return f", {self.total(self.row)} - {self.places.letters[self.lane]}"
 
     def place(self) -> Text:
         """Where the pack k of a thread begins."""
@@ -255,21 +262,68 @@ class Rows:
         if not works:
             return []
         lines = [line for w in self.gathered(loop) for line in self.started(w)]
+        picks = [self.picks[w] for w in works if w in self.picks]
+        lines += [line for each in picks for line in self.at_once(each)]
+        if self.waits:
+            lines.append(Text("ge2_ahead_wait();"))
+            self.waits = False
+        self.gone |= {each.fold for each in picks}
+        works = without(works, self.gone, self.said)
         lines += self.prepared(works)
         striped = self.stripe(loop)
         lines += [line for w in striped for line in self.stripes(w)]
-        inner = self.neighbours(works)
+        lines += self.looped(works)
         self.said.striped = {}
-        if self.plan.resident:
-            along = self.along()
-            place = [self.place()] if along or mentions(inner, self.places.letters[self.row[0]]) else []
-            head = unrolled("k", "PACKS", [*place, *along, *inner])
-            head = replace(head, pragma="#pragma unroll 1") if self.plan.in_shared else head
-        else:
-            head = Text(self.striding(), body=(*self.along(), *inner), pragma=f"#pragma unroll {UNROLLED}")
-        lines.append(head)
         lines += [self.together(w) for w in striped]
         return [*lines, *(line for w in self.gathered(loop) for line in self.merged(w))]
+
+    def looped(self, works: Sequence[Work]) -> list[Text]:
+        """The loop over a row. Where blocks go on from row to row, and their threads are few, it is there
+        twice if it divides: divisors near to 1 take an instruction less."""
+        divisors = dict.fromkeys(self.said.divisors.values())
+        read = {x for w in works if w.axes & set(self.row) for x in w.xs} & set(self.said.divisors)
+        if not read or not self.plan.sums():
+            return [self.loop(works)]
+        tests = [f"ge2_divisor_near({name})" for name in divisors]
+        self.said.near = "_near"
+        near = self.loop(works)
+        self.said.near = ""
+        return [Text(f"if ({' && '.join(tests)})", body=(near,)), Text("else", body=(self.loop(works),))]
+
+    def loop(self, works: Sequence[Work]) -> Text:
+        inner = self.neighbours(works)
+        if not self.plan.resident:
+            return Text(self.striding(), body=(*self.along(), *inner), pragma=f"#pragma unroll {UNROLLED}")
+        along = self.along()
+        inner = [*self.end_of_packs(), *inner]
+        place = [self.place()] if along or mentions(inner, self.places.letters[self.row[0]]) else []
+        head = unrolled("k", "PACKS", [*place, *along, *inner])
+        return replace(head, pragma=f"#pragma unroll {IN_TURN}") if self.plan.in_shared else head
+
+    def picked(self) -> dict[Work, Pick]:
+        """The folds that pick an element. All wait for another fold of the same stage, so that no result is
+        written over an element that is still to be read."""
+        found: dict[Work, Pick] = {}
+        for loop in self.plan.inner_loops() if self.lane >= 0 else []:
+            inner = [w for w in loop.works if w.kind == "fold" and w.over == set(self.row)]
+            picks = [p for w in inner if (p := pick(w, self.said, loop.works, self.lane))]
+            if len(picks) < len(inner) and self.shape.team > 1:
+                found |= {p.fold: p for p in picks}
+        return found
+
+    def at_once(self, each: Pick) -> list[Text]:
+        """Every thread reads the element that is picked."""
+        said, known, wider = self.said, self.said.packs, self.said.widened
+        said.packs, said.widened = {}, set()
+        at, letter = said.operand(each.at), self.places.letters[self.lane]
+        state = folds.state(each.fold)
+        body = [
+            Text(f"const int {letter} = (int){at};"),
+            *(said.line(w) for w in each.works),
+            Text(f"{state} = {folds.merged(each.fold, state, said.operand(each.x))};"),
+        ]
+        said.packs, said.widened = known, wider
+        return [Text(f"if ({at} >= 0 && {at} < {self.total(self.row)})", body=tuple(body))]
 
     def stripe(self, loop: Loop) -> list[Work]:
         """Sums over long rows: a thread adds up each of its neighbours for itself, so that none waits for
@@ -318,6 +372,16 @@ class Rows:
         )
         return [*guard, *map(Text, self.places.split("at", self.row))]
 
+    def end_of_packs(self) -> list[Text]:
+        """Where a thread has fewer packs than others, all of them whole."""
+        if not self.ragged or not self.whole_packs:
+            return []
+        return [Text(f"if ({self.places.letters[self.lane]} >= {self.total(self.row)}) break;")]
+
+    @property
+    def whole_packs(self) -> bool:
+        return self.plan.resident and self.lane >= 0 and self.plan.length % self.pack == 0
+
     def striding(self) -> str:
         """The loop over a row that is not held."""
         letter = self.places.letters[self.row[0]] if self.lane >= 0 else "at"
@@ -331,14 +395,15 @@ class Rows:
     def neighbours(self, works: Sequence[Work]) -> list[Text]:
         """The elements of a pack, one after another."""
         said, before, after, known = self.said, [], [], dict(self.said.packs)
+        left = "" if self.whole_packs else self.left
         for p in self.said.read_in(works):
             if self.plan.in_shared and p in self.plan.held:
                 name = self.places.array(p)
                 before.append(Text(f"const auto {name}_at = {name}_row[k * {self.shape.block}];"))
                 said.packs[p] = f"{name}_at.at[{'v' if self.pack > 1 else '0'}]"
-            elif not self.plan.resident and self.plan.lies(p):
+            elif (not self.plan.resident or p in self.plan.late) and self.plan.lies(p):
                 name, wide = self.places.array(p), min(self.places.wide(p), self.pack)
-                read = f"ge2_read<{self.width}, {wide}>({name} + {self.places.element(p)}{self.left})"
+                read = f"ge2_read<{self.width}, {wide}>({name} + {self.places.element(p)}{left})"
                 before.append(Text(f"const auto {name}_at = {read};"))
                 said.packs[p] = f"{name}_at.at[{'v' if self.pack > 1 else '0'}]"
         for w in works:
@@ -347,18 +412,32 @@ class Rows:
                 before.append(Text(f"ge2_some<{STORED[w.param.var.type.dtype]}, PACK> {name}_at;"))
                 said.written[w.param] = f"{name}_at.at[v]"
                 to = f"{self.places.result(w.param)} + {self.places.element(w.param)}"
-                after += self.guarded(w, [Text(f"ge2_write<PACK, {wide}>({to}, {name}_at{self.left});")])
+                after += self.guarded(w, [Text(f"ge2_write<PACK, {wide}>({to}, {name}_at{left});")])
+        whole, works = self.of_packs(works)
+        before += whole
         said.v, said.kept_at = ("v", "k * PACK + v") if self.pack > 1 else ("", "k")
         lines = [each for w in works for each in self.element(w)]
         said.v, said.packs = "", known
         if self.pack > 1:
-            if self.ragged:
+            if self.ragged and not self.whole_packs:
                 letter = self.places.letters[self.lane]
                 lines = [Text(f"if ({letter} + v >= {self.total(self.row)}) break;"), *lines]
-            return [*before, unrolled("v", "PACK", lines), *after]
-        if self.ragged and self.lane >= 0 and self.plan.resident:
-            lines = [Text(f"if ({self.places.letters[self.lane]} >= {self.total(self.row)}) break;"), *lines]
+            return [*before, *([unrolled("v", "PACK", lines)] if lines else []), *after]
         return [*before, *lines, *after]
+
+    def of_packs(self, works: Sequence[Work]) -> tuple[list[Text], list[Work]]:
+        """The folds that take in a pack as a whole, and the works that are left for its elements."""
+        lines = []
+        for w in works:
+            p = paired(w, self.said) if w.over == set(self.row) else None
+            pack = self.said.packs.get(p, "") if p is not None else ""
+            if p is None or not pack.endswith(OF_PACK) or self.plan.length % self.pack:
+                continue
+            state = self.said.state(w)
+            found = folds.merged(w, state, largest_of(w, p, pack.removesuffix(OF_PACK)))
+            lines.append(Text(f"{state} = {found};", self.said.note(w.step.eqn if w.step else None)))
+            self.gone.add(w)
+        return lines, without(works, self.gone, self.said)
 
     def element(self, w: Work) -> list[Text]:
         line = self.said.line(w)
@@ -410,9 +489,7 @@ class Rows:
     def merged(self, w: Work) -> list[Text]:
         """What the threads of a team have of a row becomes one, which all of them know."""
         name = folds.state(w)
-        if self.shape.team > 1:
-            line = Text(f"{name} = ge2_team_fold<TEAM, {self.shape.block}>({name}, {folds.merge(w)});")
-        lines = [line] if self.shape.team > 1 else []
+        lines = [self.together_with_others(w)] if self.shape.team > 1 and w not in self.picks else []
         if any(p.fold is w for p in self.partials.parts):
             place = self.places_of(self.walked)
             tests = [*(["here"] if self.shape.rows > 1 else []), "t == 0"]
@@ -448,8 +525,16 @@ class Rows:
         """Each thread has its own of what is folded along the row too."""
         if w.over.isdisjoint(self.row) or self.shape.team == 1:
             return []
+        return [self.together_with_others(w)]
+
+    def together_with_others(self, w: Work) -> Text:
+        """What the threads of a team have becomes one. A loop over rows that has a single such place comes
+        back to it with no other between."""
+        meetings = [each for each in self.plan.inner_folds() if each not in self.picks]
+        again = self.plan.across and w.over <= set(self.row) and len(meetings) == 1
+        sizes = f"TEAM, {self.shape.block}{'' if again else ', false'}"
         name = folds.state(w)
-        return [Text(f"{name} = ge2_team_fold<TEAM, {self.shape.block}>({name}, {folds.merge(w)});")]
+        return Text(f"{name} = ge2_team_fold<{sizes}>({name}, {folds.merge(w)});")
 
     def places_of(self, axes: Sequence[int], text: str = "") -> str:
         """Which of all elements along some axes, in C order; after those along others."""
@@ -458,8 +543,3 @@ class Rows:
             letter = self.places.letters[a]
             text = f"({text}) * {self.places.extent(a)} + {letter}" if text else letter
         return text or "0"
-
-
-def mentions(lines: Sequence[Text], name: str) -> bool:
-    """Whether a name stands in any of the lines."""
-    return any(re.search(rf"\b{name}\b", t.code) or mentions(t.body, name) for t in lines)

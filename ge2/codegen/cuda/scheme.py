@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from ge2.codegen.c.nest import is_state
 from ge2.codegen.c.text import Operand
 from ge2.codegen.cuda.across import across
+from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.lanes import Lanes
 from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.cuda.rows import rows_kernel
@@ -16,8 +17,8 @@ from ge2.ir import Var
 from ge2.ops.region import Region
 
 
-def cuda_kernels(region: Region, operands: Mapping[Var, Operand], units: int) -> Kernels | None:
-    """The kernels of a region on a device of so many multiprocessors; None if it has to be cut in two."""
+def cuda_kernels(region: Region, operands: Mapping[Var, Operand], chip: Chip) -> Kernels | None:
+    """The kernels of a region on such a chip; None if it has to be cut in two."""
 
     def make() -> Problem:
         return Problem(region, operands)
@@ -25,14 +26,14 @@ def cuda_kernels(region: Region, operands: Mapping[Var, Operand], units: int) ->
     problem = make()
     over = list(dict.fromkeys(w.over for w in problem.folded))
     if not over:
-        return across(problem, units) or Lanes(problem, frozenset(), units).run()
+        return across(problem, chip) or Lanes(problem, frozenset(), chip).run()
     lane = problem.lane
     for whole in sorted(over, key=lambda axes: (-rank(problem, axes), sorted(axes))):
-        if lane in whole and (found := rows_kernel(make, whole, units)) is not None:
+        if lane in whole and (found := rows_kernel(make, whole, chip)) is not None:
             return found
     if len(over) > 1:
         return None
-    return Lanes(problem, over[0], units).run()
+    return Lanes(problem, over[0], chip).run()
 
 
 def rank(problem: Problem, axes: frozenset[int]) -> int:

@@ -47,7 +47,7 @@ COMPLEX_MATHS = frozenset((
     "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
 ))
 # fmt: on
-FIRST = {"cast": "cast", "random": "random", "index": "index", "sort": "sort"}
+FIRST = {"cast": "cast", "pair": "pair", "random": "random", "index": "index", "sort": "sort"}
 KINDS = {"f32": "float", "f64": "float", "bool": "bool"}
 
 

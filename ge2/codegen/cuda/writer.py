@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ge2.base.dtypes import BOOL, COMPLEX, FLOAT32, FLOAT64, HALF
+import numpy as np
+
+from ge2.base.dtypes import BFLOAT16, BOOL, COMPLEX, FLOAT32, FLOAT64, HALF
 from ge2.codegen.blocks import Tiling
 from ge2.codegen.c.nest import Home, Loop, Work, homes
 from ge2.codegen.c.text import Operand, Text
@@ -22,6 +25,7 @@ from ge2.ops.region import Region
 from ge2.ops.shape import Iota
 
 UNROLL = "#pragma unroll"
+OF_PACK = ".at[v]"  # the element of a pack that is at hand
 
 
 class Problem:
@@ -61,6 +65,7 @@ class Statements:
         self.v = ""  # how the element along the lane is told, where several are at hand
         self.packs: dict[Param, str] = {}  # arrays of which several elements were read before
         self.divisors: dict[Held, str] = {}  # what many elements are divided by, prepared
+        self.near = ""  # "_near" where no such number is far from 1
         self.striped: dict[Work, str] = {}  # states of which each neighbour has its own
         self.drawn: dict[Held, str] = {}  # random bits of which several elements were made before
         self.widened: set[Param] = set()  # arrays of half types that were read as floats
@@ -173,9 +178,11 @@ class Statements:
                 return operands[0]  # a number is handed over as float32
             if leaf in self.widened:
                 return operands[0]
-            return f"ge2_cast_{SUFFIX[w.step.xs[0].dtype]}_f32({operands[0]})"
+            return widened(w.step.xs[0].dtype, operands[0])
         op: Any = eqn.op
         assert dtype is not None
+        if op.name == "eq" and (found := self.counted(w)):
+            return found
         if isinstance(op, ArgReduce):
             return "0"
         if isinstance(op, Reduce):  # of one element
@@ -186,7 +193,7 @@ class Statements:
                 else operands[0]
             )
         if w.xs[-1] in self.divisors and op.name == "div":
-            return f"ge2_over_f32({operands[0]}, {self.divisors[w.xs[1]]})"
+            return f"ge2_over{self.near}_f32({operands[0]}, {self.divisors[w.xs[1]]})"
         if isinstance(op, Draw):
             if w.y in self.drawn:
                 return self.drawn[w.y]
@@ -198,6 +205,17 @@ class Statements:
             self.helpers.update(dict.fromkeys(helpers_of(op.lowering.helpers, dtype)))
             return expression(op.lowering.cuda or op.lowering.expression, operands, dtype, w.y.dtype)
         return expression(op.lowering.expression, operands, dtype, w.y.dtype)
+
+    def counted(self, w: Work) -> str:
+        """Whether an element is the one at a place: how far that is from the first of a thread's, which is
+        the same for all its neighbours."""
+        lane = self.places.lane
+        counts = [x for x in w.xs if isinstance(x.leaf, Iota) and x.axes == (lane,) and x.dtype == np.int32]
+        others = [x for x in w.xs if lane not in x.axes]
+        if not self.v or len(counts) != 1 or len(others) != 1:
+            return ""
+        first = self.places.letters[lane]
+        return f"(uint32_t){self.operand(others[0])} - (uint32_t){first} == (uint32_t){self.v}"
 
     def operand(self, x: Held) -> str:
         """A value, wherever it is."""
@@ -254,6 +272,18 @@ def is_rounding(w: Work) -> bool:
 def unrolled(letter: str, count: str, body: Sequence[Text]) -> Text:
     """A loop that the compiler writes out, so that what it indexes stays in registers."""
     return Text(f"for (int {letter} = 0; {letter} < {count}; {letter}++)", body=tuple(body), pragma=UNROLL)
+
+
+def widened(dtype: Any, text: str) -> str:
+    """An element of a half type as float32; one of a pack, by its pair."""
+    if dtype == BFLOAT16 and text.endswith(OF_PACK):
+        return f"ge2_pair_at_bf16({text.removesuffix(OF_PACK)}, v)"
+    return f"ge2_cast_{SUFFIX[dtype]}_f32({text})"
+
+
+def mentions(lines: Sequence[Text], name: str) -> bool:
+    """Whether a name stands in any of the lines."""
+    return any(re.search(rf"\b{name}\b", t.code) or mentions(t.body, name) for t in lines)
 
 
 def power(n: int) -> int:

@@ -11,16 +11,31 @@ struct ge2_divisor {
     float scale, high, low;
 };
 
+/* 1 / d within a unit of the last place, for d between 2^-85 and 2^64; 0, infinity and NaN as a division has them. */
+#ifndef GE2_SHIM
+GE2_FN float ge2_inverse_f32(float d) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(d));
+    return y;
+}
+#else
+GE2_FN float ge2_inverse_f32(float d) { return 1.0f / d; }
+#endif
+
 GE2_FN ge2_divisor ge2_divisor_f32(float d) {
     const float size = fabsf(d);
     const float scale = size > 0x1p64f ? 0x1p-64f : size < 0x1p-64f ? 0x1p64f : 1.0f;
     const float scaled = d * scale;
-    float high = 1.0f / scaled;
+    float high = ge2_inverse_f32(scaled);
     if (!(size > 0.0f && size < GE2_INFINITY_F32)) return {scale, high, high};
     if (fmaf(-scaled, high, 1.0f) < 0.0f) high = __uint_as_float(__float_as_uint(high) - 1); /* towards 0 */
     const float rest = fmaf(-scaled, high, 1.0f);
     return {scale, high, (rest > 0.0f ? rest : 0x1p-60f) * high}; /* not 0, or infinity times it would be NaN */
 }
+
+/* Whether the divisor is near enough to 1 already, as nearly all are. */
+GE2_FN bool ge2_divisor_near(ge2_divisor by) { return by.scale == 1.0f; }
+GE2_FN float ge2_over_near_f32(float x, ge2_divisor by) { return fmaf(x, by.high, x * by.low); }
 
 GE2_FN float ge2_over_f32(float x, ge2_divisor by) {
     const float scaled = x * by.scale;

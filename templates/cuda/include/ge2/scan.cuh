@@ -11,6 +11,7 @@
 #ifndef GE2_SCAN_CUH
 #define GE2_SCAN_CUH
 
+#include "ge2/ahead.cuh"
 #include "ge2/pack.cuh"
 #include "ge2/warp.cuh"
 
@@ -176,6 +177,56 @@ GE2_FN constexpr int ge2_state_words() {
     return (int)(sizeof(S) + 3) / 4;
 }
 
+/* Two words in one access, of which each is there as a whole or not at all. */
+#ifndef GE2_SHIM
+GE2_FN void ge2_look_two(const uint64_t *at, uint64_t *a, uint64_t *b) {
+    asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(*a), "=l"(*b) : "l"(at) : "memory");
+}
+GE2_FN void ge2_leave_two(uint64_t *at, uint64_t a, uint64_t b) {
+    asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" : : "l"(at), "l"(a), "l"(b) : "memory");
+}
+#else
+GE2_FN void ge2_look_two(const uint64_t *at, uint64_t *a, uint64_t *b) { *a = ge2_look(at), *b = ge2_look(at + 1); }
+GE2_FN void ge2_leave_two(uint64_t *at, uint64_t a, uint64_t b) { ge2_leave(at, a), ge2_leave(at + 1, b); }
+#endif
+
+/* A state as a whole, at a multiple of 16 bytes if it has an even number of words. */
+template <class S>
+GE2_FN void ge2_leave_whole(uint64_t *at, const S &state) {
+    const ge2_words<S> words = ge2_words_of(state);
+    constexpr int N = (int)(sizeof words.at / sizeof words.at[0]);
+    if constexpr (N % 2 == 0) {
+#pragma unroll
+        for (int w = 0; w < N; w += 2) ge2_leave_two(at + w, GE2_LEFT | words.at[w], GE2_LEFT | words.at[w + 1]);
+    } else {
+#pragma unroll
+        for (int w = 0; w < N; w++) ge2_leave(at + w, GE2_LEFT | words.at[w]);
+    }
+}
+
+/* Reads it, once it is there. */
+template <class S>
+GE2_FN S ge2_wait_for(const uint64_t *at) {
+    ge2_words<S> words;
+    constexpr int N = (int)(sizeof words.at / sizeof words.at[0]);
+    uint64_t found[N], marks;
+    do {
+        marks = GE2_LEFT;
+        if constexpr (N % 2 == 0) {
+#pragma unroll
+            for (int w = 0; w < N; w += 2) ge2_look_two(at + w, found + w, found + w + 1);
+        } else {
+#pragma unroll
+            for (int w = 0; w < N; w++) found[w] = ge2_look(at + w);
+        }
+#pragma unroll
+        for (int w = 0; w < N; w++) marks &= found[w];
+    } while (!marks);
+#pragma unroll
+    for (int w = 0; w < N; w++) words.at[w] = (uint32_t)found[w];
+    return ge2_of_words<S>(words);
+}
+
 template <class S>
 GE2_FN void ge2_leave_state(uint64_t *at, const S &state, int64_t apart = 1) {
     const ge2_words<S> words = ge2_words_of(state);
@@ -206,36 +257,135 @@ GE2_FN int ge2_ticket(uint64_t *counter) {
     return ticket;
 }
 
-/* What stands before a tile of a line, `whole` being its own, for a block of TEAM threads. Tiles are merged within groups
- * of TEAM, a thread looks at each, and then group after group; the last of a group leaves what stands before the next. A
- * line has states for all its tiles, then for its groups. */
+/* What stands before a tile of a line, `whole` being its own, for a block of TEAM threads. Tiles are merged by 32, these
+ * again by 32, and then all such groups in order: a lane looks at one state of its kind, a warp at those of one kind. The
+ * last tile of a group leaves what the group comes to, so nobody waits for more than two others in turn. A line has
+ * states for its tiles, then for its groups of 32, then for those of 1024. */
 template <class How, int TEAM>
 GE2_FN typename How::State ge2_look_back(uint64_t *line, int tile, int tiles, typename How::State whole) {
     typedef typename How::State State;
-    constexpr int WORDS = ge2_state_words<State>(), WARPS = TEAM / 32;
-    static_assert(WARPS * 32 == TEAM && WARPS <= 32, "a block of whole warps");
-    __shared__ ge2_words<State> of_warps[WARPS], of_groups;
-    uint64_t *const groups = line + (int64_t)tiles * WORDS;
-    const int thread = (int)threadIdx.x, group = tile / TEAM, inside = tile % TEAM;
-    if (thread == 0) ge2_leave_state(line + (int64_t)tile * WORDS, whole);
-    State state = How::start();
-    if (thread < inside)
-        while (!ge2_look_for_state(line + ((int64_t)group * TEAM + thread) * WORDS, state)) {}
-    __syncwarp();
-    if (thread / 32 * 32 < inside) state = ge2_lane_at(ge2_warp_scan(state, How::merge), 31);
-    if (thread % 32 == 0) of_warps[thread / 32] = ge2_words_of(state);
-    if (thread == TEAM - 32) { /* the warp that most often has nothing else to look at */
-        state = How::start();
-        if (group)
-            while (!ge2_look_for_state(groups + (int64_t)(group - 1) * WORDS, state)) {}
-        of_groups = ge2_words_of(state);
+    constexpr int WORDS = ge2_state_words<State>(), WARPS = TEAM / 32, KINDS = 3;
+    static_assert(WARPS * 32 == TEAM, "a block of whole warps");
+    __shared__ ge2_words<State> before[KINDS];
+    uint64_t *const of_32 = line + (int64_t)tiles * WORDS, *const of_1024 = of_32 + (int64_t)(tiles + 31) / 32 * WORDS;
+    const int thread = (int)threadIdx.x, lane = thread % 32;
+    if (thread == 0) ge2_leave_whole(line + (int64_t)tile * WORDS, whole);
+    for (int kind = thread / 32; kind < KINDS; kind += WARPS) {
+        const uint64_t *const states = kind == 0 ? line + (int64_t)(tile / 32 * 32) * WORDS
+                                     : kind == 1 ? of_32 + (int64_t)(tile / 1024 * 32) * WORDS
+                                                 : of_1024;
+        const int count = kind == 0 ? tile % 32 : kind == 1 ? tile / 32 % 32 : tile / 1024;
+        State state = How::start();
+        for (int first = 0; first < count; first += 32) {
+            State mine = How::start();
+            if (first + lane < count) mine = ge2_wait_for<State>(states + (int64_t)(first + lane) * WORDS);
+            __syncwarp();
+            state = How::merge(state, ge2_lane_at(ge2_warp_scan(mine, How::merge), 31));
+        }
+        if (lane == 0) {
+            before[kind] = ge2_words_of(state);
+            if (kind == 0 && tile % 32 == 31) ge2_leave_whole(of_32 + (int64_t)(tile / 32) * WORDS, How::merge(state, whole));
+        }
     }
     __syncthreads();
-    const int warp = thread % WARPS;
-    state = ge2_warp_scan<WARPS>(ge2_of_words<State>(of_warps[warp]), How::merge);
-    state = How::merge(ge2_of_words<State>(of_groups), ge2_lane_at<WARPS>(state, WARPS - 1));
-    if (thread == 0 && inside == TEAM - 1) ge2_leave_state(groups + (int64_t)group * WORDS, How::merge(state, whole));
-    return state;
+    const State inside = How::merge(ge2_of_words<State>(before[1]), ge2_of_words<State>(before[0]));
+    if (thread == 0 && tile % 1024 == 1023)
+        ge2_leave_whole(of_1024 + (int64_t)(tile / 1024) * WORDS, How::merge(inside, whole));
+    return How::merge(ge2_of_words<State>(before[2]), inside);
+}
+
+/* ---- a tile in shared memory: a thread has RUN packs in a row, an odd number, so that no two lanes meet in a bank. A
+ * warp reads and writes what its own lanes go through, each time packs that lie side by side. */
+
+template <class How, int TEAM, int RUN, int PACK, int WIDE, bool REVERSE, class T, class I>
+GE2_FN void ge2_scan_fill(ge2_room<T, PACK, RUN, TEAM> &room, const T *line, I first, I n, int64_t step) {
+    const int lane = (int)threadIdx.x % 32, begin = (int)threadIdx.x / 32 * (32 * RUN);
+    const I pack = first + begin + lane;
+    if (WIDE && ge2_scan_whole<TEAM, RUN, PACK, REVERSE>(first, n)) {
+        const T *const from = line + ge2_scan_place<PACK, REVERSE>(pack, n);
+#pragma unroll
+        for (int k = 0; k < RUN; k++) {
+            const T *const at = from + ge2_scan_after<32, PACK, REVERSE>(k);
+            if constexpr (WIDE * sizeof(T) >= 4) {
+                ge2_ahead<WIDE>(room.of + begin + k * 32 + lane, at);
+            } else {
+                room.of[begin + k * 32 + lane] = ge2_read<PACK, WIDE ? WIDE : 1>(at);
+            }
+        }
+    } else {
+#pragma unroll 1
+        for (int k = 0; k < RUN; k++) {
+            const I at = ge2_scan_place<PACK, REVERSE>(pack + k * 32, n), left = at < 0 ? 0 : n - at;
+            ge2_some<T, PACK> found;
+#pragma unroll
+            for (int v = 0; v < PACK; v++) found.at[v] = v < left ? line[(at + v) * (WIDE ? 1 : step)] : How::none();
+            room.of[begin + k * 32 + lane] = found;
+        }
+    }
+    ge2_ahead_wait();
+    __syncwarp();
+}
+
+/* What stands before a thread's run in the tile; `whole` becomes what the tile comes to. */
+template <class How, int TEAM, int RUN, int PACK, bool REVERSE, class T>
+GE2_FN typename How::State ge2_scan_runs(const ge2_room<T, PACK, RUN, TEAM> &room, typename How::State &whole) {
+    typedef typename How::State State;
+    constexpr int WARPS = TEAM / 32;
+    __shared__ ge2_words<State> of_warps[WARPS];
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    State mine = How::start();
+#pragma unroll(PACK > 4 || sizeof(State) > 8 ? 1 : RUN)
+    for (int k = 0; k < RUN; k++) {
+        const ge2_some<T, PACK> pack = room.of[threadIdx.x * RUN + k];
+        State part = How::of(pack.at[REVERSE ? PACK - 1 : 0]);
+#pragma unroll
+        for (int v = 1; v < PACK; v++) part = How::merge(part, How::of(pack.at[REVERSE ? PACK - 1 - v : v]));
+        mine = How::merge(mine, part);
+    }
+    const State upto = ge2_warp_scan(mine, How::merge);
+    const State inside = ge2_lane_before(upto, 1);
+    if (lane == 31) of_warps[warp] = ge2_words_of(upto);
+    __syncthreads();
+    const State warps = ge2_warp_scan<WARPS>(ge2_of_words<State>(of_warps[lane % WARPS]), How::merge);
+    const State earlier = ge2_lane_at<WARPS>(warps, warp ? warp - 1 : 0);
+    whole = ge2_lane_at<WARPS>(warps, WARPS - 1);
+    return !warp ? lane ? inside : How::start() : lane ? How::merge(earlier, inside) : earlier;
+}
+
+/* Goes on from what stands before each run, and writes every state. */
+template <class How, int TEAM, int RUN, int PACK, int WIDE, bool REVERSE, class T, class I>
+GE2_FN void ge2_scan_finish(ge2_room<T, PACK, RUN, TEAM> &room, typename How::State state, T *line, I first, I n, int64_t step) {
+    typedef typename How::State State;
+    const int lane = (int)threadIdx.x % 32, begin = (int)threadIdx.x / 32 * (32 * RUN);
+#pragma unroll(PACK > 4 || sizeof(State) > 8 ? 1 : RUN)
+    for (int k = 0; k < RUN; k++) {
+        ge2_some<T, PACK> pack = room.of[threadIdx.x * RUN + k];
+        State part = How::start(); /* of the pack alone, so that packs wait for each other only once */
+#pragma unroll
+        for (int v = 0; v < PACK; v++) {
+            const int u = REVERSE ? PACK - 1 - v : v;
+            part = v ? How::merge(part, How::of(pack.at[u])) : How::of(pack.at[u]);
+            pack.at[u] = How::result(How::merge(state, part));
+        }
+        state = How::merge(state, part);
+        room.of[threadIdx.x * RUN + k] = pack;
+    }
+    __syncwarp();
+    const I pack = first + begin + lane;
+    if (WIDE && ge2_scan_whole<TEAM, RUN, PACK, REVERSE>(first, n)) {
+        T *const to = line + ge2_scan_place<PACK, REVERSE>(pack, n);
+#pragma unroll
+        for (int k = 0; k < RUN; k++)
+            ge2_write<PACK, WIDE ? WIDE : 1>(to + ge2_scan_after<32, PACK, REVERSE>(k), room.of[begin + k * 32 + lane]);
+    } else {
+#pragma unroll 1
+        for (int k = 0; k < RUN; k++) {
+            const I at = ge2_scan_place<PACK, REVERSE>(pack + k * 32, n), left = at < 0 ? 0 : n - at;
+#pragma unroll
+            for (int v = 0; v < PACK; v++)
+                if (v < left) line[(at + v) * (WIDE ? 1 : step)] = room.of[begin + k * 32 + lane].at[v];
+        }
+    }
 }
 
 /* ------------------------------------------------------------------------------------------- lines that lie side by side

@@ -7,19 +7,26 @@
 #include "ge2/warp.cuh"
 
 /* What the SIZE threads of a team hold, merged; each of them gets it. A team of more than a warp is whole warps, and
-   then all threads of the block call this together. */
-template <int SIZE, int BLOCK, class S, class Merge>
+   then all threads of the block call this together. Each call in a text has its own room, so what an earlier one read is
+   waited for only with AGAIN: where a loop comes back to a call with no other between. */
+template <int SIZE, int BLOCK, bool AGAIN = true, class S, class Merge>
 GE2_FN S ge2_team_fold(S mine, Merge merge) {
     for (int bit = (SIZE < 32 ? SIZE : 32) / 2; bit; bit /= 2) mine = merge(mine, ge2_lane_across(mine, bit));
     if constexpr (SIZE > 32) {
         __shared__ __align__(16) unsigned char room[BLOCK / 32 * sizeof(S)];
         S *of_warps = (S *)room;
         const int warp = threadIdx.x / 32, first = threadIdx.x / SIZE * (SIZE / 32);
-        __syncthreads(); /* an earlier fold is read to its end */
+        if constexpr (AGAIN) __syncthreads(); /* the last round's fold is read to its end */
         if (threadIdx.x % 32 == 0) of_warps[warp] = mine;
         __syncthreads();
-        mine = of_warps[first];
-        for (int w = 1; w < SIZE / 32; w++) mine = merge(mine, of_warps[first + w]);
+        S all[SIZE / 32];
+#pragma unroll
+        for (int w = 0; w < SIZE / 32; w++) all[w] = of_warps[first + w];
+#pragma unroll
+        for (int apart = 1; apart < SIZE / 32; apart *= 2)
+#pragma unroll
+            for (int w = 0; w + apart < SIZE / 32; w += 2 * apart) all[w] = merge(all[w], all[w + apart]);
+        mine = all[0];
     }
     return mine;
 }

@@ -1,0 +1,47 @@
+"""What a kernel is planned by: how much of a GPU there is, whichever it is."""
+
+from __future__ import annotations
+
+from typing import Protocol, final
+
+from ge2.base.record import record
+
+SPARE = 4 << 10  # bytes of shared memory that the driver and a kernel's own small arrays take
+
+
+class Known(Protocol):
+    """Where the figures come from."""
+
+    @property
+    def multiprocessors(self) -> int: ...
+    @property
+    def threads_per_multiprocessor(self) -> int: ...
+    @property
+    def registers_per_multiprocessor(self) -> int: ...
+    @property
+    def shared_per_multiprocessor(self) -> int: ...
+    @property
+    def shared_optin(self) -> int: ...
+
+
+@final
+@record
+class Chip:
+    """Multiprocessors, and of each of them its threads, its registers and the bytes of its shared memory;
+    `most`: bytes that a single block may have."""
+
+    multiprocessors: int
+    threads: int
+    registers: int
+    shared: int
+    most: int
+
+    @staticmethod
+    def of(limits: Known) -> Chip:
+        return Chip(
+            limits.multiprocessors,
+            limits.threads_per_multiprocessor,
+            limits.registers_per_multiprocessor,
+            limits.shared_per_multiprocessor - SPARE,
+            limits.shared_optin - SPARE,
+        )

@@ -1,0 +1,52 @@
+/* Packs of float16 and bfloat16, of which a register holds two. */
+#ifndef GE2_PAIR_CUH
+#define GE2_PAIR_CUH
+
+#include "ge2/float.cuh"
+#include "ge2/half.cuh"
+#include "ge2/pack.cuh"
+
+/* The elements 2 n and 2 n + 1. */
+template <int N>
+GE2_FN uint32_t ge2_pair(const ge2_some<uint16_t, N> &pack, int n) {
+    uint32_t pairs[N / 2];
+    memcpy(pairs, &pack, sizeof pairs);
+    return pairs[n];
+}
+
+/* Element v: of bfloat16 one instruction, where taking it out of its pair first would be another. */
+template <int N>
+GE2_FN float ge2_pair_at_bf16(const ge2_some<uint16_t, N> &pack, int v) {
+    const uint32_t pair = ge2_pair(pack, v / 2);
+    return __uint_as_float(v % 2 ? pair & 0xffff0000u : pair << 16);
+}
+template <int N>
+GE2_FN float ge2_pair_at_f16(const ge2_some<uint16_t, N> &pack, int v) { return ge2_cast_f16_f32(pack.at[v]); }
+
+/* The largest and the least element, NaN where there is one: pair by pair, and then of two. */
+#ifndef GE2_SHIM
+#define GE2_OF_PAIRS(name, t) \
+    template <int N> \
+    GE2_FN float ge2_pair_##name##_##t(const ge2_some<uint16_t, N> &pack) { \
+        uint32_t pair = ge2_pair(pack, 0); \
+        for (int n = 1; n < N / 2; n++) \
+            asm(#name ".NaN." #t "x2 %0, %0, %1;" : "+r"(pair) : "r"(ge2_pair(pack, n))); \
+        ge2_some<uint16_t, 2> both; \
+        memcpy(&both, &pair, sizeof both); \
+        return ge2_##name##_f32(ge2_pair_at_##t(both, 0), ge2_pair_at_##t(both, 1)); \
+    }
+#else
+#define GE2_OF_PAIRS(name, t) \
+    template <int N> \
+    GE2_FN float ge2_pair_##name##_##t(const ge2_some<uint16_t, N> &pack) { \
+        float found = ge2_pair_at_##t(pack, 0); \
+        for (int v = 1; v < N; v++) found = ge2_##name##_f32(found, ge2_pair_at_##t(pack, v)); \
+        return found; \
+    }
+#endif
+GE2_OF_PAIRS(max, bf16)
+GE2_OF_PAIRS(max, f16)
+GE2_OF_PAIRS(min, bf16)
+GE2_OF_PAIRS(min, f16)
+
+#endif

@@ -1,0 +1,155 @@
+"""Kernels whose threads lie along what is folded: their short ways give what the long ones do."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ge2
+from ge2.backends.limits import A100, H200
+from ge2.base.config import config
+from ge2.codegen.cuda.chip import Chip
+from tests.codegen.texts import kernels
+from tests.together import needs_compiler
+
+pytestmark = needs_compiler
+BF16 = ml_dtypes.bfloat16
+DTYPES = (np.float32, np.float16, BF16)
+
+
+def on_shim(f: Any, *xs: Any) -> Any:
+    with config.using(executor="shim"):
+        return ge2.jit(f)(*xs)
+
+
+def chosen(z: Any, y: Any) -> Any:
+    """The largest of each row, and how far below it one element is."""
+    wide = z.astype(np.float32)
+    return wide.max(-1) - np.take_along_axis(wide, y[:, None], -1)[:, 0]
+
+
+def loss(z: Any, y: Any) -> Any:
+    z = z.astype(np.float32)
+    top = ge2.lax.stop_gradient(z.max(-1, keepdims=True))
+    logs = np.log(np.exp(z - top).sum(-1)) + top[:, 0]
+    return (logs - np.take_along_axis(z, y[:, None], -1)[:, 0]).mean()
+
+
+# the row in a part of a warp, a warp, a block, shared memory (half types), or read again; whole packs and not
+@pytest.mark.parametrize("n", [3, 40, 1000, 1021, 20_000, 20_003])
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.__name__)
+def test_an_element_is_picked_by_its_place(n: int, dtype: Any, rng: np.random.Generator) -> None:
+    z, y = rng.normal(size=(4, n)).astype(dtype), rng.integers(0, n, 4)
+    y[0], z[0, y[0]] = n - 1, -np.inf
+    z[1, (y[1] + 1) % n] = np.nan
+    z[2, y[2]] = np.nan
+    y[3] -= n  # counted from the end
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(on_shim(chosen, z, y), chosen(z, y))
+
+
+@pytest.mark.parametrize("n", [24, 1000, 20_000])
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.__name__)
+def test_cross_entropy_and_its_gradient(n: int, dtype: Any, rng: np.random.Generator) -> None:
+    z, y = (4 * rng.normal(size=(6, n))).astype(dtype), rng.integers(0, n, 6)
+    found, slope = on_shim(ge2.value_and_grad(loss), z, y)
+    wide = z.astype(np.float64)
+    powers = np.exp(wide - wide.max(-1, keepdims=True))
+    logs = np.log(powers.sum(-1)) + wide.max(-1)
+    np.testing.assert_allclose(found, (logs - wide[np.arange(6), y]).mean(), rtol=1e-6)
+    want = (powers / powers.sum(-1, keepdims=True) - (np.arange(n) == y[:, None])) / 6
+    roundings = {np.float32: 2e-6, np.float16: 2e-3, BF16: 8e-3}
+    np.testing.assert_allclose(slope.astype(np.float64), want, rtol=roundings[dtype], atol=2e-7)
+
+
+def test_a_pick_is_no_comparison_with_each_place(rng: np.random.Generator) -> None:
+    z, y = np.zeros((8, 20_000), BF16), np.zeros(8, np.int64)
+    (_, text), *_ = kernels(ge2.value_and_grad(loss), z, y)
+    before, after = text[text.index("rowwise(") :].split("_sum = 0.0f", 2)[1:]
+    assert "ge2_pair_max_bf16" in before and "==" not in before
+    assert after.count("(uint32_t)v") == 1  # the gradient
+
+
+@pytest.mark.parametrize("n", [8, 50, 2048, 20_000])
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.__name__)
+def test_extremes_by_pairs(n: int, dtype: Any, rng: np.random.Generator) -> None:
+    def f(x: Any) -> Any:
+        wide = x.astype(np.float32)
+        return wide.max(-1), wide.min(-1), (wide - wide.max(-1, keepdims=True)).sum(-1)
+
+    x = rng.normal(size=(5, n)).astype(dtype)
+    x[1, n // 2], x[2, n - 1], x[3, 0], x[4] = np.nan, np.inf, -np.inf, -0.0
+    with np.errstate(all="ignore"):
+        for found, want in zip(on_shim(f, x)[:2], f(x)[:2], strict=True):
+            np.testing.assert_array_equal(found, want)
+            np.testing.assert_array_equal(np.signbit(found), np.signbit(want))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-30, 1e30, 1e-42, 0.0, np.inf, np.nan])
+def test_divisors_far_from_one(scale: float, rng: np.random.Generator) -> None:
+    def f(x: Any) -> Any:
+        return (x / x.max(-1, keepdims=True)).sum(0), (x / x.min(-1, keepdims=True)).max(-1)
+
+    x = (np.abs(rng.normal(size=(37, 256))) + 0.5).astype(np.float32)
+    x[5] *= np.float32(scale)
+    with np.errstate(all="ignore"):
+        for found, want in zip(on_shim(f, x), f(x.astype(np.float64)), strict=True):
+            tolerance = 2e-6 if scale != 1e-42 else 3e-3  # of subnormal numbers
+            np.testing.assert_allclose(found, want, rtol=tolerance)
+
+
+def test_one_meeting_in_a_loop_waits_for_its_last_round(rng: np.random.Generator) -> None:
+    def once(x: Any) -> Any:
+        return (x * x.max(-1, keepdims=True)).sum(0)
+
+    def twice(x: Any) -> Any:
+        return (x * x.max(-1, keepdims=True) * x.sum(-1, keepdims=True)).sum(0)
+
+    x = rng.normal(size=(64, 1024)).astype(np.float32)
+    for f, again in ((once, True), (twice, False)):
+        found = [t for _, t in kernels(f, x) if "ge2_team_fold<TEAM" in t]
+        assert found and all((", false>" not in t) == again for t in found)
+        np.testing.assert_allclose(on_shim(f, x), f(x), rtol=1e-4, atol=1e-3)
+
+
+def test_results_with_the_same_axes_are_merged_by_one_kernel(rng: np.random.Generator) -> None:
+    def f(x: Any, w: Any) -> Any:
+        scaled = x / np.sqrt((x * x).mean(-1, keepdims=True))
+        return scaled * w, (scaled * x).sum(0), x.sum(0), (scaled * scaled).max(0)
+
+    x, w = rng.normal(size=(3000, 128)).astype(np.float32), rng.normal(size=128).astype(np.float32)
+    assert [k.kind for k, _ in kernels(f, x, w)].count("finish") == 1
+    for found, want in zip(on_shim(f, x, w), f(x, w), strict=True):
+        np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-3)
+
+
+def test_weights_are_read_where_they_are_needed() -> None:
+    def norm(x: Any, w: Any) -> Any:
+        away = x - x.mean(-1, keepdims=True)
+        return away / np.sqrt((away * away).mean(-1, keepdims=True) + 1e-5) * w
+
+    (_, text), *_ = kernels(norm, np.zeros((64, 4096), BF16), np.zeros(4096, BF16))
+    assert text.index("ge2_divisor_f32(") < text.index("ge2_read<PACK, 8>(b + j)")
+    assert "4096.0f" in text  # the length of a row is in the text, so what it divides is multiplied
+
+
+def test_rows_stay_within_what_a_chip_has() -> None:
+    z, y = np.zeros((8, 50_304), BF16), np.zeros(8, np.int64)
+    f = ge2.value_and_grad(loss)
+    asked = {
+        arch: max(k.shared for k, _ in kernels(f, z, y, arch=arch)) for arch in ("sm_80", "sm_90a", "sm_86")
+    }
+    assert asked["sm_90a"] == asked["sm_80"] == 104 << 10 and asked["sm_86"] == 0  # which has 99 KB
+    resident = {arch: max(k.resident for k, _ in kernels(f, z, y, arch=arch)) for arch in ("sm_80", "sm_90a")}
+    assert resident == {"sm_80": 1, "sm_90a": 2}
+    assert Chip.of(H200).shared > Chip.of(A100).shared > 0
+
+
+def test_bits_are_the_same_each_time(rng: np.random.Generator) -> None:
+    z, y = rng.normal(size=(7, 5000)).astype(BF16), rng.integers(0, 5000, 7)
+    first, again = (on_shim(partial(ge2.value_and_grad(loss)), z, y) for _ in range(2))
+    assert [np.asarray(x).tobytes() for x in first] == [np.asarray(x).tobytes() for x in again]

@@ -1,0 +1,18 @@
+"""The CUDA kernels of a function, as texts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ge2
+from ge2.backends.cuda.offline import OfflineDevice, limits_of
+from ge2.cli.compile import drivers
+from ge2.codegen.cuda.kernel import CudaKernel
+from ge2.runtime.compile import compile_graph
+
+
+def kernels(f: Any, *xs: Any, arch: str = "sm_90a") -> list[tuple[CudaKernel, str]]:
+    """The kernels of a function, with their texts; nothing is compiled."""
+    types = [ge2.ShapeDtypeStruct(x.shape, x.dtype) for x in xs]
+    executable = compile_graph(ge2.make_jaxpr(f)(*types).graph, device=OfflineDevice(limits_of(arch)))
+    return [(s.kernel, s.text()) for d in drivers(executable) for s in d.sources.values()]
