@@ -11,6 +11,7 @@ from ge2.base.errors import ArgumentError
 from ge2.base.record import record
 from ge2.base.source import here
 from ge2.codegen.c.text import Operand, Text
+from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.kernel import CudaKernel
 from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.cuda.typed import CUDA, helpers_of
@@ -47,12 +48,12 @@ class CudaOwn(Cuda):
             return f"{problem.op.name} is an operation of ge2"
         return "" if problem.op.cuda else f"{problem.op.name} has no CUDA"
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, units: int) -> Kernels:
+    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
         op = problem.op
         assert isinstance(op, Own)
         if not any(t.size for t in problem.outs):
             return Kernels(())
-        around = Around[CudaKernel](problem, ins, outs, CUDA, partial(copies, units), "__restrict__ ")
+        around = Around[CudaKernel](problem, ins, outs, CUDA, partial(copies, chip), "__restrict__ ")
         said = launched(op, problem.inputs)
         grid = said or Grid((max(-(-problem.outs[0].size // BLOCK), 1),), (BLOCK,))
         numbers = [Text(line) for line in numbered(grid)]
@@ -66,8 +67,8 @@ class CudaOwn(Cuda):
         return Kernels((*around.before, kernel, *around.after), tuple(around.temps))
 
 
-def copies(units: int, t: ArrayType, to: ArrayType, source: Operand, target: Operand) -> Sequence[CudaKernel]:
-    return copying(t, to, source, target, units).kernels
+def copies(chip: Chip, t: ArrayType, to: ArrayType, source: Operand, target: Operand) -> Sequence[CudaKernel]:
+    return copying(t, to, source, target, chip).kernels
 
 
 def numbered(grid: Grid) -> list[str]:

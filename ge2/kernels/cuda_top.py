@@ -13,6 +13,7 @@ import numpy as np
 
 from ge2.base.dtypes import COMPLEX, HALF
 from ge2.codegen.c.text import Operand, Text
+from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.kernel import CudaKernel, Fixed
 from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.cuda.typed import SUFFIX
@@ -49,13 +50,13 @@ class CudaTop(Cuda):
         lines = t.size // max(n, 1)
         return "" if n < LONGEST and lines <= LINES else "there are too many elements, or lines"
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, units: int) -> Kernels:
+    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
         if not problem.outs[0].size:
             return Kernels(())
         lines = Lines(problem, ins[0], outs)
         if lines.n <= SHORT:
             return Kernels((lines.ranked(),))
-        parts = lines.parts(units)
+        parts = lines.parts(chip.multiprocessors)
         if parts == 1:
             return Kernels((lines.selected(1, ()),))
         count = lines.count * parts * lines.k

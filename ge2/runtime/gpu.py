@@ -6,20 +6,17 @@ reference on the CPU: right, and slow, and the report says so.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import field, replace
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from ge2.backends.cpu.load import execute
-from ge2.backends.cpu.quiet import hush, restore
-from ge2.backends.device import Device, Module, address, download, empty, kept_as, upload, view
-from ge2.backends.product import Wanted
+from ge2.backends.device import Device, Module, address, empty, kept_as, upload, view
 from ge2.base.config import config
 from ge2.base.dtypes import HALF, SHORT
 from ge2.base.errors import CompileError
@@ -29,34 +26,33 @@ from ge2.codegen.c.layout import Layout, plain
 from ge2.codegen.c.text import Argument, Operand
 from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.file import Source
-from ge2.codegen.cuda.gemm import by_blas
 from ge2.codegen.cuda.kernel import CudaKernel, bare
 from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.environment import render
 from ge2.codegen.values import held
 from ge2.codegen.view import Line
-from ge2.ir import ArrayType, Atom, Eqn, Literal, Op, Var
+from ge2.ir import Atom, Literal, Op, Var
 from ge2.kernels.catalog import select
-from ge2.kernels.cuda import Cuda, copying
+from ge2.kernels.cuda import Cuda
 from ge2.kernels.kernel import Family, Problem
-from ge2.kernels.products import CudaProduct
 from ge2.ops.constant import Constant
-from ge2.ops.dot import DotGeneral
-from ge2.ops.loops import RepeatLoop, ScanLoop
 from ge2.passes.host import compute
 from ge2.runtime.blame import Written, blamed, written
 from ge2.runtime.by_arrays import by_arrays, serves
 from ge2.runtime.cost import Cost, bytes_behind, computing, cost
 from ge2.runtime.doubles import slow
-from ge2.runtime.hosted import Inner, hosted
+from ge2.runtime.gpu_loops import hosted, placed, turned
+from ge2.runtime.gpu_products import matmul
+from ge2.runtime.hosted import Inner
+from ge2.runtime.hosted import hosted as by_python
 from ge2.runtime.launching import Asked, At, Group, Pending
 from ge2.runtime.memory import Lifetime, Plan, plan
 from ge2.runtime.meter import Call, Meter
+from ge2.runtime.on_device import current_first, elsewhere, narrowed, quietly, ready, scalar
 from ge2.runtime.program import Buffer, Program, Step
-from ge2.runtime.records import Made
-from ge2.runtime.rounds import Turn, loose, rounds, spare
+from ge2.runtime.records import Made, place
+from ge2.runtime.rounds import Turn, loose
 from ge2.runtime.scopes import Part, ranged, scopes_of, title
-from ge2.runtime.unrolled import MOST, Placed, Round
 
 if TYPE_CHECKING:
     from ge2.runtime.executable import Executable
@@ -78,16 +74,6 @@ class Text:
 
 ALIGNMENT = 256  # of arrays in the arena: what a library asks of its scratch
 ON_DEVICE = ("kernel", "copy", "matmul", "view")  # kinds of steps
-PRECISION = {"tf32": "tf32", "bf16": "bf16"}  # any other is IEEE
-
-
-@final
-@record
-class Spot:
-    """A place, and what its address is known to be a multiple of; 0: of all that matters."""
-
-    at: At
-    multiple: int
 
 
 @final
@@ -170,7 +156,7 @@ class GpuDriver:
             execute(self.texts["python"], self.names)
         run: Any = self.names.get("run")
         if self.within is not None:
-            self.turn = self.turned(run)
+            self.turn = turned(self, run)
             run = partial(self.turn.alone, device)
         if not self.run:
             return self
@@ -185,7 +171,7 @@ class GpuDriver:
     def parameters(self) -> str:
         """What the function takes: if another program runs it the memory and the places, then the arrays."""
         outputs = self.program.graph.outputs
-        places = [self.name(outputs[i]) for i in self.placed()] if self.within is not None else []  # type: ignore[arg-type]
+        places = [self.name(outputs[i]) for i in placed(self)] if self.within is not None else []  # type: ignore[arg-type]
         memory = ["memory"] if self.within is not None else []
         return ", ".join([*memory, *places, *map(self.name, self.program.graph.inputs)])
 
@@ -199,48 +185,6 @@ class GpuDriver:
     def arguments(self) -> list[str]:
         """The arrays that the program is called with."""
         return [self.name(v) for v in self.program.graph.inputs if not v.type.weak]
-
-    def placed(self) -> list[int]:
-        """The results for which there is an array beforehand."""
-        outputs = self.program.graph.outputs
-        return [
-            i
-            for i, a in enumerate(outputs)
-            if isinstance(a, Var) and self.buffer(a).storage == "output" and a not in outputs[:i]
-        ]
-
-    def turned(self, run: Any) -> Turn:
-        """The program as a part of another one."""
-        outputs, placed = self.program.graph.outputs, self.placed()
-        again = [(i, j) for i in placed for j in range(i + 1, len(outputs)) if outputs[i] is outputs[j]]
-        types = tuple(a.type for a in outputs)
-        made = tuple(types[i] for i in placed)
-        return Turn(self.nbytes, tuple(placed), made, tuple(again), run, self.as_round(placed))
-
-    def as_round(self, placed: Sequence[int]) -> Round | None:
-        """The program as launches, if it is nothing else."""
-        graph, groups = self.program.graph, self.groups
-        weak = any(a.type.weak for a in (*graph.inputs, *graph.outputs))
-        if weak or len(groups) != len(self.body) or any(g.before or g.numbers for g in groups):
-            return None
-        names = [self.name(graph.outputs[i]) for i in placed]  # type: ignore[arg-type]
-        results = [self.end(a) for a in graph.outputs]
-        if None in results:
-            return None
-        launches = [each for group in groups for each in group.launches]
-        parameters = [*names, *map(self.name, graph.inputs)]
-        return Round(parameters, launches, [*self.sources.values()], self.offsets(), results, self.names)  # type: ignore[arg-type]
-
-    def end(self, a: Atom) -> str | tuple[At, ArrayType] | None:
-        """A result by the name of a parameter, or by its place; None for one that is in another order."""
-        if isinstance(a, Literal):
-            return None
-        buffer, layout = self.buffer(a), self.layout(a)
-        if buffer.base is None and buffer.storage != "arena":
-            return buffer.name
-        if layout.strides != plain(a.type.shape).strides:
-            return None
-        return self.at(a, layout.offset * a.type.dtype.itemsize), a.type
 
     def load(self, offsets: Mapping[str, int]) -> None:
         """Compiles the kernels, those of a program at once, each under the settings of here and now."""
@@ -327,8 +271,16 @@ class GpuDriver:
     def step(self, step: Step) -> None:
         if step.kind == "view" and any(isinstance(a, Var) for a in step.eqn.inputs):
             return
-        how = {"host": self.host, "library": self.library, "matmul": self.matmul, "hosted": self.hosted}
-        how.get("library" if step.kind == "view" else step.kind, self.kernels)(step)
+        if step.kind == "matmul":
+            matmul(self, step)
+        elif step.kind == "hosted":
+            hosted(self, step)
+        elif step.kind == "host":
+            self.host(step)
+        elif step.kind in ("library", "view"):
+            self.library(step)
+        else:
+            self.kernels(step)
 
     def host(self, step: Step) -> None:
         """A number that Python computes; an array of the device only where something asks for one.
@@ -507,99 +459,6 @@ class GpuDriver:
             whole, offset = "memory", f"{base.name}_offset + {offset}"
         return f"view({whole}, {offset}, {t.shape}, {t.dtype.name}, {strides})"
 
-    def hosted(self, step: Step) -> None:
-        """A loop or a branch: its rounds are launched one after another, in memory of the arena."""
-        eqn, chosen = step.eqn, self.branches[step.number]
-        turns = [branch.turn(self.run) for branch in chosen]
-        if self.unrolled(step, turns):
-            return
-        memory = self.need(max(t.nbytes for t in turns), step.number)
-        spares = [(t, self.need(t.nbytes, step.number)) for t in spare(eqn.op)]
-        f = self.given(rounds(eqn.op, turns), f"{eqn.op.name}_")
-        places = [self.array(v) for v in eqn.outs], [self.lent(name, t) for t, name in spares]
-        lists = [f"[{', '.join(each)}]" for each in places]
-        lent = self.lent(memory, ArrayType((max(t.nbytes for t in turns),), np.dtype(np.uint8)))
-        handed = ", ".join([lent, *lists, *map(self.aligned, eqn.inputs)])
-        self.fresh(*eqn.outs)
-        self.emit(Line(f"{f}({handed})", eqn.op.name))
-
-    def unrolled(self, step: Step, turns: Sequence[Turn]) -> bool:
-        """Writes a loop's rounds as launches of this program, if they are nothing else and not too many."""
-        eqn, (turn, *_) = step.eqn, turns
-        op, known = eqn.op, turn.round
-        if not isinstance(op, ScanLoop | RepeatLoop) or known is None or config.capture == "off":
-            return False
-        if self.ranged or self.meter:  # each round is to be seen
-            return False
-        if len(known.launches) * op.length > MOST or not all(map(self.is_plain, (*eqn.inputs, *eqn.outs))):
-            return False
-        self.fresh(*eqn.outs)
-
-        def launch(each: Pending, source: Source | None) -> None:
-            if source is not None:
-                number, name = self.define(source.kernel)
-                each = replace(each, kernel=number, name=name)
-            self.group().launches.append(each)
-
-        def copy(x: Placed, to: Placed) -> None:
-            self.copied(step, x, to)
-
-        def own(t: ArrayType) -> Placed:
-            return Placed(At(self.need(t.nbytes, step.number), own=True), t, copy)
-
-        memory = own(ArrayType((turn.nbytes,), np.dtype(np.uint8)))
-        symbolic = replace(turn, run=partial(known.run, launch, self.constant))
-        places = [[own(t) for t in spare(op)], [self.placed_at(v, copy) for v in (*eqn.outs, *eqn.inputs)]]
-        results, inputs = places[1][: len(eqn.outs)], places[1][len(eqn.outs) :]
-        rounds(op, [symbolic])(memory, results, places[0], *inputs)
-        return True
-
-    def is_plain(self, a: Atom) -> bool:
-        """Whether an array lies in C order, from where wide accesses may begin."""
-        if a.type.weak:
-            return False
-        if isinstance(a, Literal):
-            return True
-        layout, loose = self.layout(a), self.loose.get((self.buffer(a).base or self.buffer(a)).name, 0)
-        begins = all(n * a.type.dtype.itemsize % 16 == 0 for n in (layout.offset, loose))
-        return begins and layout.strides == plain(a.type.shape).strides
-
-    def placed_at(self, a: Atom, copy: Callable[[Placed, Placed], None]) -> Placed:
-        offset = 0 if isinstance(a, Literal) else self.layout(a).offset * a.type.dtype.itemsize
-        return Placed(self.at(a, offset), a.type, copy)
-
-    def constant(self, value: Any) -> At:
-        """A place for an array that is there from the start."""
-        known = next((name for name, found in self.names.items() if found is value), None)
-        return At(known or self.given(value, "k"))
-
-    def copied(self, step: Step, x: Placed, to: Placed) -> None:
-        """Launches a copy."""
-        strides, n = plain(x.type.shape).strides, math.prod(x.type.shape)
-        source, target = Operand("in", 0, strides, loose=n), Operand("out", 0, strides, loose=n)
-        for kernel in copying(x.type, to.type, source, target, self.device.limits.multiprocessors).kernels:
-            number, name = self.define(kernel)
-            ends = {"array": x.at, "result": to.at}
-            handed = tuple(ends[a.kind] if a.kind in ends else self.handed(step, a, ()) for a in kernel.given)
-            launch = Pending(number, kernel.grid, kernel.shape, kernel.shared, handed, name, place(step.eqn))
-            self.group().launches.append(launch)
-
-    def lent(self, name: str, type_: ArrayType) -> str:
-        """A part of the arena as an array."""
-        strides = plain(type_.shape).strides
-        nbytes = tuple(n * type_.dtype.itemsize for n in strides)
-        return f"view(memory, {name}_offset, {type_.shape}, {type_.dtype.name}, {nbytes})"
-
-    def aligned(self, a: Atom) -> str:
-        """An atom as an array that begins where wide accesses may."""
-        text = self.array(a)
-        if isinstance(a, Literal):
-            return text
-        layout, buffer = self.layout(a), self.buffer(a)
-        parts = layout.offset, self.loose.get((buffer.base or buffer).name, 0)
-        lies = all(n * a.type.dtype.itemsize % 16 == 0 for n in parts)
-        return text if lies and layout.strides == plain(a.type.shape).strides else f"ready({text})"
-
     def library(self, step: Step) -> None:
         """What the array module or the reference computes; loops and branches, with bodies on the device."""
         eqn, chosen = step.eqn, self.branches.get(step.number)
@@ -610,7 +469,7 @@ class GpuDriver:
             return
         inputs = ", ".join(map(self.array, eqn.inputs))
         if chosen is not None:
-            run = hosted(eqn.op, [*map(alone, chosen)], partial(empty, self.device))
+            run = by_python(eqn.op, [*map(alone, chosen)], partial(empty, self.device))
             f = self.given(partial(run, [()] * len(chosen)), f"{eqn.op.name}_")
         else:
             run = by_arrays if serves(eqn) else elsewhere
@@ -622,51 +481,6 @@ class GpuDriver:
         self.emit(Line(f"{outs} = {text}" if eqn.outs else text, eqn.op.name))
         made = [self.name(v) for v in eqn.outs if not v.type.weak]
         self.emit(*(Line(f"{name} = ready({name})") for name in made))
-
-    def matmul(self, step: Step) -> None:
-        """A product by the device's BLAS; in CUDA if that has none such."""
-        eqn, (out,) = step.eqn, step.eqn.outs
-        assert isinstance(eqn.op, DotGeneral)
-        atoms, (a, b) = (*eqn.inputs, out), (x.type for x in eqn.inputs)
-        first, second, third = (self.operand("in", i, x) for i, x in enumerate(atoms))
-        found = by_blas(eqn.op, a, b, (first.strides, second.strides, third.strides))
-        if found is None:
-            return self.kernels(step, CudaProduct())
-        copies, g = found
-        spots = [self.spot(x) for x in atoms]
-        kernels, temps = list[CudaKernel](), list[str]()
-        for i, (x, strides) in enumerate(zip((first, second), copies, strict=True)):
-            if strides is not None:
-                target, t = Operand("temp", len(temps), strides), eqn.inputs[i].type
-                kernels += copying(t, t, x, target, Chip.of(self.device.limits)).kernels
-                temps.append(self.need(t.nbytes, step.number))
-                spots[i] = Spot(At(temps[-1], own=True), 0)
-        order = (1, 0, 2) if g.second else (0, 1, 2)
-        factors = [spots[i] for i in order]
-        aligned = tuple(
-            math.gcd(16, spot.multiple, *(c[n] * atoms[i].type.dtype.itemsize for c in g.calls))
-            for n, (i, spot) in enumerate(zip(order, factors, strict=True))
-        )
-        wanted = Wanted(g, a.dtype, out.type.dtype, PRECISION.get(eqn.op.precision), aligned)  # type: ignore[arg-type]
-        product = self.device.product(wanted)
-        if product is None:
-            return self.kernels(step, CudaProduct())
-        scratch = At(self.need(product.workspace, step.number), own=True) if product.workspace else None
-        self.fresh(out)
-        self.launches(step, Kernels(tuple(kernels)), temps, whole=False)
-        by = "NumPy" if self.device.xp is np else "cuBLASLt"
-        places = (*(spot.at for spot in factors), scratch)
-        one = Call(self.title, eqn.op.name, by, eqn, self.cost(step))
-        self.launch(Pending(product, (), (), 0, places, "dot_general", place(eqn)), one)
-        return None
-
-    def spot(self, a: Atom) -> Spot:
-        """Where an array begins."""
-        if isinstance(a, Literal):
-            return Spot(self.at(a, 0), 0)
-        buffer, size = self.buffer(a), a.type.dtype.itemsize
-        base, offset = buffer.base or buffer, self.layout(a).offset * size
-        return Spot(self.at(a, offset), math.gcd(offset, self.loose.get(base.name, 0) * size))
 
     # -- results
 
@@ -687,37 +501,6 @@ class GpuDriver:
         return self.call("array", f"{self.array(atom)}, order='C'", copy)
 
 
-def current_first(device: Device, run: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
-    """Runs a program with its device CuPy's current one."""
-    if not hasattr(device, "here"):
-        return run
-    here, number, current = device.here, device.number, device.xp.cuda.runtime.getDevice  # type: ignore[attr-defined]
-    check = getattr(device, "check", lambda: None)
-
-    def there(*arrays: Any) -> list[Any]:
-        check()
-        if current() == number:
-            return run(*arrays)
-        with here():
-            return run(*arrays)
-
-    return there
-
-
-def quietly(run: Callable[..., list[Any]], *arrays: Any) -> list[Any]:
-    """Runs a program with none of NumPy's warnings."""
-    loud = hush()
-    try:
-        return run(*arrays)
-    finally:
-        restore(loud)
-
-
-def place(eqn: Eqn) -> str:
-    """The user's line."""
-    return str(eqn.source or "")
-
-
 def lines(part: Line | Group) -> list[Line]:
     return part.lines() if isinstance(part, Group) else [part]
 
@@ -733,38 +516,3 @@ def source_name(kernel: CudaKernel) -> str:
 def alone(run: Callable[..., list[Any]]) -> Inner:
     """A program that makes its own scratch."""
     return Inner(0, lambda arena: (), lambda bound, *arrays: run(*arrays))
-
-
-def scalar(value: np.ndarray, dtype: np.dtype) -> np.generic:
-    """A number as a kernel is handed it."""
-    found: Any = value.astype(dtype)
-    return found[()]  # type: ignore[no-any-return]
-
-
-def narrowed(dtype: np.dtype, wanted: np.dtype, x: Any) -> Any:
-    """A Python number of `dtype` as a kernel holds it."""
-    value = np.asarray(x)
-    return (value.astype(dtype).astype(wanted) if dtype in HALF else value.astype(wanted))[()]
-
-
-def ready(device: Device, x: Any) -> Any:
-    """An array of the device as kernels read it: in C order, from a place that wide accesses may begin at."""
-    x = x if isinstance(x, device.xp.ndarray) else upload(device, x)
-    if x.flags.c_contiguous and address(x) % 16 == 0:
-        return x
-    return device.xp.array(x, order="C", copy=True)
-
-
-def elsewhere(device: Device, eqn: Eqn, *xs: Any) -> Any:
-    """The reference on the CPU."""
-    weak = [a.type.weak for a in eqn.inputs]
-    arrays = [
-        np.asarray(x, a.type.dtype) if w else download(x).view(a.type.dtype)
-        for x, a, w in zip(xs, eqn.inputs, weak, strict=True)
-    ]
-    ys = eqn.op.reference(*arrays)
-    found = [
-        y if v.type.weak else upload(device, np.asarray(y, v.type.dtype))
-        for y, v in zip(ys if eqn.op.several else (ys,), eqn.outs, strict=True)
-    ]
-    return found if eqn.op.several else found[0]

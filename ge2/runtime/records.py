@@ -26,6 +26,11 @@ BLOCK: Final = "/* ", "   ", " */"
 COMMENTS: Final = {"c": BLOCK, "cuda": BLOCK, "python": ("# ", "# ", "")}
 
 
+def place(eqn: Eqn) -> str:
+    """The user's line."""
+    return str(eqn.source or "")
+
+
 @final
 @record
 class Made:

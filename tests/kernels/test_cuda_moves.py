@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 import ge2
 from ge2.backends.cuda.nvrtc import compile
 from ge2.backends.cuda.toolkit import place
+from ge2.backends.limits import H200
 from ge2.backends.shim.device import ShimDevice
 from ge2.base.config import config
 from ge2.base.dtypes import INTEGERS, SHORT
 from ge2.base.errors import CompilerTrouble
 from ge2.codegen.c.text import whole
+from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.file import Source
 from ge2.ir import ArrayType, Graph, Op
 from ge2.kernels import cuda_sums
@@ -38,6 +40,8 @@ from tests.kernels.test_indexing_c import drawn
 pytestmark = needs_compiler
 SIZES = (1, 31, 32, 33, 1023, 1025, 4099)
 DTYPES = list(SHORT)
+
+CHIP = Chip.of(H200)
 
 
 def built(programs: Programs, device: ShimDevice) -> Executable:
@@ -71,7 +75,7 @@ def launches(op: Op, *types: ArrayType) -> list[Source]:
     family = select(problem).family
     assert isinstance(family, Cuda)
     ins = [whole("in", i, t.shape) for i, t in enumerate(types)]
-    found = family.kernels(problem, ins, [whole("out", i, t.shape) for i, t in enumerate(outs)], 132)
+    found = family.kernels(problem, ins, [whole("out", i, t.shape) for i, t in enumerate(outs)], CHIP)
     return [Source(k.kind.replace(" ", "_"), k) for k in found.kernels]
 
 

@@ -1,0 +1,181 @@
+"""Loops and branches of a program for a device.
+
+A loop whose rounds are nothing but launches, at places that are known beforehand, is written down whole. Of
+any other, and of a branch, the rounds are programs that take scratch and places from the one around them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ge2.base.config import config
+from ge2.codegen.c.layout import plain
+from ge2.codegen.c.text import Operand
+from ge2.codegen.cuda.chip import Chip
+from ge2.codegen.cuda.file import Source
+from ge2.codegen.view import Line
+from ge2.ir import ArrayType, Atom, Literal, Var
+from ge2.kernels.cuda import copying
+from ge2.ops.loops import RepeatLoop, ScanLoop
+from ge2.runtime.launching import At, Pending
+from ge2.runtime.program import Step
+from ge2.runtime.records import place
+from ge2.runtime.rounds import Turn, rounds, spare
+from ge2.runtime.unrolled import MOST, Placed, Round
+
+if TYPE_CHECKING:
+    from ge2.runtime.gpu import GpuDriver
+
+
+def placed(driver: GpuDriver) -> list[int]:
+    """The results for which there is an array beforehand."""
+    outputs = driver.program.graph.outputs
+    return [
+        i
+        for i, a in enumerate(outputs)
+        if isinstance(a, Var) and driver.buffer(a).storage == "output" and a not in outputs[:i]
+    ]
+
+
+def turned(driver: GpuDriver, run: Any) -> Turn:
+    """The program as a part of another one."""
+    outputs, places = driver.program.graph.outputs, placed(driver)
+    again = [(i, j) for i in places for j in range(i + 1, len(outputs)) if outputs[i] is outputs[j]]
+    types = tuple(a.type for a in outputs)
+    made = tuple(types[i] for i in places)
+    return Turn(driver.nbytes, tuple(places), made, tuple(again), run, as_round(driver, places))
+
+
+def as_round(driver: GpuDriver, places: Sequence[int]) -> Round | None:
+    """The program as launches, if it is nothing else."""
+    graph, groups = driver.program.graph, driver.groups
+    weak = any(a.type.weak for a in (*graph.inputs, *graph.outputs))
+    if weak or len(groups) != len(driver.body) or any(g.before or g.numbers for g in groups):
+        return None
+    names = [driver.name(graph.outputs[i]) for i in places]  # type: ignore[arg-type]
+    results = [end(driver, a) for a in graph.outputs]
+    if None in results:
+        return None
+    launches = [each for group in groups for each in group.launches]
+    parameters = [*names, *map(driver.name, graph.inputs)]
+    return Round(parameters, launches, [*driver.sources.values()], driver.offsets(), results, driver.names)  # type: ignore[arg-type]
+
+
+def end(driver: GpuDriver, a: Atom) -> str | tuple[At, ArrayType] | None:
+    """A result by the name of a parameter, or by its place; None for one that is in another order."""
+    if isinstance(a, Literal):
+        return None
+    buffer, layout = driver.buffer(a), driver.layout(a)
+    if buffer.base is None and buffer.storage != "arena":
+        return buffer.name
+    if layout.strides != plain(a.type.shape).strides:
+        return None
+    return driver.at(a, layout.offset * a.type.dtype.itemsize), a.type
+
+
+def hosted(driver: GpuDriver, step: Step) -> None:
+    """A loop or a branch: its rounds are launched one after another, in memory of the arena."""
+    eqn, chosen = step.eqn, driver.branches[step.number]
+    turns = [branch.turn(driver.run) for branch in chosen]
+    if unrolled(driver, step, turns):
+        return
+    memory = driver.need(max(t.nbytes for t in turns), step.number)
+    spares = [(t, driver.need(t.nbytes, step.number)) for t in spare(eqn.op)]
+    f = driver.given(rounds(eqn.op, turns), f"{eqn.op.name}_")
+    places = [driver.array(v) for v in eqn.outs], [lent(driver, name, t) for t, name in spares]
+    lists = [f"[{', '.join(each)}]" for each in places]
+    scratch = lent(driver, memory, ArrayType((max(t.nbytes for t in turns),), np.dtype(np.uint8)))
+    handed = ", ".join([scratch, *lists, *map(partial(aligned, driver), eqn.inputs)])
+    driver.fresh(*eqn.outs)
+    driver.emit(Line(f"{f}({handed})", eqn.op.name))
+
+
+def unrolled(driver: GpuDriver, step: Step, turns: Sequence[Turn]) -> bool:
+    """Writes a loop's rounds as launches of this program, if they are nothing else and not too many."""
+    eqn, (turn, *_) = step.eqn, turns
+    op, known = eqn.op, turn.round
+    if not isinstance(op, ScanLoop | RepeatLoop) or known is None or config.capture == "off":
+        return False
+    if driver.ranged or driver.meter:  # each round is to be seen
+        return False
+    atoms = *eqn.outs, *eqn.inputs
+    if len(known.launches) * op.length > MOST or not all(is_plain(driver, a) for a in atoms):
+        return False
+    driver.fresh(*eqn.outs)
+
+    def launch(each: Pending, source: Source | None) -> None:
+        if source is not None:
+            number, name = driver.define(source.kernel)
+            each = replace(each, kernel=number, name=name)
+        driver.group().launches.append(each)
+
+    def copy(x: Placed, to: Placed) -> None:
+        copied(driver, step, x, to)
+
+    def own(t: ArrayType) -> Placed:
+        return Placed(At(driver.need(t.nbytes, step.number), own=True), t, copy)
+
+    memory = own(ArrayType((turn.nbytes,), np.dtype(np.uint8)))
+    symbolic = replace(turn, run=partial(known.run, launch, partial(constant, driver)))
+    spares, places = [own(t) for t in spare(op)], [placed_at(driver, a, copy) for a in atoms]
+    results, inputs = places[: len(eqn.outs)], places[len(eqn.outs) :]
+    rounds(op, [symbolic])(memory, results, spares, *inputs)
+    return True
+
+
+def is_plain(driver: GpuDriver, a: Atom) -> bool:
+    """Whether an array lies in C order, from where wide accesses may begin."""
+    if a.type.weak:
+        return False
+    if isinstance(a, Literal):
+        return True
+    layout, loose = driver.layout(a), driver.loose.get((driver.buffer(a).base or driver.buffer(a)).name, 0)
+    begins = all(n * a.type.dtype.itemsize % 16 == 0 for n in (layout.offset, loose))
+    return begins and layout.strides == plain(a.type.shape).strides
+
+
+def placed_at(driver: GpuDriver, a: Atom, copy: Callable[[Placed, Placed], None]) -> Placed:
+    offset = 0 if isinstance(a, Literal) else driver.layout(a).offset * a.type.dtype.itemsize
+    return Placed(driver.at(a, offset), a.type, copy)
+
+
+def constant(driver: GpuDriver, value: Any) -> At:
+    """A place for an array that is there from the start."""
+    known = next((name for name, found in driver.names.items() if found is value), None)
+    return At(known or driver.given(value, "k"))
+
+
+def copied(driver: GpuDriver, step: Step, x: Placed, to: Placed) -> None:
+    """Launches a copy."""
+    strides, n = plain(x.type.shape).strides, math.prod(x.type.shape)
+    source, target = Operand("in", 0, strides, loose=n), Operand("out", 0, strides, loose=n)
+    for kernel in copying(x.type, to.type, source, target, Chip.of(driver.device.limits)).kernels:
+        number, name = driver.define(kernel)
+        ends = {"array": x.at, "result": to.at}
+        handed = tuple(ends[a.kind] if a.kind in ends else driver.handed(step, a, ()) for a in kernel.given)
+        launch = Pending(number, kernel.grid, kernel.shape, kernel.shared, handed, name, place(step.eqn))
+        driver.group().launches.append(launch)
+
+
+def lent(driver: GpuDriver, name: str, type_: ArrayType) -> str:
+    """A part of the arena as an array."""
+    strides = plain(type_.shape).strides
+    nbytes = tuple(n * type_.dtype.itemsize for n in strides)
+    return f"view(memory, {name}_offset, {type_.shape}, {type_.dtype.name}, {nbytes})"
+
+
+def aligned(driver: GpuDriver, a: Atom) -> str:
+    """An atom as an array that begins where wide accesses may."""
+    text = driver.array(a)
+    if isinstance(a, Literal):
+        return text
+    layout, buffer = driver.layout(a), driver.buffer(a)
+    parts = layout.offset, driver.loose.get((buffer.base or buffer).name, 0)
+    lies = all(n * a.type.dtype.itemsize % 16 == 0 for n in parts)
+    return text if lies and layout.strides == plain(a.type.shape).strides else f"ready({text})"

@@ -1,0 +1,74 @@
+"""What stands around a call on a device: which is current, arguments as kernels read them, the CPU's part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ge2.backends.cpu.quiet import hush, restore
+from ge2.backends.device import Device, address, download, upload
+from ge2.base.dtypes import HALF
+from ge2.ir import Eqn
+
+
+def current_first(device: Device, run: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    """Runs a program with its device CuPy's current one."""
+    if not hasattr(device, "here"):
+        return run
+    here, number, current = device.here, device.number, device.xp.cuda.runtime.getDevice  # type: ignore[attr-defined]
+    check = getattr(device, "check", lambda: None)
+
+    def there(*arrays: Any) -> list[Any]:
+        check()
+        if current() == number:
+            return run(*arrays)
+        with here():
+            return run(*arrays)
+
+    return there
+
+
+def quietly(run: Callable[..., list[Any]], *arrays: Any) -> list[Any]:
+    """Runs a program with none of NumPy's warnings."""
+    loud = hush()
+    try:
+        return run(*arrays)
+    finally:
+        restore(loud)
+
+
+def scalar(value: np.ndarray, dtype: np.dtype) -> np.generic:
+    """A number as a kernel is handed it."""
+    found: Any = value.astype(dtype)
+    return found[()]  # type: ignore[no-any-return]
+
+
+def narrowed(dtype: np.dtype, wanted: np.dtype, x: Any) -> Any:
+    """A Python number of `dtype` as a kernel holds it."""
+    value = np.asarray(x)
+    return (value.astype(dtype).astype(wanted) if dtype in HALF else value.astype(wanted))[()]
+
+
+def ready(device: Device, x: Any) -> Any:
+    """An array of the device as kernels read it: in C order, from a place that wide accesses may begin at."""
+    x = x if isinstance(x, device.xp.ndarray) else upload(device, x)
+    if x.flags.c_contiguous and address(x) % 16 == 0:
+        return x
+    return device.xp.array(x, order="C", copy=True)
+
+
+def elsewhere(device: Device, eqn: Eqn, *xs: Any) -> Any:
+    """The reference on the CPU."""
+    weak = [a.type.weak for a in eqn.inputs]
+    arrays = [
+        np.asarray(x, a.type.dtype) if w else download(x).view(a.type.dtype)
+        for x, a, w in zip(xs, eqn.inputs, weak, strict=True)
+    ]
+    ys = eqn.op.reference(*arrays)
+    found = [
+        y if v.type.weak else upload(device, np.asarray(y, v.type.dtype))
+        for y, v in zip(ys if eqn.op.several else (ys,), eqn.outs, strict=True)
+    ]
+    return found if eqn.op.several else found[0]
