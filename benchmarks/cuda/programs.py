@@ -224,8 +224,8 @@ def torch_mlp(torch: Any, x: Any, y: Any) -> Call:
         found = value(*data)
         found.backward()
         optimizer.step()
-        optimizer.zero_grad(set_to_none=False)
-        return found.detach().clone()
+        optimizer.zero_grad(set_to_none=True)  # they lie in the graph's memory
+        return found.detach().clone()  # as above
 
     return go
 
@@ -307,8 +307,8 @@ def compared(title: str, f: Callable[..., Any], options: Options, at: Machine) -
     compiled = ge2.jit(partial(f, ge2, np))
     calls: dict[str, Call] = {"ge2": lambda: compiled(x)}
     if (jax := peer("jax")) is not None:
-        theirs, y = jax.jit(partial(f, jax, jax.numpy)), to_jax(jax, x)
-        calls["jax"] = lambda: theirs(y)
+        theirs, given = jax.jit(partial(f, jax, jax.numpy)), to_jax(jax, x)
+        calls["jax"] = lambda: theirs(given)
     found = [back(at.xp, leaves(each())[0]) for each in calls.values()]
     for y in found[1:]:
         assert difference(y, found[0])[0] <= 1e-3 * difference(y, found[0])[1]
