@@ -28,9 +28,8 @@ def test_extremes_and_picks(cp: Any, n: int, dtype: Any, rng: np.random.Generato
     wide = z.astype(np.float32)
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(ge2.jit(chosen)(cp.asarray(z), cp.asarray(y)).get(), chosen(z, y))
-    least, most = ge2.jit(lambda x: (x.astype(np.float32).min(-1), x.astype(np.float32).max(-1)))(
-        cp.asarray(z)
-    )
+    both = ge2.jit(lambda x: (x.astype(np.float32).min(-1), x.astype(np.float32).max(-1)))
+    least, most = both(cp.asarray(z))
     np.testing.assert_array_equal(least.get(), wide.min(-1))
     np.testing.assert_array_equal(most.get(), wide.max(-1))
 
