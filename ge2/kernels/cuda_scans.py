@@ -3,9 +3,9 @@
 A line is scanned by a few lanes of a warp, by a block, or, where lines are few and long, by many blocks:
 each leaves the state of its tile and looks back at those before, merged by 32, again by 32, and then in
 order. So the places of elements alone decide what is merged with what, and the bits are the same each run.
-Lines that lie side by side are scanned by threads side by side. Sums and products of float32 are carried in float64, so
-each result is within a rounding of the true one; the powers of two of products are counted apart, so that
-none overflows on the way.
+Lines that lie side by side are scanned by threads side by side. Sums and products of float32 are carried in
+float64, so each result is within a rounding of the true one; the powers of two of products are counted apart,
+so that none overflows on the way.
 
 For float32, of n elements: 8 n bytes of memory; for each tile of 18432 elements 16 bytes written and at most
 1.5 KB of the cache read. A tile is in shared memory, 72 KB, so that three blocks are under way on a
