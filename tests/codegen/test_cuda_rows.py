@@ -71,7 +71,7 @@ def test_a_pick_is_no_comparison_with_each_place(rng: np.random.Generator) -> No
     (_, text), *_ = kernels(ge2.value_and_grad(loss), z, y)
     before, after = text[text.index("rowwise(") :].split("_sum = 0.0f", 2)[1:]
     assert "ge2_pair_max_bf16" in before and "==" not in before
-    assert after.count("(uint32_t)v") == 1  # the gradient
+    assert after.count("(uint32_t)v") == 1 and after.count("= false;") == 1  # the gradient, in two loops
 
 
 @pytest.mark.parametrize("n", [8, 50, 2048, 20_000])

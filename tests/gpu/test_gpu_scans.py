@@ -10,7 +10,7 @@ import pytest
 import ge2
 from ge2.backends.cuda.device import cupy
 
-SIZES = (6143, 6145, 1 << 20, (1 << 24) + 3)
+SIZES = (6143, 6145, 1 << 20, (1 << 24) + 3, (1 << 25) + 5)
 
 
 @pytest.fixture

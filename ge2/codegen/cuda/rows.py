@@ -26,6 +26,7 @@ from ge2.codegen.cuda.typed import HELD, STORED
 from ge2.codegen.cuda.writer import OF_PACK, UNROLL, Problem, mentions, unrolled, widened
 from ge2.codegen.values import Held
 
+SELDOM = 64  # packs of a row, of which few have the place that elements are compared with
 IN_TURN = 2  # packs of a row in shared memory that are computed at once
 UNROLLED = 4  # rounds of a loop over a row that is not held, whose reads are under way at once
 
@@ -416,14 +417,29 @@ class Rows:
         whole, works = self.of_packs(works)
         before += whole
         said.v, said.kept_at = ("v", "k * PACK + v") if self.pack > 1 else ("", "k")
-        lines = [each for w in works for each in self.element(w)]
+        lines = self.each_element(works)
         said.v, said.packs = "", known
-        if self.pack > 1:
-            if self.ragged and not self.whole_packs:
-                letter = self.places.letters[self.lane]
-                lines = [Text(f"if ({letter} + v >= {self.total(self.row)}) break;"), *lines]
-            return [*before, *([unrolled("v", "PACK", lines)] if lines else []), *after]
         return [*before, *lines, *after]
+
+    def each_element(self, works: Sequence[Work]) -> list[Text]:
+        """The works for the elements of a pack; once more where none is at a place that is looked for."""
+        tests = list(dict.fromkeys(away for w in works if (away := self.said.away(w))))
+        if not tests or self.pack == 1 or self.plan.length < SELDOM * self.pack:
+            return self.in_a_pack([each for w in works for each in self.element(w)])
+        here = self.in_a_pack([each for w in works for each in self.element(w)])
+        self.said.apart = True
+        apart = self.in_a_pack([each for w in works for each in self.element(w)])
+        self.said.apart = False
+        test = " || ".join(f"{away} < PACK" for away in tests)
+        return [Text(f"if ({test})", body=tuple(here)), Text("else", body=tuple(apart))]
+
+    def in_a_pack(self, lines: list[Text]) -> list[Text]:
+        if self.pack == 1 or not lines:
+            return lines
+        if self.ragged and not self.whole_packs:
+            letter = self.places.letters[self.lane]
+            lines = [Text(f"if ({letter} + v >= {self.total(self.row)}) break;"), *lines]
+        return [unrolled("v", "PACK", lines)]
 
     def of_packs(self, works: Sequence[Work]) -> tuple[list[Text], list[Work]]:
         """The folds that take in a pack as a whole, and the works that are left for its elements."""

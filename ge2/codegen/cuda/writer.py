@@ -65,6 +65,7 @@ class Statements:
         self.v = ""  # how the element along the lane is told, where several are at hand
         self.packs: dict[Param, str] = {}  # arrays of which several elements were read before
         self.divisors: dict[Held, str] = {}  # what many elements are divided by, prepared
+        self.apart = False  # whether no element at hand is at a place that it is compared with
         self.near = ""  # "_near" where no such number is far from 1
         self.striped: dict[Work, str] = {}  # states of which each neighbour has its own
         self.drawn: dict[Held, str] = {}  # random bits of which several elements were made before
@@ -207,15 +208,20 @@ class Statements:
         return expression(op.lowering.expression, operands, dtype, w.y.dtype)
 
     def counted(self, w: Work) -> str:
-        """Whether an element is the one at a place: how far that is from the first of a thread's, which is
-        the same for all its neighbours."""
-        lane = self.places.lane
+        """Whether an element is the one at a place, as said of how far that is from the first of a pack."""
+        away = self.away(w) if self.v else ""
+        return away and ("false" if self.apart else f"{away} == (uint32_t){self.v}")
+
+    def away(self, w: Work) -> str:
+        """How far a place that elements are compared with is from the first of a pack; "" for other works."""
+        eqn, lane = None if w.step is None else w.step.eqn, self.places.lane
+        if w.kind != "compute" or eqn is None or eqn.op.name != "eq" or lane < 0:
+            return ""
         counts = [x for x in w.xs if isinstance(x.leaf, Iota) and x.axes == (lane,) and x.dtype == np.int32]
         others = [x for x in w.xs if lane not in x.axes]
-        if not self.v or len(counts) != 1 or len(others) != 1:
+        if len(counts) != 1 or len(others) != 1:
             return ""
-        first = self.places.letters[lane]
-        return f"(uint32_t){self.operand(others[0])} - (uint32_t){first} == (uint32_t){self.v}"
+        return f"(uint32_t){self.operand(others[0])} - (uint32_t){self.places.letters[lane]}"
 
     def operand(self, x: Held) -> str:
         """A value, wherever it is."""

@@ -26,8 +26,9 @@ GE2_FN ge2_divisor ge2_divisor_f32(float d) {
     const float size = fabsf(d);
     const float scale = size > 0x1p64f ? 0x1p-64f : size < 0x1p-64f ? 0x1p64f : 1.0f;
     const float scaled = d * scale;
-    float high = ge2_inverse_f32(scaled);
-    if (!(size > 0.0f && size < GE2_INFINITY_F32)) return {scale, high, high};
+    const float near = ge2_inverse_f32(scaled);
+    if (!(size > 0.0f && size < GE2_INFINITY_F32)) return {scale, near, near};
+    float high = fmaf(near, fmaf(-scaled, near, 1.0f), near); /* nearest, or the number beside it */
     if (fmaf(-scaled, high, 1.0f) < 0.0f) high = __uint_as_float(__float_as_uint(high) - 1); /* towards 0 */
     const float rest = fmaf(-scaled, high, 1.0f);
     return {scale, high, (rest > 0.0f ? rest : 0x1p-60f) * high}; /* not 0, or infinity times it would be NaN */
