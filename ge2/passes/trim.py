@@ -1,4 +1,4 @@
-"""Scans without what nobody reads, and with what no round changes computed once, before them."""
+"""Scans without what nobody reads; what no round changes is computed before them, what is gathered after."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ge2.ir import Atom, Eqn, Graph, Literal, Var, rename, without_dead_code
 from ge2.ops.dot import DotGeneral
 from ge2.ops.loops import ScanLoop
 from ge2.ops.shape import Barrier, BroadcastInDim, Iota, Reshape, Rev, Slice, StopGradient, Transpose
+from ge2.passes.late import late
 
 CHEAP = (Iota, BroadcastInDim, Transpose, Reshape, Slice, Rev, StopGradient, Barrier)  # as index expressions
 
@@ -22,8 +23,7 @@ def trim(graph: Graph) -> Graph:
     eqns: list[Eqn] = []
     for eqn in graph.eqns:
         if isinstance(eqn.op, ScanLoop) and not any(e.op.effect for e in eqn.op.body.eqns):
-            before, loop = Scan(eqn, read, makers).run()
-            eqns += [*before, loop]
+            eqns += Scan(eqn, read, makers).run()
         else:
             eqns.append(eqn)
     return without_dead_code(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts))
@@ -52,15 +52,16 @@ class Scan:
         self.results = outs[eqn.op.carry :]
         self.before: list[Eqn] = []
 
-    def run(self) -> tuple[list[Eqn], Eqn]:
+    def run(self) -> list[Eqn]:
         self.results = [(a, v) for a, v in self.results if v in self.read]
         self.drop_carries()
         self.unchanged()
         self.filled()
         self.hoist()
         self.turn()
+        after = late(self)
         self.drop_inputs()
-        return self.before, self.made()
+        return [*self.before, self.made(), *after]
 
     def outputs(self) -> list[Atom]:
         return [*(out for _, _, out, _ in self.carry), *(a for a, _ in self.results)]
