@@ -38,7 +38,7 @@ class Number:
 class Launch:
     """A kernel's launch. Whatever among `arguments` is no pointer and no number is a NumPy scalar.
 
-    `where`: the user's line.
+    `after`: the launches of the list that must have ended before. `where`: the user's line.
     """
 
     kernel: Any
@@ -46,6 +46,7 @@ class Launch:
     block: tuple[int, ...]
     shared: int
     arguments: tuple[Pointer | Number | np.generic, ...]
+    after: tuple[int, ...]
     name: str
     where: str = ""
 
@@ -60,6 +61,7 @@ class Call:
     other: Pointer
     result: Pointer
     scratch: Pointer | None
+    after: tuple[int, ...]
     name: str
     where: str = ""
 

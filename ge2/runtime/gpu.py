@@ -45,7 +45,7 @@ from ge2.runtime.gpu_loops import hosted, placed, turned
 from ge2.runtime.gpu_products import matmul
 from ge2.runtime.hosted import Inner
 from ge2.runtime.hosted import hosted as by_python
-from ge2.runtime.launching import Asked, At, Group, Pending
+from ge2.runtime.launching import Asked, At, Group, Pending, written_by
 from ge2.runtime.memory import Lifetime, Plan, plan
 from ge2.runtime.meter import Call, Meter
 from ge2.runtime.on_device import current_first, elsewhere, narrowed, quietly, ready, scalar
@@ -193,10 +193,11 @@ class GpuDriver:
             asked = [pool.submit(copy_context().run, self.compiled, n, s) for n, s in enumerate(sources)]
             modules = [each.result() for each in asked]
         kernels = [m.get_function(source.name) for source, m in zip(sources, modules, strict=True)]
+        spans = {name: (offsets[name], life.nbytes) for name, life in self.needs}
         raw = frozenset(self.arguments) - self.named
         callers = None if self.within is not None else (raw, self.names["ready"])
         for group in (found for found in self.groups if found.launches):
-            self.names[group.name] = group.run(self.device, kernels, offsets, callers)
+            self.names[group.name] = group.run(self.device, kernels, spans, callers)
             self.launched.append(self.names[group.name])
         self.compiling = f"{len(sources)} kernels for {self.device.limits.name}"
 
@@ -335,7 +336,7 @@ class GpuDriver:
             cost = self.moved(step, kernel, temps) + (computing(eqn) if len(named) == 1 and whole else Cost())
             what = Call(self.title, name, "CUDA", eqn, cost, Source(source_name(kernel), kernel))
             sizes = kernel.grid, kernel.shape, kernel.shared
-            self.launch(Pending(number, *sizes, handed, name, place(eqn)), what)
+            self.launch(Pending(number, *sizes, handed, written_by(kernel), name, place(eqn)), what)
         if named:
             name = named[0][0]
             texts = partial(texts_of, [k for _, k in named])

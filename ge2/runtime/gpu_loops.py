@@ -23,7 +23,7 @@ from ge2.codegen.view import Line
 from ge2.ir import ArrayType, Atom, Literal, Var
 from ge2.kernels.cuda import copying
 from ge2.ops.loops import RepeatLoop, ScanLoop
-from ge2.runtime.launching import At, Pending
+from ge2.runtime.launching import At, Pending, written_by
 from ge2.runtime.program import Step
 from ge2.runtime.records import place
 from ge2.runtime.rounds import Turn, rounds, spare
@@ -159,7 +159,8 @@ def copied(driver: GpuDriver, step: Step, x: Placed, to: Placed) -> None:
         number, name = driver.define(kernel)
         ends = {"array": x.at, "result": to.at}
         handed = tuple(ends[a.kind] if a.kind in ends else driver.handed(step, a, ()) for a in kernel.given)
-        launch = Pending(number, kernel.grid, kernel.shape, kernel.shared, handed, name, place(step.eqn))
+        sizes = kernel.grid, kernel.shape, kernel.shared
+        launch = Pending(number, *sizes, handed, written_by(kernel), name, place(step.eqn))
         driver.group().launches.append(launch)
 
 

@@ -72,7 +72,7 @@ def matmul(driver: GpuDriver, step: Step) -> None:
     by = "NumPy" if driver.device.xp is np else "cuBLASLt"
     places = (*(spot.at for spot in factors), scratch)
     one = Call(driver.title, eqn.op.name, by, eqn, driver.cost(step))
-    driver.launch(Pending(product, (), (), 0, places, "dot_general", place(eqn)), one)
+    driver.launch(Pending(product, (), (), 0, places, frozenset([2, 3]), "dot_general", place(eqn)), one)
     return None
 
 

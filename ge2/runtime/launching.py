@@ -15,10 +15,13 @@ from ge2.backends.device import Device
 from ge2.backends.launches import Call, Launch, LaunchList, Number, Pointer, Run
 from ge2.backends.product import Product
 from ge2.base.record import mutable, record
+from ge2.codegen.cuda.kernel import CudaKernel
 from ge2.codegen.view import Line
+from ge2.runtime.order import Access, waits
 
 ARENA = "arena"
 SHOWN = 64  # launches of a group that a text lists
+Span = tuple[int, int]  # where an array of the arena lies, and how many bytes it has
 Callers = tuple[frozenset[str], Callable[[Any], Any]]  # names of arguments as they come, and what copies one
 
 
@@ -55,6 +58,7 @@ class Pending:
     block: tuple[int, ...]
     shared: int
     arguments: tuple[At | Asked | np.generic | None, ...]
+    written: frozenset[int]  # which of the arguments are memory that it writes
     name: str
     where: str
 
@@ -106,19 +110,23 @@ class Group:
         return [*self.before, *shown, *([Line(f"# and {more} more")] if more > 0 else []), *call]
 
     def run(
-        self, device: Device, kernels: list[Any], offsets: Mapping[str, int], callers: Callers | None
+        self, device: Device, kernels: list[Any], spans: Mapping[str, Span], callers: Callers | None
     ) -> Run:
         """The group as a function of its arrays and numbers; as a graph, where that pays and it is no part of
-        another program, which has no callers."""
+        another program, which has no callers. `spans`: of arrays in the arena."""
         arrays = {name: i for i, name in enumerate(self.bases)}
         numbers = {number: i for i, number in enumerate(self.numbers)}
 
         def settled(a: Any) -> Any:
             if isinstance(a, At):
-                return Pointer(arrays[a.base], a.offset + (offsets[a.array] if a.own else 0))
+                return Pointer(arrays[a.base], a.offset + (spans[a.array][0] if a.own else 0))
             return Number(numbers[a]) if isinstance(a, Asked) else a
 
-        found = tuple(launch(each, tuple(map(settled, each.arguments)), kernels) for each in self.launches)
+        order = waits([accesses(each, spans) for each in self.launches])
+        found = tuple(
+            launch(each, tuple(map(settled, each.arguments)), kernels, before)
+            for each, before in zip(self.launches, order, strict=True)
+        )
         names, ready = callers or ((), itself)
         given = frozenset(i for name, i in arrays.items() if name in names)
         sizes = tuple(each.nbytes for each in self.numbers)
@@ -129,9 +137,27 @@ def itself(x: Any) -> Any:
     return x
 
 
-def launch(each: Pending, arguments: tuple[Any, ...], kernels: list[Any]) -> Launch | Call:
+def written_by(kernel: CudaKernel) -> frozenset[int]:
+    """Which arguments of a kernel it may write: memory that is not declared `const`."""
+    memory = [(i, a) for i, a in enumerate(kernel.given) if a.kind in ("array", "result")]
+    return frozenset(i for i, a in memory if a.kind == "result" or "const " not in a.declaration)
+
+
+def accesses(each: Pending, spans: Mapping[str, Span]) -> list[Access]:
+    """The memory that a launch reads and writes: of the arena its part of it, of all else the whole array."""
+    found = []
+    for i, a in enumerate(each.arguments):
+        if isinstance(a, At):
+            offset, nbytes = spans[a.array] if a.own else (0, 1)
+            found.append(Access(a.base, offset, offset + max(nbytes, 1), i in each.written))
+    return found
+
+
+def launch(
+    each: Pending, arguments: tuple[Any, ...], kernels: list[Any], after: tuple[int, ...]
+) -> Launch | Call:
     if isinstance(each.kernel, int):
         kernel = kernels[each.kernel]
-        return Launch(kernel, each.grid, each.block, each.shared, arguments, each.name, each.where)
+        return Launch(kernel, each.grid, each.block, each.shared, arguments, after, each.name, each.where)
     first, other, result, scratch = arguments
-    return Call(each.kernel, first, other, result, scratch, each.name, each.where)
+    return Call(each.kernel, first, other, result, scratch, after, each.name, each.where)

@@ -290,12 +290,17 @@ def test_a_list_of_launches_as_the_device_makes_it(made, driver, monkeypatch):
     device = SimpleNamespace(context=driver.context_of_fake(), xp=SimpleNamespace(cuda=current))
     kernel = SimpleNamespace(ptr=ctypes.addressof(ctypes.c_char.in_dll(driver, "SCALED")))
 
-    def launch(source, target, add):
+    def launch(source, target, add, after=()):
         arguments = (Pointer(*source), Pointer(*target), np.float64(add), Number(0))
-        return Launch(kernel, (N, 1), (1,), 0, arguments, "scaled", "model.py:3")
+        return Launch(kernel, (N, 1), (1,), 0, arguments, after, "scaled", "model.py:3")
 
     work = LaunchList(
-        (launch((0, 0), (1, 0), 1), launch((1, 0), (1, 4 * N), 2)), 2, (4,), frozenset([0]), np.array, True
+        (launch((0, 0), (1, 0), 1), launch((1, 0), (1, 4 * N), 2, (0,))),
+        2,
+        (4,),
+        frozenset([0]),
+        np.array,
+        True,
     )
     x, y = on_device(np.arange(N, dtype=np.float32)), np.zeros(2 * N, np.float32)
     x._c_contiguous = True

@@ -80,11 +80,13 @@ class Meanwhile:
 
 
 def run_of(made: Any, device: CudaDevice, work: LaunchList) -> Run:
-    nodes = list[tuple[Any, ...]]()
+    nodes, last = list[tuple[Any, ...]](), list[int]()  # last: the last node of each launch
     for each in work.launches:
-        for function, parts in described(each):
-            before = (len(nodes) - 1,) if nodes else ()
+        before = tuple(last[n] for n in each.after)
+        for function, parts in described(each):  # a product may be several
             nodes.append((isinstance(each, Call), function, *parts, before, title(each)))
+            before = (len(nodes) - 1,)
+        last.append(len(nodes) - 1)
     pays = config.capture == "on" or (config.capture == "auto" and len(nodes) > FEW)
     stream: Callable[[], Any] = device.xp.cuda.get_current_stream
     callers = bytes(i in work.callers for i in range(work.arrays))

@@ -1,0 +1,86 @@
+"""Which launches must end before another begins: those that touch the same memory, one of them writing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field
+from typing import final
+
+from ge2.base.record import mutable, record
+
+FEW = 4  # launches that may as well all be waited for
+
+
+@final
+@record
+class Access:
+    """Bytes `first` to `last`, that one excluded, of what begins at `base`; whether they are `written`."""
+
+    base: str
+    first: int
+    last: int
+    written: bool
+
+
+@final
+@mutable
+class Touched:
+    """Who wrote some bytes last, and who read them since."""
+
+    first: int
+    last: int
+    writer: int
+    readers: list[int] = field(default_factory=list)
+
+
+def waits(launches: Sequence[Sequence[Access]]) -> list[tuple[int, ...]]:
+    """For each launch those before it that it waits for; not those that one of them waits for itself.
+
+    >>> a, b = Access("arena", 0, 64, True), Access("arena", 64, 128, True)
+    >>> read = [Access(x.base, x.first, x.last, False) for x in (a, b)]
+    >>> waits([[a], [b], [read[0]], read, [a]])
+    [(), (), (0,), (0, 1), (2, 3)]
+    """
+    known: dict[str, list[Touched]] = {}
+    found: list[tuple[int, ...]] = []
+    for i, accesses in enumerate(launches):
+        needs: set[int] = set()
+        for each in accesses:
+            for other in known.get(each.base, ()):
+                if other.first < each.last and each.first < other.last:
+                    needs.add(other.writer)
+                    needs.update(other.readers if each.written else ())
+        needs.discard(-1)
+        found.append(tuple(sorted(latest(needs, found))))
+        for each in sorted(accesses, key=lambda a: a.written):  # who reads and writes has written
+            note(known.setdefault(each.base, []), each, i)
+    return found
+
+
+def latest(needs: set[int], found: Sequence[Sequence[int]]) -> set[int]:
+    """Those of the launches that none of the others waits for; where they are few, not directly."""
+    if len(needs) <= FEW:
+        return {n for n in needs if not any(n in found[m] for m in needs)}
+    kept, first = set(needs), min(needs)
+    seen: set[int] = set()
+    waiting = list(needs)
+    while waiting:
+        for n in found[waiting.pop()]:
+            kept.discard(n)
+            if n >= first and n not in seen:
+                seen.add(n)
+                waiting.append(n)
+    return kept
+
+
+def note(known: list[Touched], access: Access, i: int) -> None:
+    """Remembers an access. What is written whole is forgotten."""
+    if access.written:
+        known[:] = [t for t in known if not (access.first <= t.first and t.last <= access.last)]
+        known.append(Touched(access.first, access.last, i))
+        return
+    same = next((t for t in known if (t.first, t.last) == (access.first, access.last)), None)
+    if same is None:
+        known.append(Touched(access.first, access.last, -1, [i]))
+    elif same.readers[-1:] != [i]:
+        same.readers.append(i)
