@@ -294,14 +294,8 @@ def test_a_list_of_launches_as_the_device_makes_it(made, driver, monkeypatch):
         arguments = (Pointer(*source), Pointer(*target), np.float64(add), Number(0))
         return Launch(kernel, (N, 1), (1,), 0, arguments, after, "scaled", "model.py:3")
 
-    work = LaunchList(
-        (launch((0, 0), (1, 0), 1), launch((1, 0), (1, 4 * N), 2, (0,))),
-        2,
-        (4,),
-        frozenset([0]),
-        np.array,
-        True,
-    )
+    both = launch((0, 0), (1, 0), 1), launch((1, 0), (1, 4 * N), 2, (0,))
+    work = LaunchList(both, 2, (4,), frozenset([0]), np.array, True)
     x, y = on_device(np.arange(N, dtype=np.float32)), np.zeros(2 * N, np.float32)
     x._c_contiguous = True
     for captured, patience in ((True, 5), (False, 2)):

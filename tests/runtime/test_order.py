@@ -12,9 +12,8 @@ def run(launches, order):
     """Memory after the launches, each of which leaves its number and what it read."""
     memory = {}
     for i in order:
-        seen = tuple(
-            memory.get((a.base, b)) for a in launches[i] for b in range(a.first, a.last) if not a.written
-        )
+        read = [(a.base, b) for a in launches[i] if not a.written for b in range(a.first, a.last)]
+        seen = tuple(memory.get(place) for place in read)
         for a in launches[i]:
             if a.written:
                 memory.update({(a.base, b): hash((i, seen)) for b in range(a.first, a.last)})
@@ -51,6 +50,12 @@ def test_what_is_apart_does_not_wait():
 def test_a_chain_names_its_last_link_alone():
     same = [Access("x", 0, 8, True)]
     assert waits([same] * 5) == [(), (0,), (1,), (2,), (3,)]
+
+
+def test_many_readers_of_one_chain_are_one():
+    """A weight that each round of a loop reads, and that is updated after it."""
+    rounds = [[Access("w", 0, 8, False), Access("h", 0, 8, True)] for _ in range(50)]
+    assert waits([*rounds, [Access("w", 0, 8, True)]])[-1] == (49,)
 
 
 def test_readers_do_not_wait_for_each_other():
