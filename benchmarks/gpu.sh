@@ -20,7 +20,7 @@ quiet=(-q -p no:cacheprovider -p no:benchmark)
 
 versions() {
     {
-        echo "$(date -u +%Y-%m-%dT%H:%MZ), commit $(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)"
+        echo "$(date -u +%Y-%m-%dT%H:%MZ), commit ${COMMIT:-$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)}"
         nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm --format=csv,noheader
         timeout 60 python3 -c "
 from benchmarks.cuda.machine import device

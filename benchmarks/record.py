@@ -156,7 +156,9 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit that was measured; a `+` says that the files differ from it."""
+    """The commit that was measured; a `+` says that the files differ from it. COMMIT tells it of a copy."""
+    if told := os.environ.get("COMMIT"):
+        return told
     run = [["git", "rev-parse", "--short=12", "HEAD"], ["git", "status", "--porcelain"]]
     try:
         head, changes = (subprocess.run(c, capture_output=True, text=True, check=True).stdout for c in run)
