@@ -36,6 +36,7 @@ SUITES = {
     "cuda": {
         "cuda.nvrtc": ("compile", "first-call"),
         "cuda.demo": ("step", "steps"),
+        "cuda.programs": ("call", "replay", "mlp", "rnn-scan", "rnn-loop", "while", "cond"),
         "cuda.kernels": (
             *("gelu", "adam", "squares", "layernorm", "layernorm-grad", "softmax", "softmax-columns"),
             *("cross-entropy", "cumsum", "columns", "transpose"),
@@ -51,7 +52,6 @@ SUITES = {
             *("product-f64", "product-at", "product-bt", "product-batched"),
         ),
         "cuda.sorts": ("sort", "argsort"),
-        "cuda.programs": ("call", "replay", "mlp", "rnn-scan", "rnn-loop", "while", "cond"),
     },
 }
 RESULTS = Path(__file__).parent / "results"
