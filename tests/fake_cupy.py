@@ -18,6 +18,7 @@ import numpy as np
 from ge2.backends.device import address
 from ge2.backends.launches import one_by_one
 from ge2.backends.limits import H200, Limits
+from ge2.backends.scratch import Scratch
 from ge2.backends.shim.device import ShimDevice, ShimStream
 from ge2.base.dtypes import FP8
 
@@ -414,6 +415,7 @@ class StandIn:
 
     def __init__(self, number: int, xp: ModuleType, limits: Limits = H200) -> None:
         self.number, self.xp, self.limits, self.shim = number, xp, limits, ShimDevice()
+        self.scratch = Scratch(lambda nbytes: xp.empty(nbytes, np.dtype(np.uint8)), lambda: 0)
 
     def here(self) -> Device:
         return Device(self.number)

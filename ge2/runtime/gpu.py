@@ -48,7 +48,7 @@ from ge2.runtime.hosted import hosted as by_python
 from ge2.runtime.launching import Asked, At, Group, Pending, written_by
 from ge2.runtime.memory import Lifetime, Plan, plan
 from ge2.runtime.meter import Call, Meter
-from ge2.runtime.on_device import current_first, elsewhere, narrowed, quietly, ready, scalar
+from ge2.runtime.on_device import anew, current_first, elsewhere, forgotten, narrowed, quietly, ready, scalar
 from ge2.runtime.program import Buffer, Program, Step
 from ge2.runtime.records import Made, place
 from ge2.runtime.rounds import Turn, loose
@@ -122,9 +122,11 @@ class GpuDriver:
     def build(self) -> GpuDriver:
         device = self.device
         self.names.update({dtype.name: kept_as(device, dtype) for dtype in SHORT})
+        scratch = getattr(device, "scratch", None)
+        take, give = (scratch.take, scratch.give) if scratch else (partial(anew, device), forgotten)
         self.names.update(
             empty=device.xp.ndarray, array=device.xp.array, ready=partial(ready, device), at=address,
-            view=view, upload=partial(upload, device),
+            take=take, give=give, view=view, upload=partial(upload, device),
         )  # fmt: skip
         if self.within is not None:
             stacked = loose(self.within, self.program.graph)
@@ -194,10 +196,11 @@ class GpuDriver:
             modules = [each.result() for each in asked]
         kernels = [m.get_function(source.name) for source, m in zip(sources, modules, strict=True)]
         spans = {name: (offsets[name], life.nbytes) for name, life in self.needs}
+        donors = {b.name: b.donor for b in self.program.buffers.values() if b.donor}
         raw = frozenset(self.arguments) - self.named
         callers = None if self.within is not None else (raw, self.names["ready"])
         for group in (found for found in self.groups if found.launches):
-            self.names[group.name] = group.run(self.device, kernels, spans, callers)
+            self.names[group.name] = group.run(self.device, kernels, spans, callers, donors)
             self.launched.append(self.names[group.name])
         self.compiling = f"{len(sources)} kernels for {self.device.limits.name}"
 

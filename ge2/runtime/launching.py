@@ -110,10 +110,16 @@ class Group:
         return [*self.before, *shown, *([Line(f"# and {more} more")] if more > 0 else []), *call]
 
     def run(
-        self, device: Device, kernels: list[Any], spans: Mapping[str, Span], callers: Callers | None
+        self,
+        device: Device,
+        kernels: list[Any],
+        spans: Mapping[str, Span],
+        callers: Callers | None,
+        donors: Mapping[str, str],
     ) -> Run:
         """The group as a function of its arrays and numbers; as a graph, where that pays and it is no part of
-        another program, which has no callers. `spans`: of arrays in the arena."""
+        another program, which has no callers. `spans`: of arrays in the arena; `donors`: the arguments whose
+        memory results take."""
         arrays = {name: i for i, name in enumerate(self.bases)}
         numbers = {number: i for i, number in enumerate(self.numbers)}
 
@@ -122,7 +128,7 @@ class Group:
                 return Pointer(arrays[a.base], a.offset + (spans[a.array][0] if a.own else 0))
             return Number(numbers[a]) if isinstance(a, Asked) else a
 
-        order = waits([accesses(each, spans) for each in self.launches])
+        order = waits([accesses(each, spans, donors) for each in self.launches])
         found = tuple(
             launch(each, tuple(map(settled, each.arguments)), kernels, before)
             for each, before in zip(self.launches, order, strict=True)
@@ -143,13 +149,14 @@ def written_by(kernel: CudaKernel) -> frozenset[int]:
     return frozenset(i for i, a in memory if a.kind == "result" or "const " not in a.declaration)
 
 
-def accesses(each: Pending, spans: Mapping[str, Span]) -> list[Access]:
+def accesses(each: Pending, spans: Mapping[str, Span], donors: Mapping[str, str]) -> list[Access]:
     """The memory that a launch reads and writes: of the arena its part of it, of all else the whole array."""
     found = []
     for i, a in enumerate(each.arguments):
         if isinstance(a, At):
             offset, nbytes = spans[a.array] if a.own else (0, 1)
-            found.append(Access(a.base, offset, offset + max(nbytes, 1), i in each.written))
+            base = donors.get(a.base, a.base)
+            found.append(Access(base, offset, offset + max(nbytes, 1), i in each.written))
     return found
 
 

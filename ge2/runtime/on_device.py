@@ -30,6 +30,15 @@ def current_first(device: Device, run: Callable[..., list[Any]]) -> Callable[...
     return there
 
 
+def anew(device: Device, nbytes: int) -> Any:
+    """Scratch of one call alone, where nothing is gained by keeping it."""
+    return device.xp.empty(nbytes, np.uint8)
+
+
+def forgotten(memory: Any) -> None:
+    """Scratch that goes with the call."""
+
+
 def quietly(run: Callable[..., list[Any]], *arrays: Any) -> list[Any]:
     """Runs a program with none of NumPy's warnings."""
     loud = hush()

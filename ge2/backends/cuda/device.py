@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from functools import cache as once
-from threading import Lock
+from threading import Lock, get_ident
 from types import ModuleType
 from typing import Any, Final, final
 from weakref import WeakValueDictionary
@@ -20,9 +20,11 @@ from ge2.backends.launches import LaunchList, Run
 from ge2.backends.limits import Limits
 from ge2.backends.product import Wanted
 from ge2.backends.ranges import Range
+from ge2.backends.scratch import Scratch
 from ge2.base.errors import CompileError, DeviceError, InputError
 from ge2.base.record import record
 
+PER_THREAD: Final = 2  # CU_STREAM_PER_THREAD
 FIXED_SHARED, MOST_SHARED = 1, 8  # attributes of a function, by the driver's numbers
 INSTALL: Final = "pip install 'ge2[cuda13]'; ge2 doctor"
 
@@ -49,13 +51,14 @@ class CudaDevice:
     current stream: `with device.here(): kernel(grid, block, args, shared_mem=bytes)`.
     """
 
-    __slots__ = ("_blas", "_lock", "_modules", "limits", "number", "xp")
+    __slots__ = ("_blas", "_lock", "_modules", "limits", "number", "scratch", "xp")
 
     def __init__(self, number: int, limits: Limits, xp: ModuleType) -> None:
         self.number, self.limits, self.xp = number, limits, xp
         self._modules: WeakValueDictionary[str, CudaModule] = WeakValueDictionary()
         self._lock = Lock()
         self._blas: Blas | None = None
+        self.scratch = Scratch(lambda nbytes: xp.empty(nbytes, "uint8"), lambda: stream_of(xp))
 
     def here(self) -> AbstractContextManager[Any]:
         """Makes the GPU CuPy's current one inside a `with`."""
@@ -123,6 +126,12 @@ class CudaDevice:
 
     def __repr__(self) -> str:
         return f"CudaDevice({self.number}, {self.limits.name})"
+
+
+def stream_of(xp: ModuleType) -> int:
+    """CuPy's current stream, as the driver knows it. The one of each thread has one number in all threads."""
+    found = int(xp.cuda.get_current_stream().ptr)
+    return -get_ident() if found == PER_THREAD else found
 
 
 @final
