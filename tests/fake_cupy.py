@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from ge2.backends.device import address
-from ge2.backends.launches import one_by_one
 from ge2.backends.limits import H200, Limits
 from ge2.backends.scratch import Scratch
 from ge2.backends.shim.device import ShimDevice, ShimStream
@@ -424,7 +422,7 @@ class StandIn:
         return self.shim.product(wanted)
 
     def launches(self, work: Any) -> Any:
-        return one_by_one(work, address)
+        return self.shim.launches(work)
 
     def stream(self) -> ShimStream:
         return self.shim.stream()

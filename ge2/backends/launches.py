@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from random import Random
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from ge2.backends.product import Product
 from ge2.base.record import record
 
 Run = Callable[..., None]
+AHEAD: Final = 64  # launches among which the next one is chosen
 
 
 @final
@@ -100,6 +102,18 @@ def one_by_one(work: LaunchList, at: Callable[[Any], int]) -> Run:
                 each.kernel(each.grid, each.block, handed, shared_mem=each.shared)
 
     return run
+
+
+def in_any_order(launches: Sequence[Launch | Call], seed: int) -> tuple[Launch | Call, ...]:
+    """The launches in a random order in which each comes after those that it waits for."""
+    random, done, left = Random(seed), set[int](), list(range(len(launches)))
+    found = list[Launch | Call]()
+    while left:
+        i = random.choice([n for n in left[:AHEAD] if done.issuperset(launches[n].after)])
+        left.remove(i)
+        done.add(i)
+        found.append(launches[i])
+    return tuple(found)
 
 
 def argument(a: Any, given: Sequence[Any], arrays: int, at: Callable[[Any], int]) -> Any:

@@ -1,0 +1,89 @@
+"""Launches of a program in any order that a graph may have them in give the same bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.backends.launches import Launch, in_any_order
+from ge2.base.config import config
+from ge2.runtime import entry
+from ge2.runtime.launching import At, Pending, accesses
+from ge2.runtime.order import waits
+
+SEEDS = range(1, 9)
+
+
+def pending(*arguments, written):
+    return Pending(0, (1,), (32,), 0, arguments, frozenset(written), "kernel", "")
+
+
+def in_order(f, seed):
+    """What `f` computes in the shim, where launches come in the order of a seed; 0: in their own."""
+    entry.forget()
+    with config.using(executor="shim", shim_seed=seed):
+        return f()
+
+
+def test_a_result_in_the_memory_of_an_argument_waits_for_its_readers():
+    """The new value of a donated array, and what reads the old one in another branch."""
+    launches = [pending(At("w"), At("h", own=True), written=[1]), pending(At("w_new"), written=[0])]
+    spans = {"h": (0, 64)}
+    assert waits([accesses(each, spans, {}) for each in launches]) == [(), ()]
+    assert waits([accesses(each, spans, {"w_new": "w"}) for each in launches]) == [(), (0,)]
+
+
+def steps():
+    """Training of layers whose derivatives need the weights that a step replaces."""
+
+    def step(params, x, y):
+        def loss(params):
+            h = x
+            for w in params:
+                h = np.tanh(h @ w)
+            return ((h - y) ** 2).mean()
+
+        grads = ge2.grad(loss)(params)
+        return [w - 0.1 * g for w, g in zip(params, grads, strict=True)]
+
+    rng = np.random.default_rng(0)
+    params = [rng.standard_normal((16, 16)).astype(np.float32) for _ in range(4)]
+    x, y = (rng.standard_normal((8, 16)).astype(np.float32) for _ in range(2))
+    run = ge2.jit(step, donate_argnums=0)
+    for _ in range(3):
+        params = run(params, x, y)
+    return params
+
+
+def loop():
+    """The derivative of a scan, and of work that needs nothing of it."""
+
+    def f(w, xs, h):
+        def turn(h, x):
+            h = np.tanh(h @ w + x)
+            return h, h
+
+        _, ys = ge2.lax.scan(turn, h, xs)
+        return (ys * ys).sum() + np.cumsum(xs, 0).max() + (w @ w).sum()
+
+    rng = np.random.default_rng(1)
+    args = [rng.standard_normal(s).astype(np.float32) for s in ((8, 8), (12, 4, 8), (4, 8))]
+    return ge2.jit(ge2.grad(f, argnums=(0, 1)))(*args)
+
+
+@pytest.mark.parametrize("program", [steps, loop])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_any_order_gives_the_same_bits(program, seed):
+    for found, exact in zip(in_order(program, seed), in_order(program, 0), strict=True):
+        np.testing.assert_array_equal(found, exact)
+
+
+def test_the_order_is_another():
+    """Else the tests above would show nothing."""
+    needs = [(), (), (0,), (1,), (2, 3)]
+    made = [Launch(None, (1,), (1,), 0, (), after, str(i)) for i, after in enumerate(needs)]
+    orders = {tuple(int(each.name) for each in in_any_order(made, seed)) for seed in range(50)}
+    assert len(orders) > 3
+    assert all(order[-1] == 4 and order.index(0) < order.index(2) for order in orders)
+    assert in_any_order(made, 7) == in_any_order(made, 7)
