@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, final
 
-KEPT: Final = 4  # arenas of a stream: as many threads may hand over launches at once and find theirs again
-STREAMS: Final = 64  # that are remembered
+STREAMS: Final = 64  # whose arenas are kept
 
 
 @final
@@ -21,29 +20,33 @@ class Scratch:
         self.empty, self.stream = empty, stream
         self.idle: dict[int, list[Any]] = {}
 
-    def take(self, nbytes: int) -> Any:
-        """An array of at least so many bytes, which nobody else takes until it is given back."""
-        idle = self.idle.get(self.stream())
+    def take(self, nbytes: int) -> tuple[Any, list[Any]]:
+        """An array of at least so many bytes, and the list that it is to be put back into.
+
+        Nobody else takes it until then. A smaller one that was kept goes, so each is as large as what needs
+        most.
+        """
+        stream = self.stream()
+        idle = self.idle.get(stream)
+        if idle is None:
+            if len(self.idle) >= STREAMS:
+                self.release()
+            idle = self.idle.setdefault(stream, [])
         while idle:
             try:
                 found = idle.pop()
             except IndexError:  # another thread was faster
                 break
             if found.nbytes >= nbytes:
-                return found  # else it goes: a larger one takes its place
+                return found, idle
+        return self.made(nbytes), idle
+
+    def made(self, nbytes: int) -> Any:
         try:
             return self.empty(nbytes)
         except MemoryError:
             self.release()
             return self.empty(nbytes)
-
-    def give(self, memory: Any) -> None:
-        """It may be taken by what comes later on the current stream."""
-        if len(self.idle) >= STREAMS:
-            self.release()
-        idle = self.idle.setdefault(self.stream(), [])
-        if len(idle) < KEPT:
-            idle.append(memory)
 
     def release(self) -> None:
         """Lets go of what is idle."""

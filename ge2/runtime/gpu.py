@@ -48,7 +48,7 @@ from ge2.runtime.hosted import hosted as by_python
 from ge2.runtime.launching import Asked, At, Group, Pending, written_by
 from ge2.runtime.memory import Lifetime, Plan, plan
 from ge2.runtime.meter import Call, Meter
-from ge2.runtime.on_device import anew, current_first, elsewhere, forgotten, narrowed, quietly, ready, scalar
+from ge2.runtime.on_device import anew, current_first, elsewhere, narrowed, quietly, ready, scalar
 from ge2.runtime.program import Buffer, Program, Step
 from ge2.runtime.records import Made, place
 from ge2.runtime.rounds import Turn, loose
@@ -123,10 +123,10 @@ class GpuDriver:
         device = self.device
         self.names.update({dtype.name: kept_as(device, dtype) for dtype in SHORT})
         scratch = getattr(device, "scratch", None)
-        take, give = (scratch.take, scratch.give) if scratch else (partial(anew, device), forgotten)
+        take = scratch.take if scratch else partial(anew, device)
         self.names.update(
             empty=device.xp.ndarray, array=device.xp.array, ready=partial(ready, device), at=address,
-            take=take, give=give, view=view, upload=partial(upload, device),
+            take=take, view=view, upload=partial(upload, device),
         )  # fmt: skip
         if self.within is not None:
             stacked = loose(self.within, self.program.graph)

@@ -18,10 +18,11 @@ def current_first(device: Device, run: Callable[..., list[Any]]) -> Callable[...
     if not hasattr(device, "here"):
         return run
     here, number, current = device.here, device.number, device.xp.cuda.runtime.getDevice  # type: ignore[attr-defined]
-    check = getattr(device, "check", lambda: None)
+    lost: list[bool] = getattr(device, "lost", [])
 
     def there(*arrays: Any) -> list[Any]:
-        check()
+        if lost:
+            device.check()  # type: ignore[attr-defined]
         if current() == number:
             return run(*arrays)
         with here():
@@ -30,13 +31,9 @@ def current_first(device: Device, run: Callable[..., list[Any]]) -> Callable[...
     return there
 
 
-def anew(device: Device, nbytes: int) -> Any:
-    """Scratch of one call alone, where nothing is gained by keeping it."""
-    return device.xp.empty(nbytes, np.uint8)
-
-
-def forgotten(memory: Any) -> None:
-    """Scratch that goes with the call."""
+def anew(device: Device, nbytes: int) -> tuple[Any, list[Any]]:
+    """Scratch of one call alone, where nothing is gained by keeping it; and where it is put after that."""
+    return device.xp.empty(nbytes, np.uint8), []
 
 
 def quietly(run: Callable[..., list[Any]], *arrays: Any) -> list[Any]:

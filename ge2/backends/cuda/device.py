@@ -13,7 +13,7 @@ from typing import Any, Final, final
 from weakref import WeakValueDictionary
 
 from ge2.backends.cuda.blas import Blas, LtProduct
-from ge2.backends.cuda.driver import check_process, context, driver, resident_blocks
+from ge2.backends.cuda.driver import broken, check_process, context, driver, resident_blocks
 from ge2.backends.cuda.launches import launches
 from ge2.backends.cuda.nvrtc import Binary, Order, compile, compile_all
 from ge2.backends.launches import LaunchList, Run
@@ -82,6 +82,8 @@ class CudaDevice:
         with self._lock:
             blas = self._blas = self._blas or Blas(self)
         return blas.product(wanted)
+
+    lost = broken  # not empty where `check` raises
 
     def check(self) -> None:
         """DeviceError if the GPU cannot be used any more, after a fork."""
