@@ -13,7 +13,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.gpu import gpu_of, on_gpu
+from ge2.base.gpu import gpu_key
 from ge2.base.structure import LEAF, Kind, Structure, keys_of
 
 MOST = 1000  # the most leaves that are worth a function
@@ -106,7 +106,7 @@ class Taking:
 
     def __init__(self, structure: Structure, leaves: Sequence[Any]) -> None:
         self.structure, self.expected = structure, iter(leaves)
-        self.names: dict[str, Any] = {"ndarray": np.ndarray, "on_gpu": on_gpu, "gpu_of": gpu_of}
+        self.names: dict[str, Any] = {"ndarray": np.ndarray, "gpu_key": gpu_key}
         self.lines: list[str] = []
         self.found: list[str] = []
         self.count = 0
@@ -149,9 +149,7 @@ class Taking:
         if isinstance(wanted, type):
             self.unless(f"type({name}) is {self.constant(wanted)}")
         elif len(wanted) == 3:
-            shape, dtype, gpu = map(self.constant, wanted)
-            same = f"{name}.dtype == {dtype} and {name}.shape == {shape} and gpu_of({name}) == {gpu}"
-            self.unless(f"on_gpu({name}) and {same}")
+            self.unless(f"gpu_key({name}) == {self.constant(wanted)}")
         else:
             shape, dtype = map(self.constant, wanted)
             self.unless(f"type({name}) is ndarray and {name}.dtype is {dtype} and {name}.shape == {shape}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -44,6 +44,24 @@ class Donation:
             warn(what, "a writable array of its own, such as x.copy()", once=("donate", self.function, why))
         fit = [i for i in offered if is_memory(leaves[i]) or isinstance(leaves[i], ShapeDtypeStruct)]
         return frozenset(i for i in fit if i not in refused)
+
+
+def stands(leaves: Sequence[Any], donated: Iterable[int], others: Sequence[Any]) -> bool:
+    """Whether arrays that were donated in a call before may be in this one: each whole, and no memory twice.
+
+    It says no sooner than `accepted` does, which then says why.
+    """
+    places = [id(owner(x)) for x in (*leaves, *others) if is_memory(x)]
+    return len(set(places)) == len(places) and all(is_whole(leaves[i]) for i in donated)
+
+
+def is_whole(x: Any) -> bool:
+    """Whether nobody else can see its memory."""
+    if x.base is not None:
+        return False
+    if on_gpu(x):
+        return type(x.data.mem).__name__ != "UnownedMemory"
+    return bool(x.flags.owndata and x.flags.writeable)
 
 
 def is_memory(x: Any) -> bool:

@@ -17,7 +17,7 @@ from ge2.base.source import here
 from ge2.ir import Evaluate, current
 from ge2.ops.control import Call
 from ge2.runtime.closures import NOTHING, Closure, Seen
-from ge2.runtime.donate import Donation, spoil
+from ge2.runtime.donate import Donation, spoil, stands
 from ge2.runtime.entry import Entry
 from ge2.runtime.key import NO_LEAVES, Function, Key, arguments_of, careful_keys
 from ge2.runtime.once import alone
@@ -99,6 +99,8 @@ class Jitted:
         seen = NOTHING if self._closure.empty else self._closure.look()
         if seen.key != entry.key.closure:
             return None
+        if entry.donated and (config.check or not stands(leaves, entry.key.donated, seen.arrays)):
+            return None
         entry.hits += 1
         self._last = entry
         return entry.executable(*entry.captured, *seen.arrays, *leaves)
@@ -112,7 +114,7 @@ class Jitted:
         arrays = [*entry.captured, *seen.arrays, *entry.arrays(leaves)]
         entry.hits += 1
         self._last = entry
-        if entry.hits > 1 and self._again is not entry and not self._quick and not entry.donated:
+        if entry.hits > 1 and self._again is not entry and not self._quick:
             lasting = self._entries.get(entry.key) is entry and not any(self._static)
             self._again = entry if lasting and entry.spell() else None
         if type(current()) is not Evaluate:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2.base.config import config
 from ge2.base.log import Ge2Warning
 from ge2.errors import InputError
 from tests.runtime.counted import Counted, X
@@ -156,3 +157,50 @@ def test_another_thread_may_call_what_this_one_compiled():
 
 def test_results_can_be_pickled():
     assert pickle.loads(pickle.dumps(ge2.jit(lambda x: {"y": x})(X)))["y"].tolist() == X.tolist()
+
+
+def test_a_step_whose_state_is_donated_is_looked_up_quickly():
+    """Without a walk through its arguments, as long as nothing about their memory is new."""
+
+    def step(state, x):
+        return {"w": state["w"] * 2 + x, "n": state["n"] + 1}, x.sum()
+
+    f, walked = ge2.jit(step, donate_argnums=0), []
+    state, x = {"w": np.ones(100), "n": np.zeros(3)}, np.arange(100.0)
+    find, f._find = f._find, lambda *given, **more: walked.append(1) or find(*given, **more)
+    with config.using(check=False):
+        for _ in range(10):
+            before = state["w"].ctypes.data
+            state, _ = f(state, x)
+            assert state["w"].ctypes.data == before
+    assert len(walked) == 2
+
+
+def test_what_can_no_longer_be_donated_is_found_on_the_quick_way_too():
+    def step(state, x):
+        return [w + x for w in state]
+
+    f = ge2.jit(step, donate_argnums=0)
+    state, x = [np.ones(50), np.zeros(50)], np.ones(50)
+    with config.using(check=False):
+        for _ in range(4):
+            state = f(state, x)
+        refused(f, x)
+
+
+def refused(f, x):
+    """Arguments of which each has something that forbids it to be donated."""
+    whole = np.ones(100)
+    with pytest.warns(Ge2Warning, match="not donated: it is a view"):
+        found = f([whole[:50], np.zeros(50)], x)
+    np.testing.assert_array_equal(found[0], np.full(50, 2.0))
+    np.testing.assert_array_equal(whole, np.ones(100))
+    same = np.ones(50)
+    with pytest.warns(Ge2Warning, match="it overlaps another argument"):
+        found = f([same, np.zeros(50)], same)
+    np.testing.assert_array_equal(same, np.ones(50))
+    np.testing.assert_array_equal(found[1], np.ones(50))
+    fixed = np.ones(50)
+    fixed.flags.writeable = False
+    with pytest.warns(Ge2Warning, match="read-only"):
+        f([fixed, np.zeros(50)], x)
