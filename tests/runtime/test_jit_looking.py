@@ -159,7 +159,16 @@ def test_results_can_be_pickled():
     assert pickle.loads(pickle.dumps(ge2.jit(lambda x: {"y": x})(X)))["y"].tolist() == X.tolist()
 
 
-def test_a_step_whose_state_is_donated_is_looked_up_quickly():
+@pytest.fixture
+def unchecked():
+    """Donated arrays are not spoiled; inside `using`, calls do not go the quick way."""
+    before = config.check
+    config.update(check=False)
+    yield
+    config.update(check=before)
+
+
+def test_a_step_whose_state_is_donated_is_looked_up_quickly(unchecked):
     """Without a walk through its arguments, as long as nothing about their memory is new."""
 
     def step(state, x):
@@ -168,24 +177,22 @@ def test_a_step_whose_state_is_donated_is_looked_up_quickly():
     f, walked = ge2.jit(step, donate_argnums=0), []
     state, x = {"w": np.ones(100), "n": np.zeros(3)}, np.arange(100.0)
     find, f._find = f._find, lambda *given, **more: walked.append(1) or find(*given, **more)
-    with config.using(check=False):
-        for _ in range(10):
-            before = state["w"].ctypes.data
-            state, _ = f(state, x)
-            assert state["w"].ctypes.data == before
+    for _ in range(10):
+        before = state["w"].ctypes.data
+        state, _ = f(state, x)
+        assert state["w"].ctypes.data == before
     assert len(walked) == 2
 
 
-def test_what_can_no_longer_be_donated_is_found_on_the_quick_way_too():
+def test_what_can_no_longer_be_donated_is_found_on_the_quick_way_too(unchecked):
     def step(state, x):
         return [w + x for w in state]
 
     f = ge2.jit(step, donate_argnums=0)
     state, x = [np.ones(50), np.zeros(50)], np.ones(50)
-    with config.using(check=False):
-        for _ in range(4):
-            state = f(state, x)
-        refused(f, x)
+    for _ in range(4):
+        state = f(state, x)
+    refused(f, x)
 
 
 def refused(f, x):
