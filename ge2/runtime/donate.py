@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from ge2.base.pytree import Structure, key_paths
 from ge2.base.record import record
 from ge2.ir import ShapeDtypeStruct
 from ge2.runtime.signature import title
+
+if TYPE_CHECKING:
+    from ge2.runtime.key import Key
 
 
 @final
@@ -29,6 +32,10 @@ class Donation:
     def offered(self, structure: Structure) -> list[int]:
         """Which leaves belong to them."""
         return [i for i, path in enumerate(key_paths(structure)) if self.chosen(path)]
+
+    def complete(self, key: Key, leaves: Sequence[Any]) -> bool:
+        """Whether all arrays that were offered are donated: else another call may be able to donate more."""
+        return key.donated == {i for i in self.offered(key.structure) if is_memory(leaves[i])}
 
     def chosen(self, path: Any) -> bool:
         return path[1].key in self.names if path[0].idx else path[1].idx in self.numbers

@@ -116,7 +116,8 @@ class Jitted:
         self._last = entry
         if entry.hits > 1 and self._again is not entry and not self._quick:
             lasting = self._entries.get(entry.key) is entry and not any(self._static)
-            self._again = entry if lasting and entry.spell() else None
+            whole = self._donation is None or self._donation.complete(entry.key, leaves)
+            self._again = entry if lasting and whole and entry.spell() else None
         if type(current()) is not Evaluate:
             return entry.finish(Call(entry.graph, entry.title)(*arrays))
         executable = entry.ready()
