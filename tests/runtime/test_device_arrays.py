@@ -22,6 +22,7 @@ pytestmark = needs_compiler
 
 from tests.gpu.test_gpu_arrays import *  # noqa: E402, F403 - all that holds on a GPU
 from tests.gpu.test_gpu_arrays import test_large_arrays_have_wide_places as _slow  # noqa: E402
+from tests.gpu.test_gpu_footguns import *  # noqa: E402, F403
 
 del _slow, globals()["test_large_arrays_have_wide_places"], globals()["test_the_current_stream"]
 

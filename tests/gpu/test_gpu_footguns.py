@@ -1,0 +1,145 @@
+"""What a jit must never do, with arrays of a GPU: tests/surface/test_footguns.py has the reasons."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.backends.cuda.device import cupy
+from ge2.base.config import config
+from ge2.base.log import Ge2Warning
+
+X = np.array([1.0, 2.0, 3.0])
+
+
+@pytest.fixture
+def cp() -> Any:
+    return cupy()
+
+
+def same(y: Any, w: Any) -> None:
+    np.testing.assert_array_equal(y.get(), w)
+
+
+def apart(x: Any, y: Any) -> bool:
+    """Whether no byte is in both."""
+    (a, n), (b, m) = ((z.data.ptr, z.nbytes) for z in (x, y))
+    return bool(a + n <= b or b + m <= a)
+
+
+@pytest.mark.parametrize("donated", [None, 0])
+def test_a_returned_input_is_a_copy_of_its_own(cp: Any, donated: Any) -> None:
+    f = ge2.jit(lambda x: x, donate_argnums=donated)
+    y, z = f(cp.asarray(X)), f(cp.asarray(X))
+    same(y, X)
+    y[...] = 0
+    same(z, X)
+    x = cp.asarray(X)
+    made = ge2.jit(lambda x: (x, x, x[1:], x.reshape(3, 1)))(x)
+    for a, b in itertools.combinations((*made, x), 2):
+        assert apart(a, b)
+
+
+def test_the_same_array_passed_twice_and_donated(cp: Any) -> None:
+    f = ge2.jit(lambda x, y: (x * 2, x + y), donate_argnums=(0, 1))
+    x = cp.asarray(X)
+    with pytest.warns(Ge2Warning, match="was not donated: it overlaps another argument"):
+        a, b = f(x, x)
+    same(a, 2 * X)
+    same(b, 2 * X)
+    same(x, X)
+    both = cp.asarray(np.concatenate([X, X]))
+    with pytest.warns(Ge2Warning, match="was not donated: it is a view"):
+        a, b = f(both[:3], both[3:])
+    same(b, 2 * X)
+    same(both, np.concatenate([X, X]))
+
+
+def test_no_argument_is_written(cp: Any) -> None:
+    def f(x: Any, y: Any) -> Any:
+        z = x.copy()
+        z[0] = 9
+        w = y + 0
+        w += x
+        return z, w, np.sort(y)[::-1], np.cumsum(x)
+
+    x, y = cp.asarray(X), cp.asarray(X[::-1].copy())
+    for found, wanted in zip(ge2.jit(f)(x, y), f(X, X[::-1].copy()), strict=True):
+        same(found, wanted)
+    same(x, X)
+    same(y, X[::-1])
+
+
+@pytest.mark.parametrize("size", [8, 1 << 18])
+def test_results_stay_what_they_were(cp: Any, size: int) -> None:
+    """Also those of which only a view is held, and however a program is launched by then."""
+    f = ge2.jit(lambda x: (x + 1, np.cumsum(x), np.sort(x), x.sum()))
+    first = f(cp.zeros(size))[0]
+    view = f(cp.full(size, 1.0))[0][::2]
+    for k in range(8):
+        f(cp.full(size, 10.0 + k))
+    assert (float(first[0]), float(view[0])) == (1.0, 2.0)
+    assert (float(first[-1]), float(view[-1])) == (1.0, 2.0)
+
+
+def test_a_donation_inside_a_jitted_function_takes_nothing(cp: Any) -> None:
+    inner = ge2.jit(lambda x: x * 2, donate_argnums=0)
+    x = cp.asarray(X)
+    same(ge2.jit(lambda x: inner(x) + x)(x), 3 * X)
+    same(x, X)
+
+
+def test_a_nested_jitted_function_sees_what_changes(cp: Any) -> None:
+    weights, scale = cp.ones(3), 2.0
+    inner = ge2.jit(lambda x: x * weights * scale)
+    outer = ge2.jit(lambda x: inner(x) + inner(x + 1))
+    x = cp.asarray(X)
+    same(outer(x), 4 * X + 2)
+    weights[...] = 3.0
+    same(outer(x), 3 * (4 * X + 2))
+    scale = 1.0
+    same(outer(x), 3 * (2 * X + 1))
+    same(inner(x), 3 * X)
+
+
+def test_weights_that_are_replaced_are_no_stale_ones(cp: Any) -> None:
+    model = {"w": cp.ones(3)}
+    f = ge2.jit(lambda x: (x * model["w"]).sum())
+    x = cp.asarray(X)
+    assert float(f(x)) == 6.0
+    model["w"] = cp.full(3, 2.0)
+    assert float(f(x)) == 12.0
+    model["w"][...] = 3.0
+    assert float(f(x)) == 18.0
+
+
+def test_a_changed_number_is_no_new_trace(cp: Any) -> None:
+    f, x = ge2.jit(lambda x, k: x * k), cp.asarray(X)
+    for k in range(20):
+        same(f(x, float(k)), X * k)
+    assert len(f.cache_report().entries) == 1
+
+
+def test_a_failed_call_leaves_the_next_one_right(cp: Any) -> None:
+    f = ge2.jit(lambda x: x * 2 + 1)
+    same(f(cp.asarray(X)), 2 * X + 1)
+    for wrong in ("text", object()):
+        with pytest.raises((ge2.errors.InputError, TypeError)):
+            f(wrong)
+    same(f(cp.asarray(X)), 2 * X + 1)
+
+
+def test_a_thousand_shapes_are_remembered_up_to_a_limit(cp: Any) -> None:
+    """New sizes compile nothing, and old signatures go."""
+    with config.using(check=False):
+        f = ge2.jit(lambda x: x + 1)
+        for n in range(10, 1010):
+            assert float(f(cp.zeros(n))[-1]) == 1.0
+        assert len(f.cache_report().entries) == 512
+    del f
+    gc.collect()
