@@ -9,12 +9,13 @@ from ge2.passes.dump import dump
 from ge2.passes.fold import fold
 from ge2.passes.fuse import fuse
 from ge2.passes.inline import inline
+from ge2.passes.join import join
 from ge2.passes.match import match
 from ge2.passes.roll import roll
 from ge2.passes.simplify import simplify
 from ge2.passes.trim import trim
 
-PIPELINE = (inline, trim, simplify, fold, match, roll, fuse)
+PIPELINE = (inline, trim, simplify, fold, match, join, roll, fuse)
 
 
 @collector_paused

@@ -9,7 +9,7 @@ they are: fused, they are one kernel.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, final
 
@@ -60,16 +60,30 @@ def roll(graph: Graph) -> Graph:
 
 
 def parted(graph: Graph) -> tuple[list[Eqn], list[Eqn]]:
-    """Views of the inputs that lie in one piece, which cost nothing and come first; the other equations."""
+    """Views of the inputs that lie in one piece, which cost nothing and come first; the other equations.
+
+    Among those a view of what is made lies right after it, not in the round that reads it.
+    """
     known: set[Atom] = set(graph.inputs)
-    first, rest = [], []
+    first, rest = list[Eqn](), list[Eqn]()
+    views: dict[Atom, list[Eqn]] = {}
     for eqn in graph.eqns:
-        if known.issuperset(eqn.inputs) and in_one_piece(eqn):
+        if not in_one_piece(eqn):
+            rest.append(eqn)
+        elif known.issuperset(eqn.inputs):
             known.update(eqn.outs)
             first.append(eqn)
         else:
-            rest.append(eqn)
-    return first, rest
+            views.setdefault(eqn.inputs[0], []).append(eqn)
+    return first, [each for eqn in rest for each in followed(eqn, views)]
+
+
+def followed(eqn: Eqn, views: Mapping[Atom, list[Eqn]]) -> Iterator[Eqn]:
+    """An equation, and the views of what it makes, and of those."""
+    yield eqn
+    for v in eqn.outs:
+        for view in views.get(v, ()):
+            yield from followed(view, views)
 
 
 def in_one_piece(eqn: Eqn) -> bool:

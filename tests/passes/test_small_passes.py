@@ -119,6 +119,7 @@ def test_the_pipeline_is_a_list_of_names():
         "simplify",
         "fold",
         "match",
+        "join",
         "roll",
         "fuse",
     ]
