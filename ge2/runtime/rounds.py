@@ -121,7 +121,7 @@ def scan(op: ScanLoop, turn: Turn, memory: Any, results: Arrays, spares: Arrays,
     consts, start, elements = op.parts(xs)
     ends, stacks = results[: op.carry], results[op.carry :]
     carry = Carry(start, *((ends, spares) if op.length % 2 else (spares, ends)))
-    through = [(i, j) for i, j in turn.again if i < op.carry <= j]
+    through = stacked_too(turn, op.carry)
     for t in reversed(range(op.length)) if op.reverse else range(op.length):
         places = [*carry.homes, *[y[t, ...] for y in stacks]]
         for i, j in through:
@@ -130,6 +130,11 @@ def scan(op: ScanLoop, turn: Turn, memory: Any, results: Arrays, spares: Arrays,
         stacked(places, found, op.carry)
         carry.take(found, places[: op.carry])
     carry.settle(ends)
+
+
+def stacked_too(turn: Turn, carry: int) -> list[tuple[int, int]]:
+    """The carries that are results of each round as well, each with that result: they are made there."""
+    return [(i, j) for i, j in turn.again if i < carry <= j]
 
 
 def stacked(places: Arrays, found: Arrays, first: int) -> None:
@@ -143,8 +148,11 @@ def repeat(op: RepeatLoop, turn: Turn, memory: Any, results: Arrays, spares: Arr
     at, n = op.consts + op.carry, op.length
     ends, rest, elements = results[: op.carry], results[op.carry :], xs[at:]
     carry = Carry(xs[op.consts : at], *((ends, spares) if n % 2 else (spares, ends)))
+    through = stacked_too(turn, op.carry)
     for t in range(n):
         places = [*carry.homes, *rest[t::n]]
+        for i, j in through:
+            places[i] = places[j]
         found = turn.into(memory, places, *xs[: op.consts], *carry.now, *elements[t::n])
         stacked(places, found, op.carry)
         carry.take(found, places[: op.carry])
