@@ -14,11 +14,14 @@ STREAMS: Final = 64  # whose arenas are kept
 
 @final
 class Scratch:
-    """The arenas of a device. `empty` makes an array of so many bytes, `stream` tells the current one."""
+    """The arenas of a device. `empty` makes an array of so many bytes; `stream` tells the current stream, and
+    None where the user captures it: the graph that comes of it has its scratch for good.
+    """
 
-    def __init__(self, empty: Callable[[int], Any], stream: Callable[[], int]) -> None:
+    def __init__(self, empty: Callable[[int], Any], stream: Callable[[], int | None]) -> None:
         self.empty, self.stream = empty, stream
         self.idle: dict[int, list[Any]] = {}
+        self.captured: list[Any] = []
 
     def take(self, nbytes: int) -> tuple[Any, list[Any]]:
         """An array of at least so many bytes, and the list that it is to be put back into.
@@ -27,6 +30,8 @@ class Scratch:
         most.
         """
         stream = self.stream()
+        if stream is None:
+            return self.made(nbytes), self.captured
         idle = self.idle.get(stream)
         if idle is None:
             if len(self.idle) >= STREAMS:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 def late(scan: Scan) -> list[Eqn]:
     """The equations after the loop; `scan` loses carries and results that they give."""
-    return [*shifted(scan), *summed(scan)]
+    sums = summed(scan)  # which may read a stack that is shifted
+    return [*shifted(scan), *sums]
 
 
 # --------------------------------------------------------------------------- a carry, before and after
@@ -39,7 +40,8 @@ def shifted(scan: Scan) -> list[Eqn]:
         stack = next((v for a, v in scan.results if a is new and new is not old), None)
         if stack is not None:
             scan.results.remove((old, result))
-            found += moved_on(start, stack, result, scan.op.reverse, scan.eqn)
+            made = moved_on(start, stack, result, scan.op.reverse, scan.eqn)
+            found = [*made, *found]  # a stack that is itself shifted later comes before what is made of it
     return found
 
 
@@ -109,7 +111,7 @@ def stack_of(scan: Scan, a: Atom, makers: Mapping[Var, Eqn]) -> tuple[Atom, list
         return None
     stack, made = found
     turned = Var(a.type.with_shape((scan.op.length, *a.type.shape)))
-    turn = Eqn(Transpose((0, *later(maker.op.order))), (stack,), (turned,), maker.source)
+    turn = Eqn(Transpose((0, *after_first(maker.op.order))), (stack,), (turned,), maker.source)
     return turned, [*made, turn]
 
 
@@ -119,7 +121,11 @@ def at_once(scan: Scan, carry: tuple[Var, Atom, Atom, Var], chain: Sequence[Eqn]
     op = product.op
     assert isinstance(op, DotGeneral)
     (left, right), (one, other) = op.contract, op.beside
-    whole = replace(op, contract=((0, *later(left)), (0, *later(right))), beside=(later(one), later(other)))
+    whole = replace(
+        op,
+        contract=((0, *after_first(left)), (0, *after_first(right))),
+        beside=(after_first(one), after_first(other)),
+    )
     makers, found, stacks = {v: e for e in scan.body.eqns for v in e.outs}, list[Eqn](), list[Atom]()
     for a in product.inputs:
         stack, made = stack_of(scan, a, makers) or (a, [])
@@ -134,6 +140,6 @@ def at_once(scan: Scan, carry: tuple[Var, Atom, Atom, Var], chain: Sequence[Eqn]
     return [*found, Eqn(ADD, (start, value), (result,), chain[-1].source)]
 
 
-def later(axes: Dims) -> Dims:
+def after_first(axes: Dims) -> Dims:
     """The axes where one more comes first."""
     return tuple(i + 1 for i in axes)

@@ -37,6 +37,7 @@ static struct {
     Status (*cuCtxPushCurrent_v2)(Handle);
     Status (*cuCtxPopCurrent_v2)(Handle *);
     Status (*cuStreamCreate)(Handle *, unsigned);
+    Status (*cuStreamDestroy_v2)(Handle);
     Status (*cuStreamIsCapturing)(Handle, int *);
     Status (*cuStreamBeginCapture_v2)(Handle, int);
     Status (*cuStreamEndCapture)(Handle, Handle *);
@@ -59,7 +60,7 @@ static const struct {
     size_t at;
 } FUNCTIONS[] = {
     NAMED(cuGetErrorName), NAMED(cuCtxGetCurrent), NAMED(cuCtxPushCurrent_v2), NAMED(cuCtxPopCurrent_v2),
-    NAMED(cuStreamCreate), NAMED(cuStreamIsCapturing), NAMED(cuStreamBeginCapture_v2), NAMED(cuStreamEndCapture),
+    NAMED(cuStreamCreate), NAMED(cuStreamDestroy_v2), NAMED(cuStreamIsCapturing), NAMED(cuStreamBeginCapture_v2), NAMED(cuStreamEndCapture),
     NAMED(cuLaunchKernel), NAMED(cuGraphCreate), NAMED(cuGraphDestroy), NAMED(cuGraphAddKernelNode_v2),
     NAMED(cuGraphAddChildGraphNode), NAMED(cuGraphInstantiateWithFlags), NAMED(cuGraphExecDestroy),
     NAMED(cuGraphExecKernelNodeSetParams_v2), NAMED(cuGraphExecChildGraphNodeSetParams), NAMED(cuGraphLaunch),
@@ -106,7 +107,7 @@ typedef struct {
     Handle context, apart; /* a stream of its own, on which libraries are captured */
     PyObject *trouble; /* why there is no graph */
     char *callers;     /* whether an array is the caller's */
-    PyObject *copies;  /* of such arrays, for this call */
+    PyThread_type_lock lock; /* of places, values and graphs: a failure runs Python, and so maybe other threads */
     PyObject *ready, *stream, *fail, *owner; /* owner: of kernels and of what a library is handed */
 } Run;
 
@@ -158,35 +159,42 @@ static uint64_t place_of(PyObject *x) {
     return found;
 }
 
-/* The place of a caller's array, or of a copy on the device that is in order and begins where wide accesses may. */
-static int read_callers(Run *me, Py_ssize_t i, PyObject *x) {
-    PyObject *ordered = PyObject_GetAttr(x, ORDERED); /* which NumPy's arrays have not */
-    if (!ordered) {
-        if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return -1;
-        PyErr_Clear();
-    } else {
-        Py_DECREF(ordered);
-        me->places[i] = place_of(x);
-        if (me->places[i] == (uint64_t)-1 && PyErr_Occurred()) return -1;
-        if (ordered == Py_True && me->places[i] % ALIGNED == 0) return 0;
+/* Copies, on the device, of the callers' arrays that are not in order or begin where wide accesses may not, by
+ * their numbers; NULL for none. This runs Python, and so maybe other threads, which may call this very run. */
+static int make_ready(Run *me, PyObject *const *args, PyObject **copies) {
+    for (Py_ssize_t i = 0; i < me->arrays; i++) {
+        if (!me->callers[i]) continue;
+        PyObject *ordered = PyObject_GetAttr(args[i], ORDERED); /* which NumPy's arrays have not */
+        if (!ordered) {
+            if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return -1;
+            PyErr_Clear();
+        } else {
+            Py_DECREF(ordered);
+            uint64_t place = place_of(args[i]);
+            if (place == (uint64_t)-1 && PyErr_Occurred()) return -1;
+            if (ordered == Py_True && place % ALIGNED == 0) continue;
+        }
+        if (!*copies && !(*copies = PyDict_New())) return -1;
+        PyObject *copy = PyObject_CallOneArg(me->ready, args[i]), *at = copy ? PyLong_FromSsize_t(i) : NULL;
+        int bad = !at || PyDict_SetItem(*copies, at, copy);
+        Py_XDECREF(at);
+        Py_XDECREF(copy);
+        if (bad) return -1;
     }
-    PyObject *copy = PyObject_CallOneArg(me->ready, x);
-    if (!copy) return -1;
-    if (!me->copies && !(me->copies = PyList_New(0))) return Py_DECREF(copy), -1;
-    int bad = PyList_Append(me->copies, copy); /* until all is launched: then its memory may be another array's */
-    Py_DECREF(copy);
-    if (bad) return -1;
-    me->places[i] = place_of(copy);
-    return me->places[i] == (uint64_t)-1 && PyErr_Occurred() ? -1 : 0;
+    return 0;
 }
 
-static int read_arguments(Run *me, PyObject *const *args) {
+static PyObject *copy_of(PyObject *copies, Py_ssize_t i) {
+    PyObject *at = PyLong_FromSsize_t(i), *found = at ? PyDict_GetItemWithError(copies, at) : NULL;
+    Py_XDECREF(at);
+    return found;
+}
+
+static int read_arguments(Run *me, PyObject *const *args, PyObject *copies) {
     for (Py_ssize_t i = 0; i < me->arrays; i++) {
-        if (me->callers[i]) {
-            if (read_callers(me, i, args[i])) return -1;
-            continue;
-        }
-        me->places[i] = place_of(args[i]);
+        PyObject *copy = copies && me->callers[i] ? copy_of(copies, i) : NULL;
+        if (PyErr_Occurred()) return -1;
+        me->places[i] = place_of(copy ? copy : args[i]);
         if (me->places[i] == (uint64_t)-1 && PyErr_Occurred()) return -1;
     }
     for (Py_ssize_t i = 0; i < me->numbers; i++) {
@@ -268,29 +276,29 @@ static int captured(Run *me, Py_ssize_t i, Handle *graph) {
 
 static int add_node(Run *me, Graph *graph, Py_ssize_t i) {
     const Node *node = &me->node[i];
-    Handle needs[64], *found = needs;
-    if (node->needs > 64 && !(found = malloc((size_t)node->needs * sizeof *found))) {
+    Handle few[64], *needs = few;
+    if (node->needs > 64 && !(needs = malloc((size_t)node->needs * sizeof *needs))) {
         PyErr_NoMemory();
         return -1;
     }
-    for (int n = 0; n < node->needs; n++) found[n] = graph->nodes[me->need[node->first_need + n]];
+    for (int n = 0; n < node->needs; n++) needs[n] = graph->nodes[me->need[node->first_need + n]];
     fill(me, node);
     int bad = 0;
     Status status;
     if (!node->is_call) {
-        status = cuda.cuGraphAddKernelNode_v2(&graph->nodes[i], graph->graph, found, (size_t)node->needs, &node->kernel);
+        status = cuda.cuGraphAddKernelNode_v2(&graph->nodes[i], graph->graph, needs, (size_t)node->needs, &node->kernel);
         if (status) bad = failed(me, status, "cuGraphAddKernelNode", i);
     } else {
         Handle child = NULL;
         bad = captured(me, i, &child);
         if (!bad) {
             status =
-                cuda.cuGraphAddChildGraphNode(&graph->nodes[i], graph->graph, found, (size_t)node->needs, child);
+                cuda.cuGraphAddChildGraphNode(&graph->nodes[i], graph->graph, needs, (size_t)node->needs, child);
             cuda.cuGraphDestroy(child); /* the node has a copy */
             if (status) bad = failed(me, status, "cuGraphAddChildGraphNode", i);
         }
     }
-    if (found != needs) free(found);
+    if (needs != few) free(needs);
     return bad;
 }
 
@@ -387,6 +395,7 @@ static int give_up(Run *me) {
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
     PyErr_NormalizeException(&type, &value, &trace);
+    PyException_SetTraceback(value, Py_None); /* from 3.12 on it holds the frames, and so the caller's arrays */
     Py_XDECREF(type);
     Py_XDECREF(trace);
     Py_XSETREF(me->trouble, value);
@@ -408,9 +417,17 @@ static int launch(Run *me, Handle stream) {
     return status ? failed(me, status, "cuGraphLaunch", -1) : 0;
 }
 
-static PyObject *finished(Run *me, int bad) {
-    Py_CLEAR(me->copies);
-    return bad ? NULL : Py_NewRef(Py_None);
+static int launched(Run *me, PyObject *const *args, PyObject *copies, Handle stream) {
+    Handle there = NULL;
+    if (read_arguments(me, args, copies)) return -1;
+    me->calls++;
+    Status status = cuda.cuCtxGetCurrent(&there);
+    int other = !status && there != me->context;
+    if (other) status = cuda.cuCtxPushCurrent_v2(me->context);
+    if (status) return failed(me, status, "cuCtxPushCurrent", -1);
+    int bad = launch(me, stream);
+    if (other) cuda.cuCtxPopCurrent_v2(&there);
+    return bad;
 }
 
 static PyObject *run(PyObject *self, PyObject *const *args, size_t flagged, PyObject *keywords) {
@@ -419,25 +436,24 @@ static PyObject *run(PyObject *self, PyObject *const *args, size_t flagged, PyOb
         PyErr_Format(PyExc_TypeError, "the launches take %zd arrays and %zd numbers", me->arrays, me->numbers);
         return NULL;
     }
-    if (read_arguments(me, args)) return finished(me, -1);
-    PyObject *current = PyObject_CallNoArgs(me->stream);
+    PyObject *copies = NULL; /* they live until all is launched: then their memory may be other arrays' */
+    int bad = make_ready(me, args, &copies);
+    PyObject *current = bad ? NULL : PyObject_CallNoArgs(me->stream);
     PyObject *ptr = current ? PyObject_GetAttr(current, PTR) : NULL;
     Py_XDECREF(current);
-    if (!ptr) return finished(me, -1);
-    Handle stream = PyLong_AsVoidPtr(ptr), there = NULL;
-    Py_DECREF(ptr);
-    if (!stream && PyErr_Occurred()) return finished(me, -1);
-    me->calls++;
-    Status status = cuda.cuCtxGetCurrent(&there);
-    int other = !status && there != me->context;
-    if (other) status = cuda.cuCtxPushCurrent_v2(me->context);
-    if (status) {
-        failed(me, status, "cuCtxPushCurrent", -1);
-        return finished(me, -1);
+    Handle stream = ptr ? PyLong_AsVoidPtr(ptr) : NULL;
+    bad = !ptr || (!stream && PyErr_Occurred());
+    Py_XDECREF(ptr);
+    if (!bad) {
+        if (!PyThread_acquire_lock(me->lock, NOWAIT_LOCK)) {
+            Py_BEGIN_ALLOW_THREADS PyThread_acquire_lock(me->lock, WAIT_LOCK);
+            Py_END_ALLOW_THREADS
+        }
+        bad = launched(me, args, copies, stream);
+        PyThread_release_lock(me->lock);
     }
-    int bad = launch(me, stream);
-    if (other) cuda.cuCtxPopCurrent_v2(&there);
-    return finished(me, bad);
+    Py_XDECREF(copies);
+    return bad ? NULL : Py_NewRef(Py_None);
 }
 
 /* ------------------------------------------------------------------------------------------------- made and unmade */
@@ -551,6 +567,7 @@ static void release(Run *me) {
         Handle there;
         int entered = !cuda.cuCtxPushCurrent_v2(me->context);
         for (int i = 0; i < me->graphs; i++) drop(&me->graph[i]);
+        if (me->apart) cuda.cuStreamDestroy_v2(me->apart);
         if (entered) cuda.cuCtxPopCurrent_v2(&there);
     }
     for (Py_ssize_t i = 0; me->node && i < me->count; i++) Py_CLEAR(me->node[i].name);
@@ -563,7 +580,7 @@ static void release(Run *me) {
     free(me->callers);
     free(me->given);
     free(me->number_at);
-    Py_CLEAR(me->copies);
+    if (me->lock) PyThread_free_lock(me->lock);
     Py_CLEAR(me->ready);
     Py_CLEAR(me->stream);
     Py_CLEAR(me->fail);
@@ -636,6 +653,7 @@ static PyObject *make_run(PyTypeObject *type, PyObject *args, PyObject *keywords
     me->arrays = arrays;
     me->captures = captures;
     me->context = (Handle)(uintptr_t)context;
+    if (!(me->lock = PyThread_allocate_lock())) return Py_DECREF(me), PyErr_NoMemory();
     Py_INCREF(ready);
     me->ready = ready;
     Py_INCREF(stream);

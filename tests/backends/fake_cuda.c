@@ -40,7 +40,7 @@ typedef struct {
     Graph *graph;
 } Stream;
 
-int graphs, execs, launched, fail_next, captures_begun, busy; /* what tests look at, and have go wrong */
+int graphs, execs, streams, launched, fail_next, captures_begun, busy; /* what tests look at, and have go wrong */
 static char CONTEXT;
 static void *current = &CONTEXT;
 
@@ -60,7 +60,8 @@ Status cuGetErrorName(Status status, const char **name) {
 Status cuCtxGetCurrent(void **found) { return *found = current, 0; }
 Status cuCtxPushCurrent_v2(void *context) { return current = context, 0; }
 Status cuCtxPopCurrent_v2(void **found) { return *found = current, current = NULL, 0; }
-Status cuStreamCreate(void **found, unsigned flags) { return *found = calloc(1, sizeof(Stream)), flags != 1; }
+Status cuStreamCreate(void **found, unsigned flags) { return streams++, *found = calloc(1, sizeof(Stream)), flags != 1; }
+Status cuStreamDestroy_v2(void *stream) { return streams--, free(stream), 0; }
 Status cuStreamIsCapturing(void *stream, int *found) { return *found = stream ? ((Stream *)stream)->capturing : busy, 0; }
 
 static Node *copy(const Params *p, Node *into) {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import gc
 import subprocess
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -305,3 +307,52 @@ def test_a_list_of_launches_as_the_device_makes_it(made, driver, monkeypatch):
             run(x, address(y), np.float32(k))
             np.testing.assert_array_equal(y[N:], (np.arange(N) * k + 1) * k + 2)
         assert (run.counts[2] > 0) == captured
+
+
+def test_threads_meet_in_no_list(make, driver):
+    """Getting arguments ready is Python, in which other threads may call the same list."""
+    nodes = (scaled(driver, (0, 0), (1, 0)), scaled(driver, (2, 0), (3, 0)))
+
+    def ready(x):
+        time.sleep(0.005)
+        return on_device(np.array(x))
+
+    run, wrong = make(captures=False, nodes=nodes, callers=b"\1\0\1\0", ready=ready), []
+
+    def work(seed):
+        for _ in range(10):
+            a, b, y, z = array(seed), array(seed + 0.5), array(0), array(0)
+            given = on_device(a)
+            given._c_contiguous = True
+            run(given, address(y), b, address(z), np.float32(2))
+            if (y != a * 2 + 1).any() or (z != b * 2 + 1).any():
+                wrong.append(seed)
+            time.sleep(0.001 * seed)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in (1, 2, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_streams_go_with_the_run(make, driver):
+    gc.collect()
+    before = seen(driver, "streams")
+    run = make()
+    for n in range(4):
+        call(run, array(n), n)
+    assert seen(driver, "streams") == before + 1
+    del run
+    gc.collect()
+    assert seen(driver, "streams") == before
+
+
+def test_what_went_wrong_keeps_no_frames(make, driver):
+    run = make()
+    call(run, array(1), 1.0)
+    set_(driver, "fail_next", 2)
+    call(run, array(1), 1.0)
+    assert run.trouble is not None
+    assert run.trouble.__traceback__ is None

@@ -96,3 +96,18 @@ def test_threads_never_have_the_same_at_once():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_what_a_captured_graph_has_is_nobody_elses():
+    """The graph may run at any time: its scratch is neither given again nor freed."""
+    current = [0]
+    scratch = Scratch(bytes_, lambda: current[0])
+    used(scratch, 100)
+    current[0] = None
+    inside = used(scratch, 100)
+    again = used(scratch, 100)
+    current[0] = 0
+    assert len({id(inside), id(again), id(used(scratch, 100))}) == 3
+    used(scratch, 1000)
+    scratch.release()
+    assert [x is y for x, y in zip(scratch.captured, (inside, again), strict=True)] == [True, True]

@@ -7,7 +7,7 @@ import pytest
 
 import ge2
 from ge2 import lax
-from ge2.ir import verify
+from ge2.ir import Var, verify
 from ge2.ops.loops import ScanLoop
 from ge2.passes.inline import inline
 from ge2.passes.trim import trim
@@ -132,3 +132,69 @@ def test_no_rounds_at_all():
 
     found = ge2.jit(f)(drawn(3, 3), np.zeros((0, 3, 3)))
     assert found[1].shape == (0, 3)
+
+
+def defined(graph):
+    """Every value is made before it is read."""
+    known = set(graph.inputs)
+    for eqn in graph.eqns:
+        assert {a for a in eqn.inputs if isinstance(a, Var)} <= known
+        known |= set(eqn.outs)
+    return graph
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("chain", [2, 3])
+def test_carries_that_follow_each_other(chain, reverse):
+    """Each is the one before it a round earlier, and all are stacked."""
+
+    def f(first, xs):
+        def step(carry, x):
+            new = np.tanh(carry[-1] * 0.5 + x)
+            return (*carry[1:], new), (*carry, new)
+
+        return lax.scan(step, tuple(first + i for i in range(chain)), xs, reverse=reverse)[1]
+
+    graph, (loop,) = passed(f, drawn(3), drawn(5, 3))
+    defined(graph)
+    assert len(loop.body.outputs) == chain + 1
+
+
+def test_a_stack_that_is_shifted_where_nobody_else_reads_it():
+    w = rng.standard_normal((3, 3)) * 0.3
+
+    def f(a, b, xs):
+        def body(s, x):
+            a, b = s
+            n = np.tanh(a @ w + x)
+            return (b, n), (a, b, n)
+
+        _, (ra, rb, rn) = lax.scan(body, (a, b), xs)
+
+        def other(c, y):
+            y, z = y
+            return (c[0] + z, c[1] * 2 + y), None  # nobody reads c[1]
+
+        (s, _), _ = lax.scan(other, (np.zeros_like(a), np.zeros_like(a)), (rb, xs))
+        return ra, rn, s
+
+    args = drawn(2, 3), drawn(2, 3), drawn(40, 2, 3)
+    defined(passed(f, *args)[0])
+    with ge2.disable_jit():
+        wanted = f(*args)
+    for y, z in zip(ge2.jit(f)(*args), wanted, strict=True):
+        np.testing.assert_allclose(y, z, rtol=1e-12)
+
+
+def test_a_product_of_a_stack_that_is_shifted():
+    def f(w, h, xs):
+        def step(c, x):
+            s, u = c
+            n = np.tanh(u * 0.5 + x)
+            return (s + u.T @ n, n), (u, n)
+
+        return lax.scan(step, (w, h), xs)
+
+    graph, (loop,) = passed(f, drawn(3, 3), drawn(2, 3), drawn(6, 2, 3))
+    defined(graph)
+    assert loop.carry == 1

@@ -130,9 +130,15 @@ class CudaDevice:
         return f"CudaDevice({self.number}, {self.limits.name})"
 
 
-def stream_of(xp: ModuleType) -> int:
-    """CuPy's current stream, as the driver knows it. The one of each thread has one number in all threads."""
-    found = int(xp.cuda.get_current_stream().ptr)
+def stream_of(xp: ModuleType) -> int | None:
+    """CuPy's current stream, as the driver knows it; None if it is captured.
+
+    The one of each thread has one number in all threads. The legacy one, 0, is never captured.
+    """
+    current = xp.cuda.get_current_stream()
+    found = int(current.ptr)
+    if found and current.is_capturing():
+        return None
     return -get_ident() if found == PER_THREAD else found
 
 

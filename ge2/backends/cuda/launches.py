@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 NAME: Final = "ge2_launches"
 FEW: Final = 3  # launches that are no slower one by one than as a graph
-OUT_OF_MEMORY: Final = 2
 _made: dict[str, Any] = {}  # the extension's type by the compiler's setting; None where it cannot be made
 _waiting: dict[str, list[Meanwhile]] = {}
 _lock = Lock()
@@ -66,6 +65,13 @@ class Meanwhile:
 
     def __call__(self, *given: Any) -> None:
         self.run(*given)
+
+    def settle(self, made: Any) -> None:
+        """Has the extension launch from now on; what it refuses stays with Python."""
+        try:
+            self.run = run_of(made, self.device, self.work)
+        except (TypeError, ValueError, OSError, MemoryError) as trouble:
+            logger().debug("a list of launches stays with Python: %s", trouble)
 
     @property
     def counts(self) -> tuple[int, int, int, int]:
@@ -150,13 +156,13 @@ def make(setting: str) -> None:
     try:
         source, flags = parts()
         made = extension(source, NAME, flags, ABI, {"name": "launches"}).Run
-    except (CompilerTrouble, OSError) as trouble:
+    except (CompilerTrouble, OSError, ImportError, AttributeError) as trouble:
         logger().debug("launches go one by one from Python: %s", trouble)
     with _lock:
         _made[setting] = made
         waiting = _waiting.pop(setting, [])
     for each in waiting if made is not None else ():
-        each.run = run_of(made, each.device, each.work)
+        each.settle(made)
 
 
 def parts() -> tuple[str, tuple[str, ...]]:
