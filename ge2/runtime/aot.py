@@ -206,11 +206,13 @@ class Report:
         str, ...
     ] = ()  # Python loops that are compiled as loops: how many rounds, and where they are
     slow: tuple[str, ...] = ()  # what is computed in float64 on a GPU that is slow at it, a sentence each
+    launches: tuple[str, ...] = ()  # on a GPU: of each group of launches, how its calls went so far
 
     def __str__(self) -> str:
         regions, steps = plural(self.regions, "region"), plural(self.op_by_op, "step")
         text = f"{self.title}: {self.how}; {regions}, {steps} op by op"
-        return "\n".join([text, *(f"  {line}" for line in (*self.rolled, *self.kernels, *self.slow))])
+        more = *self.rolled, *self.kernels, *self.slow, *self.launches
+        return "\n".join([text, *(f"  {line}" for line in more)])
 
 
 def report(title: str, entry: Entry) -> Report:
@@ -225,7 +227,8 @@ def report(title: str, entry: Entry) -> Report:
         if isinstance(eqn.op, RepeatLoop)
     )
     regions, steps = executable.regions, executable.op_by_op
-    return Report(title, traced, compiled, how, regions, names, steps, rolled, executable.slow)
+    more = executable.slow, executable.launches
+    return Report(title, traced, compiled, how, regions, names, steps, rolled, *more)
 
 
 def how_made(entry: Entry, executable: Executable) -> str:

@@ -371,5 +371,9 @@ class Executable:
         lines = [f"{n:4} {step.kind:8} {step.name}" for n, step in enumerate(self.program.steps)]
         counts = Counter(step.kind for step in self.program.steps)
         total = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-        groups = [f"launches_{n}: {manner(run)}" for n, run in enumerate(self.launched)]
-        return "\n".join([*lines, total, *groups])
+        return "\n".join([*lines, total, *self.launches])
+
+    @property
+    def launches(self) -> tuple[str, ...]:
+        """On a GPU: of each group of launches, in order, how its calls went so far."""
+        return tuple(f"launches_{n}: {manner(run)}" for n, run in enumerate(self.launched))

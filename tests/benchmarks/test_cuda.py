@@ -10,7 +10,19 @@ import pytest
 
 import ge2
 from benchmarks.__main__ import SUITES, main
-from benchmarks.cuda import demo, draws, kernels, machine, measure, moves, nvrtc, products, scans, sorts
+from benchmarks.cuda import (
+    demo,
+    draws,
+    kernels,
+    machine,
+    measure,
+    moves,
+    nvrtc,
+    products,
+    programs,
+    scans,
+    sorts,
+)
 from benchmarks.cuda.exchange import back, leaves
 from benchmarks.cuda.machine import CPU
 from benchmarks.cuda.work import BF16, Draw, Work, parted, plain
@@ -208,6 +220,16 @@ def test_the_demos_step(alone):
     ]
     assert all(row.ours > 0 and row.others["numpy"] > 0 for row in rows)
     assert "test accuracy 0." in rows[0].notes["ge2"]
+
+
+@pytest.mark.slow
+def test_whole_programs(alone, capsys):
+    """Every line runs, and none fails: a failure would be a line of its own."""
+    rows = [*programs.run(QUICK)]
+    assert all(isinstance(row, Row) and row.ours > 0 for row in rows)
+    lines = SUITES["cuda"]["cuda.programs"]
+    assert len(rows) == len(lines) + 1  # a replay is two
+    assert [row.others.keys() for row in rows if row.others] == [{"numpy"}]
 
 
 @pytest.mark.slow

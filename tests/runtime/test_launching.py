@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import ge2
 from ge2.backends.launches import Launch, in_any_order
 from ge2.base.config import config
+from ge2.base.errors import KernelError
 from ge2.runtime import entry
+from ge2.runtime.executable import manner
 from ge2.runtime.launching import At, Pending, accesses
 from ge2.runtime.order import waits
 
@@ -87,3 +91,18 @@ def test_the_order_is_another():
     assert len(orders) > 3
     assert all(order[-1] == 4 and order.index(0) < order.index(2) for order in orders)
     assert in_any_order(made, 7) == in_any_order(made, 7)
+
+
+def test_a_report_says_how_launches_went():
+    """Of each group: calls, graphs, patches, and why there is no graph."""
+    f = ge2.jit(lambda x: np.cumsum(np.sort(x) * 2))
+    with config.using(executor="shim"):
+        f(np.arange(8.0))
+        report = f.report()
+    assert report.launches
+    assert all("launched one by one, from Python" in line for line in report.launches)
+    assert report.launches[0] in str(report)
+    run = SimpleNamespace(counts=(9, 1, 4, 3), trouble=None)
+    assert manner(run) == "1 of 9 calls one by one, 4 captured graphs, 3 patches"
+    run.trouble = KernelError("cuGraphCreate fails")
+    assert manner(run).endswith("; no graph, for cuGraphCreate fails")
