@@ -76,7 +76,7 @@ def attempt(f: Callable[..., Any], *args: Any, **more: Any) -> Any:
     """The results as a list, or the error."""
     try:
         y = quietly(f, *args, **more)
-    except (*CLASSES, NotImplementedError) as error:
+    except (*CLASSES, NotImplementedError) as error:  # NumPy and we say so of what neither does
         return error
     return list(y) if isinstance(y, tuple | list) else [y]
 
