@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ge2.backends.cuda.launches import call
 from ge2.backends.limits import H200, Limits
 from ge2.backends.scratch import Scratch
 from ge2.backends.shim.device import ShimDevice, ShimStream
@@ -90,6 +91,7 @@ class ndarray:
     nbytes = property(lambda self: self._host.nbytes)
     itemsize = property(lambda self: self._host.itemsize)
     flags = property(Flags)
+    _c_contiguous = property(lambda self: self._host.flags.c_contiguous)
     T = property(lambda self: wrap(self._host.T, self))
     real = property(lambda self: wrap(self._host.real, self))
     imag = property(lambda self: wrap(self._host.imag, self))
@@ -423,6 +425,9 @@ class StandIn:
 
     def launches(self, work: Any) -> Any:
         return self.shim.launches(work)
+
+    def call(self, work: Any, otherwise: Any) -> Any:
+        return call(self, work, otherwise)  # type: ignore[arg-type]
 
     def stream(self) -> ShimStream:
         return self.shim.stream()

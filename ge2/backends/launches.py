@@ -86,6 +86,27 @@ class LaunchList:
     captured: bool
 
 
+@final
+@record
+class Straight:
+    """A program that is one run of launches, with arrays made for it before.
+
+    It counts objects: arrays that it is `given`, those `made`, `constants`, and the scratch. `made`: of each
+    what `empty` is called with; `take` lends `nbytes` of scratch, with the list that it is put back into.
+    `handed`: the objects that `run` is called with; `results`: those returned.
+    """
+
+    given: int
+    made: tuple[tuple[Any, ...], ...]
+    constants: tuple[Any, ...]
+    nbytes: int
+    handed: tuple[int, ...]
+    results: tuple[int, ...]
+    take: Callable[[int], tuple[Any, list[Any]]]
+    empty: Callable[..., Any]
+    run: Run
+
+
 def one_by_one(work: LaunchList, at: Callable[[Any], int]) -> Run:
     """What launches one after another; `at` tells where an array lies."""
     arrays, launches, ready = work.arrays, work.launches, work.ready

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final, final
 
 from ge2.base.dtypes import FP8
 
@@ -47,3 +48,28 @@ def gpu_of(x: Any) -> int:
 def gpu_key(x: Any) -> tuple[Any, ...] | None:
     """Shape, dtype and GPU of an array of a class that was met before and lies on one; None for all else."""
     return (x.shape, x.dtype, x.data.device_id) if _known.get(type(x)) else None
+
+
+@final
+class Look:
+    """How many arrays are looked at together: one by one, until an extension does it at once."""
+
+    __slots__ = ("same", "stands")
+
+    def __init__(self) -> None:
+        self.same: Callable[[tuple[Any, ...], tuple[Any, ...]], bool] = same
+        self.stands: Callable[[list[Any], frozenset[int], tuple[Any, ...]], bool] | None = None
+
+
+def same(arrays: tuple[Any, ...], keys: tuple[Any, ...]) -> bool:
+    """Whether all lie on a GPU, each with that `gpu_key`."""
+    return all(gpu_key(x) == key for x, key in zip(arrays, keys, strict=True))
+
+
+look: Final = Look()
+
+
+def look_by(extension: Any) -> None:
+    """Has an extension look, which is told of the classes met so far, and of later ones."""
+    extension.know(_known)
+    look.same, look.stands = extension.same, extension.stands

@@ -13,7 +13,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.gpu import gpu_key
+from ge2.base.gpu import look
 from ge2.base.structure import LEAF, Kind, Structure, keys_of
 
 MOST = 1000  # the most leaves that are worth a function
@@ -106,13 +106,17 @@ class Taking:
 
     def __init__(self, structure: Structure, leaves: Sequence[Any]) -> None:
         self.structure, self.expected = structure, iter(leaves)
-        self.names: dict[str, Any] = {"ndarray": np.ndarray, "gpu_key": gpu_key}
+        self.names: dict[str, Any] = {"ndarray": np.ndarray, "look": look}
+        self.on_gpu: dict[str, Any] = {}  # the keys of leaves there, which are looked at together
         self.lines: list[str] = []
         self.found: list[str] = []
         self.count = 0
 
     def function(self) -> Match:
         self.take("t", self.structure)
+        if self.on_gpu:
+            keys = self.constant(tuple(self.on_gpu.values()))
+            self.unless(f"look.same(({', '.join(self.on_gpu)},), {keys})")
         body = "\n        ".join([*self.lines, f"return [{', '.join(self.found)}]"])
         exec(TEXT.format(body), self.names)
         made: Match = self.names["match"]
@@ -149,7 +153,7 @@ class Taking:
         if isinstance(wanted, type):
             self.unless(f"type({name}) is {self.constant(wanted)}")
         elif len(wanted) == 3:
-            self.unless(f"gpu_key({name}) == {self.constant(wanted)}")
+            self.on_gpu[name] = wanted
         else:
             shape, dtype = map(self.constant, wanted)
             self.unless(f"type({name}) is ndarray and {name}.dtype is {dtype} and {name}.shape == {shape}")

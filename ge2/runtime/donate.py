@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from ge2.base.dtypes import INEXACT
-from ge2.base.gpu import on_gpu
+from ge2.base.gpu import look, on_gpu
 from ge2.base.log import warn
 from ge2.base.pytree import Structure, key_paths
 from ge2.base.record import record
@@ -53,11 +53,13 @@ class Donation:
         return frozenset(i for i in fit if i not in refused)
 
 
-def stands(leaves: Sequence[Any], donated: Iterable[int], others: Sequence[Any]) -> bool:
+def stands(leaves: list[Any], donated: frozenset[int], others: tuple[Any, ...], device: int | None) -> bool:
     """Whether arrays that were donated in a call before may be in this one: each whole, and no memory twice.
 
-    It says no sooner than `accepted` does, which then says why.
+    It says no sooner than `accepted` does, which then says why. `device`: the GPU that they lie on, if one.
     """
+    if device is not None and look.stands is not None:
+        return look.stands(leaves, donated, others)
     places = [id(owner(x)) for x in (*leaves, *others) if is_memory(x)]
     return len(set(places)) == len(places) and all(is_whole(leaves[i]) for i in donated)
 
@@ -67,8 +69,13 @@ def is_whole(x: Any) -> bool:
     if x.base is not None:
         return False
     if on_gpu(x):
-        return type(x.data.mem).__name__ != "UnownedMemory"
+        return type(x.data.mem).__name__ != "UnownedMemory" and is_ordered(x)
     return bool(x.flags.owndata and x.flags.writeable)
+
+
+def is_ordered(x: Any) -> bool:
+    """Whether launches take an array of a GPU as it is: in C order, from where wide accesses may begin."""
+    return bool(x.flags.c_contiguous and x.data.ptr % 16 == 0)
 
 
 def is_memory(x: Any) -> bool:
@@ -89,6 +96,8 @@ def refusal(x: Any, owners: Counter[int]) -> str:
         return "it is a view"
     if on_gpu(x) and type(x.data.mem).__name__ == "UnownedMemory":
         return "its memory is another library's"
+    if on_gpu(x) and not is_ordered(x):
+        return "it is not in C order, or begins where wide accesses may not"
     if not getattr(x.flags, "writeable", True):
         return "it is read-only"
     return "it overlaps another argument" if owners[id(owner(x))] > 1 else ""

@@ -53,6 +53,7 @@ from ge2.runtime.program import Buffer, Program, Step
 from ge2.runtime.records import Made, place
 from ge2.runtime.rounds import Turn, loose
 from ge2.runtime.scopes import Part, ranged, scopes_of, title
+from ge2.runtime.straight import straight
 
 if TYPE_CHECKING:
     from ge2.runtime.executable import Executable
@@ -163,6 +164,9 @@ class GpuDriver:
         if not self.run:
             return self
         self.direct = current_first(device, run if self.silent() else partial(quietly, run))
+        calls, work = getattr(device, "call", None), straight(self)
+        if calls is not None and work is not None:
+            self.direct = calls(work, self.direct)
         return self
 
     def silent(self) -> bool:
@@ -442,8 +446,7 @@ class GpuDriver:
                 buffer = buffer.base
             if buffer.storage != "output" or buffer.name in self.begun or self.within is not None:
                 continue
-            self.begun.add(buffer.name)
-            self.named.add(buffer.donor)
+            self.begun.add(buffer.name)  # a donor is as launches read it: `donate` sees to that
             text = buffer.donor or f"empty({buffer.type.shape}, {buffer.type.dtype.name})"
             self.group().before.append(Line(f"{buffer.name} = {text}", str(buffer.type)))
 

@@ -99,8 +99,10 @@ class Jitted:
         seen = NOTHING if self._closure.empty else self._closure.look()
         if seen.key != entry.key.closure:
             return None
-        if entry.donated and (config.check or not stands(leaves, entry.key.donated, seen.arrays)):
-            return None
+        if entry.donated:
+            donated = entry.key.donated
+            if config.check or not stands(leaves, donated, seen.arrays, entry.device):
+                return None
         entry.hits += 1
         self._last = entry
         return entry.executable(*entry.captured, *seen.arrays, *leaves)

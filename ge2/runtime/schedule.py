@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from ge2.backends.cpu.blas import services
@@ -43,6 +44,7 @@ from ge2.trace.strong import strong
 VIEWS = (BroadcastInDim, Transpose, Reshape, Slice, Rev, StopGradient, Barrier)
 WRITES = (UpdateSlice, Scatter, ScatterAdd)
 IN_C = ("kernel", "copy", "loop")
+LARGE = 1 << 24  # bytes that are worth a patch of a captured graph
 NATIVE = ("c", "cuda")  # targets whose kernels take arrays by their layouts
 # Library operations whose results share no memory with their inputs; of others that is assumed.
 # fmt: off
@@ -117,6 +119,7 @@ class Scheduler:
         self.donated = [
             v for v, given in zip(graph.inputs, donated, strict=False) if given and not v.type.weak
         ]
+        self.mates = mates(graph, self.donated)
 
     def add(self, var: Var, storage: str, first: int, base: Buffer | None = None) -> Buffer:
         buffer = self.buffers[var] = Buffer(safe(self.names[var]), var.type, storage, first, first, base)
@@ -306,7 +309,7 @@ class Scheduler:
             buffer = self.buffers[out]
             if buffer.storage != "output":
                 continue
-            for x in self.donated if self.homes is None else own(self.homes, out, self.donated):
+            for x in self.donors(out):
                 if (
                     x.type == out.type
                     and self.buffers[x].last <= n
@@ -318,6 +321,20 @@ class Scheduler:
                         found.append((i, eqn.inputs.index(x)))
                     break
         return found
+
+    def donors(self, out: Var) -> list[Var]:
+        """The donated inputs whose memory a result may take, the best first.
+
+        A captured graph lasts for as long as its pointers do. So on a GPU state stays where it is: what is
+        given back in the place of an argument, counted among those of its type, takes the memory of that one
+        or, if it is small, none; were it that of another, all of them would move on from call to call.
+        """
+        if self.homes is not None:
+            return own(self.homes, out, self.donated)
+        if self.target != "cuda":
+            return self.donated
+        mate = own(self.mates, out, self.donated)
+        return [*mate, *(x for x in self.donated if x not in mate and x.type.nbytes >= LARGE)]
 
     def in_place(self, eqn: Eqn, i: int, x: Var, n: int) -> bool:
         """Whether a result that is first written here may be written over a donated input."""
@@ -338,6 +355,18 @@ def places_in(eqn: Eqn) -> dict[int, Layout]:
     if isinstance(op, Pad) and min(*op.low, *op.high, 0) >= 0 and not any(op.inner):
         return {0: Layout(sum(n * s for n, s in zip(op.low, whole.strides, strict=True)), whole.strides)}
     return {}
+
+
+def mates(graph: Graph, donated: Sequence[Var]) -> dict[Var, Var]:
+    """Results and donated inputs in pairs: the first of a type with the first of that type, and so on."""
+    left: dict[Any, list[Var]] = {}
+    for x in donated:
+        left.setdefault(x.type, []).append(x)
+    found = {}
+    for out in dict.fromkeys(a for a in graph.outputs if isinstance(a, Var) and a not in graph.inputs):
+        if left.get(out.type):
+            found[out] = left[out.type].pop(0)
+    return found
 
 
 def own(homes: dict[Var, Var], out: Var, donated: list[Var]) -> list[Var]:

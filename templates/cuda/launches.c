@@ -704,14 +704,18 @@ static PyTypeObject RUN = {
     .tp_doc = "Run(driver, context, callers, sizes of numbers, launches, captures, ready, stream, fail, owner): launches, called",
 };
 
-static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "ge2_launches", NULL, -1, NULL, NULL, NULL, NULL, NULL};
+#include "calls.h"
+
+static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "ge2_launches", NULL, -1, LOOKS, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit_ge2_launches(void) {
     ORDERED = PyUnicode_InternFromString("_c_contiguous"); /* CuPy has `flags` too, which is made anew each time */
     DATA = PyUnicode_InternFromString("data");
     PTR = PyUnicode_InternFromString("ptr");
-    if (!DATA || !PTR || !ORDERED || PyType_Ready(&RUN)) return NULL;
+    if (!DATA || !PTR || !ORDERED || PyType_Ready(&RUN) || name_all()) return NULL;
     PyObject *module = PyModule_Create(&MODULE);
-    if (module && PyModule_AddObjectRef(module, "Run", (PyObject *)&RUN)) Py_CLEAR(module);
+    if (module && (PyModule_AddObjectRef(module, "Run", (PyObject *)&RUN) ||
+                   PyModule_AddObjectRef(module, "Call", (PyObject *)&CALL)))
+        Py_CLEAR(module);
     return module;
 }

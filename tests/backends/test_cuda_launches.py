@@ -44,7 +44,7 @@ def made(driver):
     """The extension, which loads its driver once a process: a copy of it, for the fake one."""
     source, flags = native.parts()
     source = source.replace("ge2_launches", "ge2_launches_trial")
-    return extension(source, "ge2_launches_trial", flags, ABI).Run
+    return extension(source, "ge2_launches_trial", flags, ABI)
 
 
 def seen(driver, name):
@@ -93,7 +93,7 @@ def make(driver, made):
             )
         stream = lambda: SimpleNamespace(ptr=0)  # noqa: E731
         context = driver.context_of_fake()
-        return made(
+        return made.Run(
             driver.path, context, callers, sizes, nodes, captures, ready, stream, native.failed, nodes
         )
 

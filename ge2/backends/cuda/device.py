@@ -5,6 +5,7 @@ Nothing of CuPy compiles our kernels: it is handed cubins, from memory, whose ch
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cache as once
 from threading import Lock, get_ident
@@ -14,9 +15,9 @@ from weakref import WeakValueDictionary
 
 from ge2.backends.cuda.blas import Blas, LtProduct
 from ge2.backends.cuda.driver import broken, check_process, context, driver, resident_blocks
-from ge2.backends.cuda.launches import launches
+from ge2.backends.cuda.launches import call, launches
 from ge2.backends.cuda.nvrtc import Binary, Order, compile, compile_all
-from ge2.backends.launches import LaunchList, Run
+from ge2.backends.launches import LaunchList, Run, Straight
 from ge2.backends.limits import Limits
 from ge2.backends.product import Wanted
 from ge2.backends.ranges import Range
@@ -92,6 +93,10 @@ class CudaDevice:
     def launches(self, work: LaunchList) -> Run:
         """Launches that follow each other, as one call, which may launch a graph of them."""
         return launches(self, work)
+
+    def call(self, work: Straight, otherwise: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+        """A program as one call; `otherwise` is the same in Python."""
+        return call(self, work, otherwise)
 
     @property
     def context(self) -> int:

@@ -21,36 +21,53 @@ from ge2.backends.cpu.toolchain import toolchain
 from ge2.backends.cuda.blas import LtProduct
 from ge2.backends.cuda.driver import LIBRARY
 from ge2.backends.device import address
-from ge2.backends.launches import Call, Launch, LaunchList, Number, Pointer, Run, one_by_one
+from ge2.backends.launches import Call, Launch, LaunchList, Number, Pointer, Run, Straight, one_by_one
 from ge2.base.config import config
 from ge2.base.errors import CompilerTrouble, KernelError
+from ge2.base.gpu import look_by
 from ge2.base.log import logger
 
 if TYPE_CHECKING:
     from ge2.backends.cuda.device import CudaDevice
 
 NAME: Final = "ge2_launches"
+HEADER: Final = "calls.h"
 FEW: Final = 3  # launches that are no slower one by one than as a graph
-_made: dict[str, Any] = {}  # the extension's type by the compiler's setting; None where it cannot be made
-_waiting: dict[str, list[Meanwhile]] = {}
+Program = Callable[..., list[Any]]
+_made: dict[str, Any] = {}  # the extension by the compiler's setting; None where it cannot be made
+_waiting: dict[str, list[Meanwhile | Later]] = {}
 _lock = Lock()
 
 
 def launches(device: CudaDevice, work: LaunchList) -> Run:
     """The list as a function, on CuPy's current stream. KernelError, with the user's line, for a launch that
     the driver refuses."""
+    waiting = Meanwhile(device, work)
+    made = extension_or(waiting)
+    return waiting if made is waiting else waiting.run if made is None else run_of(made, device, work)
+
+
+def call(device: CudaDevice, work: Straight, otherwise: Program) -> Program:
+    """A program as one call; `otherwise` is the same in Python, for where the extension does not serve."""
+    waiting = Later(device, work, otherwise)
+    made = extension_or(waiting)
+    return (
+        waiting if made is waiting else otherwise if made is None else call_of(made, device, work, otherwise)
+    )
+
+
+def extension_or(waiting: Meanwhile | Later) -> Any:
+    """The extension; None if it cannot be made; what is to wait for it while it is compiled."""
     setting = config.cc
     if setting not in _made and is_at_hand():
         make(setting)
     with _lock:
-        if setting not in _made:
-            found = Meanwhile(device, work)
-            if not _waiting.setdefault(setting, []):
-                Thread(target=copy_context().run, args=(make, setting), name="ge2-launches").start()
-            _waiting[setting].append(found)
-            return found
-    made = _made[setting]
-    return one_by_one(work, address) if made is None else run_of(made, device, work)
+        if setting in _made:
+            return _made[setting]
+        if not _waiting.setdefault(setting, []):
+            Thread(target=copy_context().run, args=(make, setting), name="ge2-launches").start()
+        _waiting[setting].append(waiting)
+        return waiting
 
 
 @final
@@ -85,6 +102,37 @@ class Meanwhile:
         return getattr(self.run, "trouble", None)
 
 
+@final
+class Later:
+    """A program as Python text, until the extension is there."""
+
+    __slots__ = ("device", "run", "told", "work")
+
+    def __init__(self, device: CudaDevice, work: Straight, otherwise: Program) -> None:
+        self.device, self.work, self.run = device, work, otherwise
+        self.told: Callable[[Program], None] | None = None  # what wants to call the program directly
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        return self.run(*arrays)
+
+    def settle(self, made: Any) -> None:
+        """Has the extension make the calls from now on. The launches were told before, being older."""
+        self.run = call_of(made, self.device, self.work, self.run)
+        if self.told is not None:
+            self.told(self.run)
+        self.told = None
+
+
+def call_of(made: Any, device: CudaDevice, work: Straight, otherwise: Program) -> Program:
+    launched = work.run.run if isinstance(work.run, Meanwhile) else work.run
+    found: Program = made.Call(
+        work.given, work.empty, work.made, work.constants, work.take if work.nbytes else None, work.nbytes,
+        work.handed, work.results, device.xp.cuda.runtime.getDevice, device.number, getattr(device, "lost", []),
+        otherwise, launched,
+    )  # fmt: skip
+    return found
+
+
 def run_of(made: Any, device: CudaDevice, work: LaunchList) -> Run:
     nodes, last = list[tuple[Any, ...]](), list[int]()  # last: the last node of each launch
     for each in work.launches:
@@ -96,7 +144,7 @@ def run_of(made: Any, device: CudaDevice, work: LaunchList) -> Run:
     pays = config.capture == "on" or (config.capture == "auto" and len(nodes) > FEW)
     stream: Callable[[], Any] = device.xp.cuda.get_current_stream
     callers = bytes(i in work.callers for i in range(work.arrays))
-    run: Run = made(
+    run: Run = made.Run(
         LIBRARY, device.context, callers, work.numbers, tuple(nodes), work.captured and pays,
         work.ready, stream, failed, work,
     )  # fmt: skip
@@ -151,11 +199,12 @@ def is_at_hand() -> bool:
 
 
 def make(setting: str) -> None:
-    """Makes the extension, or finds that this cannot be done, and tells all lists that wait for it."""
+    """Makes the extension, or finds that this cannot be done, and tells all that waits for it."""
     made: Any = None
     try:
         source, flags = parts()
-        made = extension(source, NAME, flags, ABI, {"name": "launches"}).Run
+        made = extension(source, NAME, flags, ABI, {"name": "launches"})
+        look_by(made)
     except (CompilerTrouble, OSError, ImportError, AttributeError) as trouble:
         logger().debug("launches go one by one from Python: %s", trouble)
     with _lock:
@@ -171,9 +220,13 @@ def parts() -> tuple[str, tuple[str, ...]]:
 
     headers = get_path("include")
     os.stat(os.path.join(headers, "Python.h"))
-    templates = os.path.dirname(os.path.dirname(include_folder()))
-    with open(os.path.join(templates, "cuda", "launches.c"), encoding="utf-8") as file:
-        return file.read(), ("-O2", "-fno-openmp", "-ldl", "-isystem", headers)
+    folder = os.path.join(os.path.dirname(os.path.dirname(include_folder())), "cuda")
+    texts = {}
+    for name in (HEADER, "launches.c"):
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            texts[name] = file.read()
+    whole = texts["launches.c"].replace(f'#include "{HEADER}"\n', texts[HEADER])  # so the cache knows it too
+    return whole, ("-O2", "-fno-openmp", "-ldl", "-isystem", headers)
 
 
 def _after_fork() -> None:

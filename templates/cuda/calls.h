@@ -1,0 +1,301 @@
+/* A whole call from Python: arrays for the results, one run of launches, and the results in a list. And looks at many
+ * arrays of a GPU at once, which Python would take one by one. CuPy's arrays are seen as Python sees them. */
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    Py_ssize_t given, made, constants, handed, results;
+    int *place;                 /* of what the run is handed, then of the results, among all objects */
+    PyObject *empty, *shapes;   /* makes an array; for each its arguments */
+    PyObject *constant;         /* arrays that are there from the start */
+    PyObject *take, *size;      /* lends so many bytes of scratch; None: none is needed */
+    PyObject *current, *number; /* tells the current device; the one that this is for */
+    PyObject *lost;             /* a list, not empty where the device cannot be used any more */
+    PyObject *otherwise;        /* the same call in Python, for any other case */
+    PyObject *run;
+} Call;
+
+#define OBJECTS 64 /* of a call, for which there is room on the stack */
+
+static PyObject *DEVICE_ID, *SHAPE, *DTYPE, *BASE, *MEM;
+static PyObject *known; /* a dict: whether arrays of a class lie on a GPU */
+
+/* Whether the call is one that this can do: on the device that is current. -1 for an error. */
+static int is_here(const Call *me) {
+    if (PyList_GET_SIZE(me->lost)) return 0;
+    PyObject *current = PyObject_CallNoArgs(me->current);
+    int found = current ? PyObject_RichCompareBool(current, me->number, Py_EQ) : -1;
+    Py_XDECREF(current);
+    return found;
+}
+
+/* Makes the arrays, counts them in `done`. */
+static int make_arrays(const Call *me, PyObject **made, Py_ssize_t *done) {
+    for (Py_ssize_t i = 0; i < me->made; i++) {
+        PyObject *shape = PyTuple_GET_ITEM(me->shapes, i);
+        made[i] = PyObject_Vectorcall(me->empty, &PyTuple_GET_ITEM(shape, 0), (size_t)PyTuple_GET_SIZE(shape), NULL);
+        if (!made[i]) return -1;
+        ++*done;
+    }
+    return 0;
+}
+
+/* Runs the launches on `objects`: what is given, made, constant, and the scratch. The results in a list. */
+static PyObject *run_on(const Call *me, PyObject **objects) {
+    PyObject *few[OBJECTS], **handed = few;
+    if (me->handed > OBJECTS && !(handed = PyMem_Malloc((size_t)me->handed * sizeof *handed))) return PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < me->handed; i++) handed[i] = objects[me->place[i]];
+    PyObject *said = PyObject_Vectorcall(me->run, handed, (size_t)me->handed, NULL);
+    if (handed != few) PyMem_Free(handed);
+    if (!said) return NULL;
+    Py_DECREF(said);
+    PyObject *results = PyList_New(me->results);
+    for (Py_ssize_t i = 0; results && i < me->results; i++)
+        PyList_SET_ITEM(results, i, Py_NewRef(objects[me->place[me->handed + i]]));
+    return results;
+}
+
+/* The scratch is put back when all is launched; after an error it is let go of, as in the Python text. */
+static PyObject *call_with(const Call *me, PyObject **objects) {
+    PyObject **scratch = &objects[me->given + me->made + me->constants];
+    if (me->take == Py_None) return run_on(me, objects);
+    PyObject *lent = PyObject_CallOneArg(me->take, me->size), *results = NULL;
+    if (lent && PyTuple_Check(lent) && PyTuple_GET_SIZE(lent) == 2) {
+        *scratch = PyTuple_GET_ITEM(lent, 0);
+        results = run_on(me, objects);
+        if (results && PyList_Append(PyTuple_GET_ITEM(lent, 1), *scratch)) Py_CLEAR(results);
+    } else if (lent) {
+        PyErr_SetString(PyExc_TypeError, "scratch comes with the list that it is put back into");
+    }
+    Py_XDECREF(lent);
+    return results;
+}
+
+static PyObject *call(PyObject *self, PyObject *const *args, size_t flagged, PyObject *keywords) {
+    Call *me = (Call *)self;
+    Py_ssize_t count = PyVectorcall_NARGS(flagged), all = me->given + me->made + me->constants + 1, done = 0;
+    if (count != me->given || keywords) {
+        PyErr_Format(PyExc_TypeError, "the program takes %zd arrays", me->given);
+        return NULL;
+    }
+    int here = is_here(me);
+    if (here <= 0) return here ? NULL : PyObject_Vectorcall(me->otherwise, args, (size_t)count, NULL);
+    PyObject *few[OBJECTS], **objects = few, *results = NULL;
+    if (all > OBJECTS && !(objects = PyMem_Malloc((size_t)all * sizeof *objects))) return PyErr_NoMemory();
+    PyObject **made = objects + me->given;
+    memcpy(objects, args, (size_t)me->given * sizeof *objects);
+    for (Py_ssize_t i = 0; i < me->constants; i++) made[me->made + i] = PyTuple_GET_ITEM(me->constant, i);
+    if (!make_arrays(me, made, &done)) results = call_with(me, objects);
+    while (done) Py_DECREF(made[--done]);
+    if (objects != few) PyMem_Free(objects);
+    return results;
+}
+
+static int clear_call(PyObject *self) {
+    Call *me = (Call *)self;
+    PyObject **held[] = {&me->empty, &me->shapes, &me->constant,  &me->take, &me->size, &me->current,
+                         &me->number, &me->lost,  &me->otherwise, &me->run};
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++) Py_CLEAR(*held[i]);
+    return 0;
+}
+
+static int traverse_call(PyObject *self, visitproc visit, void *arg) {
+    Call *me = (Call *)self;
+    PyObject *held[] = {me->empty,  me->shapes, me->constant,  me->take, me->size, me->current,
+                        me->number, me->lost,   me->otherwise, me->run};
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++) Py_VISIT(held[i]);
+    return 0;
+}
+
+static void dealloc_call(PyObject *self) {
+    PyObject_GC_UnTrack(self);
+    clear_call(self);
+    PyMem_Free(((Call *)self)->place);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static int read_places(Call *me, PyObject *handed, PyObject *results) {
+    Py_ssize_t all = me->given + me->made + me->constants + (me->take != Py_None);
+    PyObject *given[] = {handed, results};
+    Py_ssize_t at = 0;
+    me->handed = PyTuple_GET_SIZE(handed);
+    me->results = PyTuple_GET_SIZE(results);
+    if (!(me->place = PyMem_Calloc((size_t)(me->handed + me->results) + 1, sizeof *me->place))) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (int part = 0; part < 2; part++)
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given[part]); i++) {
+            long place = PyLong_AsLong(PyTuple_GET_ITEM(given[part], i));
+            if (place < 0 || place >= all) {
+                if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a place of an object that there is not");
+                return -1;
+            }
+            me->place[at++] = (int)place;
+        }
+    return 0;
+}
+
+static PyObject *make_call(PyTypeObject *type, PyObject *args, PyObject *keywords) {
+    PyObject *handed, *results;
+    Call *me = (Call *)type->tp_alloc(type, 0);
+    if (!me) return NULL;
+    me->vectorcall = call;
+    if (!PyArg_ParseTuple(args, "nOO!O!OOO!O!OOO!OO", &me->given, &me->empty, &PyTuple_Type, &me->shapes, &PyTuple_Type,
+                          &me->constant, &me->take, &me->size, &PyTuple_Type, &handed, &PyTuple_Type, &results,
+                          &me->current, &me->number, &PyList_Type, &me->lost, &me->otherwise, &me->run)) {
+        me->empty = me->shapes = me->constant = me->take = me->size = me->current = me->number = me->lost =
+            me->otherwise = me->run = NULL; /* which are not ours yet */
+        Py_DECREF(me);
+        return NULL;
+    }
+    PyObject *held[] = {me->empty,  me->shapes, me->constant,  me->take, me->size, me->current,
+                        me->number, me->lost,   me->otherwise, me->run};
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++) Py_INCREF(held[i]);
+    me->made = PyTuple_GET_SIZE(me->shapes);
+    me->constants = PyTuple_GET_SIZE(me->constant);
+    if (read_places(me, handed, results)) {
+        Py_DECREF(me);
+        return NULL;
+    }
+    return (PyObject *)me;
+}
+
+static PyTypeObject CALL = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "ge2_launches.Call",
+    .tp_basicsize = sizeof(Call),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_vectorcall_offset = offsetof(Call, vectorcall),
+    .tp_call = PyVectorcall_Call,
+    .tp_new = make_call,
+    .tp_dealloc = dealloc_call,
+    .tp_traverse = traverse_call,
+    .tp_clear = clear_call,
+    .tp_doc = "Call(arguments, empty, shapes, constants, take, size, handed, results, current, number, lost, otherwise, "
+              "run): a program as one call",
+};
+
+/* ----------------------------------------------------------------------------------------------- looks at many arrays */
+
+static int is_on_gpu(PyObject *x) {
+    return known && PyDict_GetItemWithError(known, (PyObject *)Py_TYPE(x)) == Py_True;
+}
+
+/* Whether what is got from an object equals what is wanted; -1 for an error. */
+static int has(PyObject *x, PyObject *name, PyObject *wanted) {
+    PyObject *found = PyObject_GetAttr(x, name);
+    int same = !found ? -1 : found == wanted ? 1 : PyObject_RichCompareBool(found, wanted, Py_EQ);
+    Py_XDECREF(found);
+    return same;
+}
+
+/* Whether what is got from an object is this very one; -1 for an error. */
+static int has_itself(PyObject *x, PyObject *name, PyObject *wanted) {
+    PyObject *found = PyObject_GetAttr(x, name);
+    int same = !found ? -1 : found == wanted;
+    Py_XDECREF(found);
+    return same;
+}
+
+/* same(arrays, keys): whether all are arrays of a GPU, each of that shape, dtype and device. */
+static PyObject *same(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    if (count != 2 || !PyTuple_Check(args[0]) || !PyTuple_Check(args[1]) ||
+        PyTuple_GET_SIZE(args[0]) != PyTuple_GET_SIZE(args[1]))
+        return PyErr_Format(PyExc_TypeError, "same takes two tuples of one length");
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args[0]); i++) {
+        PyObject *x = PyTuple_GET_ITEM(args[0], i), *key = PyTuple_GET_ITEM(args[1], i);
+        if (!PyTuple_Check(key) || PyTuple_GET_SIZE(key) != 3)
+            return PyErr_Format(PyExc_TypeError, "a key is a shape, a dtype and a device");
+        if (!is_on_gpu(x)) {
+            if (PyErr_Occurred()) return NULL;
+            Py_RETURN_FALSE;
+        }
+        int equal = has(x, SHAPE, PyTuple_GET_ITEM(key, 0));
+        if (equal == 1) equal = has(x, DTYPE, PyTuple_GET_ITEM(key, 1));
+        if (equal == 1) {
+            PyObject *data = PyObject_GetAttr(x, DATA);
+            equal = data ? has(data, DEVICE_ID, PyTuple_GET_ITEM(key, 2)) : -1;
+            Py_XDECREF(data);
+        }
+        if (equal <= 0) return equal ? NULL : Py_NewRef(Py_False);
+    }
+    Py_RETURN_TRUE;
+}
+
+/* The object that holds an array's memory. */
+static PyObject *memory_of(PyObject *x) {
+    PyObject *data = PyObject_GetAttr(x, DATA), *memory = data ? PyObject_GetAttr(data, MEM) : NULL;
+    Py_XDECREF(data);
+    return memory;
+}
+
+/* Whether an array is all of its memory, as launches take it, and the memory CuPy's own; -1 for an error. */
+static int is_whole(PyObject *x, PyObject *memory) {
+    const char *name = strrchr(Py_TYPE(memory)->tp_name, '.');
+    if (!strcmp(name ? name + 1 : Py_TYPE(memory)->tp_name, "UnownedMemory")) return 0;
+    int whole = has_itself(x, BASE, Py_None);
+    if (whole == 1) whole = has_itself(x, ORDERED, Py_True);
+    if (whole != 1) return whole;
+    uint64_t place = place_of(x);
+    return place == (uint64_t)-1 && PyErr_Occurred() ? -1 : place % ALIGNED == 0;
+}
+
+/* Looks at array `i` of those that share no memory so far; -1 for an error. */
+static int stands_apart(PyObject *x, int donated, PyObject **memories, Py_ssize_t *many) {
+    PyObject *memory = memory_of(x);
+    if (!memory) return -1;
+    int fine = donated ? is_whole(x, memory) : 1;
+    for (Py_ssize_t n = 0; fine == 1 && n < *many; n++) fine = memories[n] != memory;
+    Py_DECREF(memory); /* which the array has */
+    memories[(*many)++] = memory;
+    return fine;
+}
+
+/* stands(leaves, donated, others): whether the arrays share no memory, and each of those donated is whole. All must lie
+ * on a GPU; False too where one does not, which Python then looks at. */
+static PyObject *stands(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    if (count != 3 || !PyList_Check(args[0]) || !PyAnySet_Check(args[1]) || !PyTuple_Check(args[2]))
+        return PyErr_Format(PyExc_TypeError, "stands takes a list of leaves, a set of numbers and a tuple of others");
+    Py_ssize_t leaves = PyList_GET_SIZE(args[0]), all = leaves + PyTuple_GET_SIZE(args[2]), many = 0;
+    PyObject *few[OBJECTS], **memories = few;
+    if (all > OBJECTS && !(memories = PyMem_Malloc((size_t)all * sizeof *memories))) return PyErr_NoMemory();
+    int fine = 1;
+    for (Py_ssize_t i = 0; fine == 1 && i < all; i++) {
+        PyObject *x = i < leaves ? PyList_GET_ITEM(args[0], i) : PyTuple_GET_ITEM(args[2], i - leaves);
+        if (!is_on_gpu(x)) {
+            fine = PyErr_Occurred() ? -1 : PyFloat_CheckExact(x) || PyLong_CheckExact(x) || PyBool_Check(x);
+            continue;
+        }
+        PyObject *number = i < leaves ? PyLong_FromSsize_t(i) : NULL;
+        int donated = number ? PySet_Contains(args[1], number) : 0;
+        Py_XDECREF(number);
+        fine = donated < 0 || PyErr_Occurred() ? -1 : stands_apart(x, donated, memories, &many);
+    }
+    if (memories != few) PyMem_Free(memories);
+    return fine < 0 ? NULL : Py_NewRef(fine ? Py_True : Py_False);
+}
+
+/* know(classes): a dict that tells of classes whether their arrays lie on a GPU. */
+static PyObject *know(PyObject *module, PyObject *classes) {
+    if (!PyDict_Check(classes)) return PyErr_Format(PyExc_TypeError, "know takes a dict");
+    Py_INCREF(classes);
+    Py_XSETREF(known, classes);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef LOOKS[] = {
+    {"same", (PyCFunction)(void (*)(void))same, METH_FASTCALL, "same(arrays, keys): whether each has that shape, dtype and device"},
+    {"stands", (PyCFunction)(void (*)(void))stands, METH_FASTCALL, "stands(leaves, donated, others): whether they may be donated"},
+    {"know", know, METH_O, "know(classes): which classes' arrays lie on a GPU"},
+    {NULL, NULL, 0, NULL},
+};
+
+static int name_all(void) {
+    static const struct {
+        PyObject **name;
+        const char *text;
+    } NAMES[] = {{&DEVICE_ID, "device_id"}, {&SHAPE, "shape"}, {&DTYPE, "dtype"}, {&BASE, "base"}, {&MEM, "mem"}};
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
+        if (!(*NAMES[i].name = PyUnicode_InternFromString(NAMES[i].text))) return -1;
+    return PyType_Ready(&CALL);
+}
