@@ -72,6 +72,10 @@ class Jitted:
     # ------------------------------------------------------------------------------------------ calling
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if (again := self._again) is not None and not kwargs and type(current()) is Evaluate:
+            found = self._repeated(again, args)
+            if found is not None:
+                return again.finish(found)
         if self._quick and not kwargs and type(current()) is Evaluate:
             key = tuple([
                 (x.shape, x.dtype) if type(x) is ARRAY_TYPE else WEAK.get(type(x)) or gpu_key(x) for x in args
@@ -80,12 +84,10 @@ class Jitted:
             if entry is not None and entry.settings is config.key and not config.disable_jit:
                 entry.hits += 1
                 self._last = entry
+                if entry.device is not None and entry.spell():  # arrays there are sooner seen together
+                    self._again = entry
                 results = entry.executable(*entry.captured, *args)  # type: ignore[misc]
                 return results[0] if entry.single else entry.build(results)
-        elif (again := self._again) is not None and not kwargs and type(current()) is Evaluate:
-            found = self._repeated(again, args)
-            if found is not None:
-                return again.finish(found)
         return self._call(args, kwargs)
 
     def _repeated(self, entry: Entry, args: tuple[Any, ...]) -> list[Any] | None:

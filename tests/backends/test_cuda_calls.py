@@ -59,7 +59,8 @@ def adder(extension: Any, lender: Lender, **other: Any) -> Any:
     parts = {
         "given": 2, "empty": np.empty, "made": (((3,), np.dtype(float)),), "constants": (k,),
         "take": lender.take, "size": 64, "handed": (2, 0, 1, 3, 4), "results": (2, 0),
-        "current": lambda: 0, "number": 0, "lost": [], "otherwise": lambda *xs: ["otherwise", *xs], "run": run,
+        "current": lambda: 0, "number": 0, "lost": [], "otherwise": lambda *xs: ["otherwise", *xs],
+        "run": run,
     }  # fmt: skip
     return extension.Call(*{**parts, **other}.values())
 
@@ -131,7 +132,8 @@ def test_many_arrays_are_seen_as_one_by_one(made: Any, cp: Any) -> None:
     xs = (cp.ones((2, 3), np.float32), cp.ones(4), cp.ones((), np.int32))
     keys = tuple(map(gpu.gpu_key, xs))
     others = [
-        xs, (xs[1], xs[0], xs[2]), (*xs[:2], np.ones((), np.int32)), (*xs[:2], 3.0), (cp.ones((2, 3)), *xs[1:]),
+        xs, (xs[1], xs[0], xs[2]), (*xs[:2], np.ones((), np.int32)), (*xs[:2], 3.0),
+        (cp.ones((2, 3)), *xs[1:]),
         (cp.ones((3, 2), np.float32), *xs[1:]),
     ]  # fmt: skip
     for each in others:
@@ -147,9 +149,9 @@ def test_what_may_be_donated(made: Any, cp: Any) -> None:
     turned = cp.array(z, order="F")
     beside = cp.ndarray((3,), np.uint8, y.data + 1)
     cases: list[tuple[list[Any], set[int], tuple[Any, ...]]] = [
-        ([x, y, z], {0, 1}, ()), ([x, x], {0}, ()), ([x, x], set(), ()), ([x, y], {1}, (x,)), ([x, y[1:]], {0}, ()),
-        ([x, z[1:]], {1}, ()), ([turned, x], {0}, ()), ([turned, x], {1}, ()), ([beside], {0}, ()),
-        ([x, 2.0, 3, True], {0}, (y,)), ([*map(cp.ones, range(1, 100))], {*range(99)}, ()),
+        ([x, y, z], {0, 1}, ()), ([x, x], {0}, ()), ([x, x], set(), ()), ([x, y], {1}, (x,)),
+        ([x, y[1:]], {0}, ()), ([x, z[1:]], {1}, ()), ([turned, x], {0}, ()), ([turned, x], {1}, ()),
+        ([beside], {0}, ()), ([x, 2.0, 3, True], {0}, (y,)), ([*map(cp.ones, range(1, 100))], {*range(99)}, ()),
     ]  # fmt: skip
     found = []
     for leaves, donated, others in cases:

@@ -125,10 +125,10 @@ class Later:
 
 def call_of(made: Any, device: CudaDevice, work: Straight, otherwise: Program) -> Program:
     launched = work.run.run if isinstance(work.run, Meanwhile) else work.run
+    take, lost = work.take if work.nbytes else None, getattr(device, "lost", [])
     found: Program = made.Call(
-        work.given, work.empty, work.made, work.constants, work.take if work.nbytes else None, work.nbytes,
-        work.handed, work.results, device.xp.cuda.runtime.getDevice, device.number, getattr(device, "lost", []),
-        otherwise, launched,
+        work.given, work.empty, work.made, work.constants, take, work.nbytes, work.handed, work.results,
+        device.xp.cuda.runtime.getDevice, device.number, lost, otherwise, launched,
     )  # fmt: skip
     return found
 
