@@ -386,6 +386,8 @@ def is_array(value: Any) -> bool:
 
 
 def is_live(value: Any) -> bool:
+    if type(value) is tuple:
+        return any(map(is_live, value))
     if isinstance(value, functools.partial) or kind_of(type(value)) is not None:
         return True
     return is_array(value) or is_plain(value) or holds_elements(value.__class__)
@@ -419,6 +421,8 @@ def still_key(value: Any) -> Any:
     """The key of a value that cannot change while it is the same object."""
     if is_live(value):
         return None
+    if type(value) is tuple:
+        return tuple(map(still_key, value))
     return Static(value) if isinstance(value, VALUES) else Same(value)
 
 
@@ -442,6 +446,9 @@ def look_into(
     if type(value) is np.ndarray:
         keys.append((value.shape, value.dtype))
         arrays.append(value)
+        return
+    if type(value) is dict and not value:  # the keywords of most partials
+        keys.append(dict)
         return
     leaves, structure = leaves_of(value)
     keys.append(structure)

@@ -200,7 +200,7 @@ class Executable:
     scope: str = ""  # the user's name for where the loop or the branch is
     meter: Meter | None = None  # what times its steps, if somebody wants to know
     label: str = ""  # what its files begin with, where the setting `dump` asked for them
-    _run: Runner | None = None
+    run: Runner | None = None  # once it is built
     _how: str = ""
     _text: Driver | None = None
     _inner: Inner | None = None
@@ -208,21 +208,21 @@ class Executable:
     _lock: RLock = field(default_factory=RLock, repr=False)
 
     def __call__(self, *arrays: Any) -> list[Any]:
-        return (self._run or self.build())(*arrays)
+        return (self.run or self.build())(*arrays)
 
     def build(self) -> Runner:
         """What runs it; the first thread to ask makes it."""
         with self._lock:
-            if self._run is None:
+            if self.run is None:
                 run = Reference(self.graph, self.device) if self.executor == "reference" else self.driven()
-                self._run = run if self.watched is None else Watched(run, self.watched, self.name)
-                if hasattr(self._run, "told"):  # it knows of a better way soon
-                    self._run.told = self.settle
-            return self._run
+                self.run = run if self.watched is None else Watched(run, self.watched, self.name)
+                if hasattr(self.run, "told"):  # it knows of a better way soon
+                    self.run.told = self.settle
+            return self.run
 
     def settle(self, run: Runner) -> None:
         """Calls go straight to what runs it for good."""
-        self._run = run
+        self.run = run
 
     @property
     def driver(self) -> Driver:

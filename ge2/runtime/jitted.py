@@ -107,7 +107,8 @@ class Jitted:
                 return None
         entry.hits += 1
         self._last = entry
-        return entry.executable(*entry.captured, *seen.arrays, *leaves)
+        run = entry.executable.run or entry.executable.build()
+        return run(*entry.captured, *seen.arrays, *leaves)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if config.disable_jit:

@@ -1,20 +1,29 @@
 /* A whole call from Python: arrays for the results, one run of launches, and the results in a list. And looks at many
- * arrays of a GPU at once, which Python would take one by one. CuPy's arrays are seen as Python sees them. */
+ * arrays of a GPU at once, which Python would take one by one. */
+
+typedef struct {
+    PyObject *array;
+    uint64_t stream; /* on which it was written */
+} Kept;
 
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     Py_ssize_t given, made, constants, handed, results;
     int *place;                 /* of what the run is handed, then of the results, among all objects */
+    Kept *kept;                 /* of each array that is made, KEPT that were made before */
     PyObject *empty, *shapes;   /* makes an array; for each its arguments */
     PyObject *constant;         /* arrays that are there from the start */
     PyObject *take, *size;      /* lends so many bytes of scratch; None: none is needed */
     PyObject *current, *number; /* tells the current device; the one that this is for */
+    PyObject *stream;           /* tells the current stream */
     PyObject *lost;             /* a list, not empty where the device cannot be used any more */
     PyObject *otherwise;        /* the same call in Python, for any other case */
     PyObject *run;
 } Call;
 
+#define KEPT 2       /* state that goes in and out has two places in turn */
+#define SMALL 65536  /* bytes of an array that is kept: to make a larger one is worth its time */
 #define OBJECTS 64 /* of a call, for which there is room on the stack */
 
 static PyObject *DEVICE_ID, *SHAPE, *DTYPE, *BASE, *MEM;
@@ -29,15 +38,63 @@ static int is_here(const Call *me) {
     return found;
 }
 
+/* The stream that is current, as the driver knows it; 0 and an error set for none. */
+static uint64_t current_stream(const Call *me) {
+    PyObject *current = PyObject_CallNoArgs(me->stream), *ptr = current ? PyObject_GetAttr(current, PTR) : NULL;
+    uint64_t found = ptr ? PyLong_AsUnsignedLongLong(ptr) : 0;
+    Py_XDECREF(current);
+    Py_XDECREF(ptr);
+    return found;
+}
+
+/* An array like the one wanted that was returned before on the same stream and that nobody has any more; NULL for none.
+ * Who could see its memory would hold the array, its pointer or the memory itself. */
+static PyObject *free_again(const Call *me, Py_ssize_t i, uint64_t stream) {
+    for (Kept *kept = &me->kept[i * KEPT]; kept < &me->kept[(i + 1) * KEPT]; kept++) {
+        PyObject *found = kept->array;
+        if (!found || kept->stream != stream || !is_forgotten(found, PyTuple_GET_ITEM(me->shapes, i))) continue;
+        kept->array = NULL;
+        return found;
+    }
+    return NULL;
+}
+
 /* Makes the arrays, counts them in `done`. */
-static int make_arrays(const Call *me, PyObject **made, Py_ssize_t *done) {
+static int make_arrays(const Call *me, uint64_t stream, PyObject **made, Py_ssize_t *done) {
     for (Py_ssize_t i = 0; i < me->made; i++) {
         PyObject *shape = PyTuple_GET_ITEM(me->shapes, i);
-        made[i] = PyObject_Vectorcall(me->empty, &PyTuple_GET_ITEM(shape, 0), (size_t)PyTuple_GET_SIZE(shape), NULL);
+        made[i] = free_again(me, i, stream);
+        if (!made[i])
+            made[i] =
+                PyObject_Vectorcall(me->empty, &PyTuple_GET_ITEM(shape, 0), (size_t)PyTuple_GET_SIZE(shape), NULL);
         if (!made[i]) return -1;
         ++*done;
     }
     return 0;
+}
+
+/* Whether an array is worth keeping. Only one whose look is known can be told to be free. */
+static int is_small(PyObject *x) {
+    if (!is_plain(x)) return 0;
+    const Py_ssize_t *size = (const Py_ssize_t *)(uintptr_t)word_at(x, spots.shape);
+    const Py_ssize_t *end = (const Py_ssize_t *)(uintptr_t)word_at(x, spots.shape + 8);
+    Py_ssize_t bytes = 16; /* of an element, at most */
+    for (; size < end && bytes <= SMALL; size++) bytes *= *size;
+    return bytes <= SMALL;
+}
+
+/* Keeps what was made for a later call, in place of what somebody still has. */
+static void keep_arrays(const Call *me, uint64_t stream, PyObject **made) {
+    for (Py_ssize_t i = 0; i < me->made; i++) {
+        if (!is_small(made[i])) continue;
+        Kept *kept = &me->kept[i * KEPT];
+        PyObject *last = kept[KEPT - 1].array;
+        if (kept[0].array) {
+            memmove(kept + 1, kept, (KEPT - 1) * sizeof *kept);
+            Py_XDECREF(last);
+        }
+        kept[0] = (Kept){Py_NewRef(made[i]), stream};
+    }
 }
 
 /* Runs the launches on `objects`: what is given, made, constant, and the scratch. The results in a list. */
@@ -79,13 +136,16 @@ static PyObject *call(PyObject *self, PyObject *const *args, size_t flagged, PyO
         return NULL;
     }
     int here = is_here(me);
-    if (here <= 0) return here ? NULL : PyObject_Vectorcall(me->otherwise, args, (size_t)count, NULL);
+    uint64_t stream = here > 0 ? current_stream(me) : 0;
+    if (PyErr_Occurred()) return NULL;
+    if (!here) return PyObject_Vectorcall(me->otherwise, args, (size_t)count, NULL);
     PyObject *few[OBJECTS], **objects = few, *results = NULL;
     if (all > OBJECTS && !(objects = PyMem_Malloc((size_t)all * sizeof *objects))) return PyErr_NoMemory();
     PyObject **made = objects + me->given;
     memcpy(objects, args, (size_t)me->given * sizeof *objects);
     for (Py_ssize_t i = 0; i < me->constants; i++) made[me->made + i] = PyTuple_GET_ITEM(me->constant, i);
-    if (!make_arrays(me, made, &done)) results = call_with(me, objects);
+    if (!make_arrays(me, stream, made, &done)) results = call_with(me, objects);
+    if (results) keep_arrays(me, stream, made);
     while (done) Py_DECREF(made[--done]);
     if (objects != few) PyMem_Free(objects);
     return results;
@@ -94,16 +154,18 @@ static PyObject *call(PyObject *self, PyObject *const *args, size_t flagged, PyO
 static int clear_call(PyObject *self) {
     Call *me = (Call *)self;
     PyObject **held[] = {&me->empty, &me->shapes, &me->constant,  &me->take, &me->size, &me->current,
-                         &me->number, &me->lost,  &me->otherwise, &me->run};
+                         &me->number, &me->stream, &me->lost,  &me->otherwise, &me->run};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++) Py_CLEAR(*held[i]);
+    for (Py_ssize_t i = 0; me->kept && i < me->made * KEPT; i++) Py_CLEAR(me->kept[i].array);
     return 0;
 }
 
 static int traverse_call(PyObject *self, visitproc visit, void *arg) {
     Call *me = (Call *)self;
     PyObject *held[] = {me->empty,  me->shapes, me->constant,  me->take, me->size, me->current,
-                        me->number, me->lost,   me->otherwise, me->run};
+                        me->number, me->stream, me->lost,   me->otherwise, me->run};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++) Py_VISIT(held[i]);
+    for (Py_ssize_t i = 0; me->kept && i < me->made * KEPT; i++) Py_VISIT(me->kept[i].array);
     return 0;
 }
 
@@ -111,6 +173,7 @@ static void dealloc_call(PyObject *self) {
     PyObject_GC_UnTrack(self);
     clear_call(self);
     PyMem_Free(((Call *)self)->place);
+    PyMem_Free(((Call *)self)->kept);
     Py_TYPE(self)->tp_free(self);
 }
 
@@ -141,20 +204,22 @@ static PyObject *make_call(PyTypeObject *type, PyObject *args, PyObject *keyword
     Call *me = (Call *)type->tp_alloc(type, 0);
     if (!me) return NULL;
     me->vectorcall = call;
-    if (!PyArg_ParseTuple(args, "nOO!O!OOO!O!OOO!OO", &me->given, &me->empty, &PyTuple_Type, &me->shapes, &PyTuple_Type,
+    if (!PyArg_ParseTuple(args, "nOO!O!OOO!O!OOOO!OO", &me->given, &me->empty, &PyTuple_Type, &me->shapes, &PyTuple_Type,
                           &me->constant, &me->take, &me->size, &PyTuple_Type, &handed, &PyTuple_Type, &results,
-                          &me->current, &me->number, &PyList_Type, &me->lost, &me->otherwise, &me->run)) {
-        me->empty = me->shapes = me->constant = me->take = me->size = me->current = me->number = me->lost =
+                          &me->current, &me->number, &me->stream, &PyList_Type, &me->lost, &me->otherwise, &me->run)) {
+        me->empty = me->shapes = me->constant = me->take = me->size = me->current = me->number = me->stream =
+            me->lost =
             me->otherwise = me->run = NULL; /* which are not ours yet */
         Py_DECREF(me);
         return NULL;
     }
     PyObject *held[] = {me->empty,  me->shapes, me->constant,  me->take, me->size, me->current,
-                        me->number, me->lost,   me->otherwise, me->run};
+                        me->number, me->stream, me->lost,   me->otherwise, me->run};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++) Py_INCREF(held[i]);
     me->made = PyTuple_GET_SIZE(me->shapes);
     me->constants = PyTuple_GET_SIZE(me->constant);
-    if (read_places(me, handed, results)) {
+    if (!(me->kept = PyMem_Calloc((size_t)me->made * KEPT + 1, sizeof *me->kept))) PyErr_NoMemory();
+    if (!me->kept || read_places(me, handed, results)) {
         Py_DECREF(me);
         return NULL;
     }
@@ -171,8 +236,8 @@ static PyTypeObject CALL = {
     .tp_dealloc = dealloc_call,
     .tp_traverse = traverse_call,
     .tp_clear = clear_call,
-    .tp_doc = "Call(arguments, empty, shapes, constants, take, size, handed, results, current, number, lost, otherwise, "
-              "run): a program as one call",
+    .tp_doc = "Call(arguments, empty, shapes, constants, take, size, handed, results, current, number, stream, lost, "
+              "otherwise, run): a program as one call",
 };
 
 /* ----------------------------------------------------------------------------------------------- looks at many arrays */
@@ -206,6 +271,10 @@ static PyObject *same(PyObject *module, PyObject *const *args, Py_ssize_t count)
         PyObject *x = PyTuple_GET_ITEM(args[0], i), *key = PyTuple_GET_ITEM(args[1], i);
         if (!PyTuple_Check(key) || PyTuple_GET_SIZE(key) != 3)
             return PyErr_Format(PyExc_TypeError, "a key is a shape, a dtype and a device");
+        if (is_plain(x)) {
+            if (!is_like(x, PyTuple_GET_ITEM(key, 0), PyTuple_GET_ITEM(key, 1), PyTuple_GET_ITEM(key, 2))) Py_RETURN_FALSE;
+            continue;
+        }
         if (!is_on_gpu(x)) {
             if (PyErr_Occurred()) return NULL;
             Py_RETURN_FALSE;
@@ -224,6 +293,7 @@ static PyObject *same(PyObject *module, PyObject *const *args, Py_ssize_t count)
 
 /* The object that holds an array's memory. */
 static PyObject *memory_of(PyObject *x) {
+    if (is_plain(x)) return Py_NewRef(object_at(object_at(x, spots.data), spots.memory));
     PyObject *data = PyObject_GetAttr(x, DATA), *memory = data ? PyObject_GetAttr(data, MEM) : NULL;
     Py_XDECREF(data);
     return memory;
@@ -286,6 +356,7 @@ static PyObject *know(PyObject *module, PyObject *classes) {
 static PyMethodDef LOOKS[] = {
     {"same", (PyCFunction)(void (*)(void))same, METH_FASTCALL, "same(arrays, keys): whether each has that shape, dtype and device"},
     {"stands", (PyCFunction)(void (*)(void))stands, METH_FASTCALL, "stands(leaves, donated, others): whether they may be donated"},
+    {"learn", learn, METH_O, "learn(examples): where CuPy's arrays have what is looked at; whether that was found"},
     {"know", know, METH_O, "know(classes): which classes' arrays lie on a GPU"},
     {NULL, NULL, 0, NULL},
 };

@@ -147,7 +147,10 @@ static int failed(Run *me, Status status, const char *what, Py_ssize_t node) {
 
 /* -------------------------------------------------------------------------------------------- pointers and numbers */
 
+#include "arrays.h"
+
 static uint64_t place_of(PyObject *x) {
+    if (is_plain(x)) return plain_place(x);
     if (PyLong_CheckExact(x)) return PyLong_AsUnsignedLongLong(x);
     PyObject *data = PyObject_GetAttr(x, DATA);
     if (!data) return (uint64_t)-1;
@@ -163,7 +166,7 @@ static uint64_t place_of(PyObject *x) {
  * their numbers; NULL for none. This runs Python, and so maybe other threads, which may call this very run. */
 static int make_ready(Run *me, PyObject *const *args, PyObject **copies) {
     for (Py_ssize_t i = 0; i < me->arrays; i++) {
-        if (!me->callers[i]) continue;
+        if (!me->callers[i] || (is_plain(args[i]) && is_ordered(args[i]) && plain_place(args[i]) % ALIGNED == 0)) continue;
         PyObject *ordered = PyObject_GetAttr(args[i], ORDERED); /* which NumPy's arrays have not */
         if (!ordered) {
             if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return -1;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -59,8 +60,8 @@ def adder(extension: Any, lender: Lender, **other: Any) -> Any:
     parts = {
         "given": 2, "empty": np.empty, "made": (((3,), np.dtype(float)),), "constants": (k,),
         "take": lender.take, "size": 64, "handed": (2, 0, 1, 3, 4), "results": (2, 0),
-        "current": lambda: 0, "number": 0, "lost": [], "otherwise": lambda *xs: ["otherwise", *xs],
-        "run": run,
+        "current": lambda: 0, "number": 0, "stream": lambda: SimpleNamespace(ptr=0), "lost": [],
+        "otherwise": lambda *xs: ["otherwise", *xs], "run": run,
     }  # fmt: skip
     return extension.Call(*{**parts, **other}.values())
 
@@ -170,7 +171,7 @@ def test_a_program_is_called_so(made: Any, cp: Any) -> None:
         x, total = f(x, y)
     np.testing.assert_array_equal(x.get(), np.arange(6.0) * 16 + 15)
     assert total.get() == (np.arange(6.0) * 8 + 7).sum()
-    assert isinstance(f._last.executable._run, made.Call)
+    assert isinstance(f._last.executable.run, made.Call)
 
 
 def test_state_keeps_its_place(cp: Any) -> None:

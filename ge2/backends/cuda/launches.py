@@ -8,6 +8,7 @@ Python launches one after another.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from contextvars import copy_context
 from threading import Lock, Thread
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from ge2.backends.cuda.device import CudaDevice
 
 NAME: Final = "ge2_launches"
-HEADER: Final = "calls.h"
+HEADERS: Final = ("arrays.h", "calls.h")
 FEW: Final = 3  # launches that are no slower one by one than as a graph
 Program = Callable[..., list[Any]]
 _made: dict[str, Any] = {}  # the extension by the compiler's setting; None where it cannot be made
@@ -128,7 +129,8 @@ def call_of(made: Any, device: CudaDevice, work: Straight, otherwise: Program) -
     take, lost = work.take if work.nbytes else None, getattr(device, "lost", [])
     found: Program = made.Call(
         work.given, work.empty, work.made, work.constants, take, work.nbytes, work.handed, work.results,
-        device.xp.cuda.runtime.getDevice, device.number, lost, otherwise, launched,
+        device.xp.cuda.runtime.getDevice, device.number, device.xp.cuda.get_current_stream, lost, otherwise,
+        launched,
     )  # fmt: skip
     return found
 
@@ -205,6 +207,7 @@ def make(setting: str) -> None:
         source, flags = parts()
         made = extension(source, NAME, flags, ABI, {"name": "launches"})
         look_by(made)
+        learn(made)
     except (CompilerTrouble, OSError, ImportError, AttributeError) as trouble:
         logger().debug("launches go one by one from Python: %s", trouble)
     with _lock:
@@ -212,6 +215,30 @@ def make(setting: str) -> None:
         waiting = _waiting.pop(setting, [])
     for each in waiting if made is not None else ():
         each.settle(made)
+
+
+def learn(made: Any) -> None:
+    """Shows the extension arrays of CuPy's, over memory that nobody reads, from which it learns how they lie."""
+    cupy: Any = sys.modules.get("cupy")
+    if not hasattr(cupy, "_core"):  # a stand-in
+        return
+    cases = [
+        ((), "f4"),
+        ((7,), "f8"),
+        ((3, 5), "i4"),
+        ((5, 3), "i8"),
+        ((2, 3, 4), "f4"),
+        ((1, 9, 2, 8), "f2"),
+    ]
+    examples = []
+    for n, (shape, dtype) in enumerate(cases * 2):
+        memory = cupy.cuda.UnownedMemory(4096 * (n + 1), 1 << 16, None, n % 5)
+        pointer = cupy.cuda.MemoryPointer(memory, 16 * n)
+        x = cupy.ndarray(shape, dtype, pointer, order="CF"[n // len(cases)])
+        known = x.data.ptr, x.data.device_id, x.data.mem
+        examples.append((x, x.shape, x.dtype, x.data, bool(x._c_contiguous), *known))
+    if not made.learn(examples):
+        logger().debug("arrays of this CuPy are looked at through Python")
 
 
 def parts() -> tuple[str, tuple[str, ...]]:
@@ -222,10 +249,12 @@ def parts() -> tuple[str, tuple[str, ...]]:
     os.stat(os.path.join(headers, "Python.h"))
     folder = os.path.join(os.path.dirname(os.path.dirname(include_folder())), "cuda")
     texts = {}
-    for name in (HEADER, "launches.c"):
+    for name in (*HEADERS, "launches.c"):
         with open(os.path.join(folder, name), encoding="utf-8") as file:
             texts[name] = file.read()
-    whole = texts["launches.c"].replace(f'#include "{HEADER}"\n', texts[HEADER])  # so the cache knows it too
+    whole = texts["launches.c"]
+    for name in HEADERS:  # in one text, so the cache knows them too
+        whole = whole.replace(f'#include "{name}"\n', texts[name])
     return whole, ("-O2", "-fno-openmp", "-ldl", "-isystem", headers)
 
 
