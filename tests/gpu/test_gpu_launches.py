@@ -296,3 +296,34 @@ def test_after_a_fork_a_gpu_is_an_error(xp):
     os.waitpid(child, 0)
     assert b"DeviceError" in said and b"fork" in said
     close(f(*arrays), plain(arrays))
+
+
+def test_arrays_are_seen_as_they_lie() -> None:
+    """Without it a call is right, and slower: so this CuPy's arrays must be known."""
+    from ge2.backends.cuda import launches
+    from ge2.base.config import config
+
+    launches.make(config.cc)
+    made = launches._made[config.cc]
+    assert made.learn(launches.examples(cp))
+    xs = cp.ones((3, 5), np.float32), cp.ones((), np.int64), cp.ones((2, 0, 4)), cp.ones((4, 6))[::2, 1:]
+    assert made.same(xs, tuple((x.shape, x.dtype, x.device.id) for x in xs))
+    assert not made.same(xs[:1], (((5, 3), np.dtype("f4"), 0),))
+
+
+def test_small_results_are_used_again() -> None:
+    f = ge2.jit(lambda x: (x * 2 + 1, x.sum()))
+    x = cp.arange(8, dtype=np.float32)
+    for _ in range(5):
+        f(x)
+    held = [f(x) for _ in range(20)]
+    places = [y.data.ptr for pair in held for y in pair]
+    assert len(set(places)) == len(places)
+    for y, total in held:
+        np.testing.assert_array_equal(y.get(), np.arange(8) * 2 + 1)
+        assert total.item() == 28
+    kept = held[3][0][2:]
+    del held, y, total
+    for n in range(20):
+        f(x + n)
+    np.testing.assert_array_equal(kept.get(), np.arange(2, 8) * 2 + 1)

@@ -218,27 +218,30 @@ def make(setting: str) -> None:
 
 
 def learn(made: Any) -> None:
-    """Shows the extension arrays of CuPy's, over memory that nobody reads, from which it learns how they lie."""
+    """Shows the extension arrays of CuPy's, from which it learns how they lie; else it looks through Python."""
     cupy: Any = sys.modules.get("cupy")
     if not hasattr(cupy, "_core"):  # a stand-in
         return
-    cases = [
-        ((), "f4"),
-        ((7,), "f8"),
-        ((3, 5), "i4"),
-        ((5, 3), "i8"),
-        ((2, 3, 4), "f4"),
-        ((1, 9, 2, 8), "f2"),
-    ]
-    examples = []
+    try:
+        learned = made.learn(examples(cupy))
+    except (TypeError, ValueError, AttributeError, RuntimeError) as trouble:
+        learned = trouble
+    if learned is not True:
+        logger().debug("arrays of this CuPy are looked at through Python: %s", learned)
+
+
+def examples(cupy: Any) -> list[tuple[Any, ...]]:
+    """Arrays over memory that nobody reads, and what is known of them."""
+    shapes: list[tuple[int, ...]] = [(), (7,), (3, 5), (5, 3), (2, 3, 4), (1, 9, 2, 8)]
+    cases = list(zip(shapes, ("f4", "f8", "i4", "i8", "f4", "f2"), strict=True))
+    found = []
     for n, (shape, dtype) in enumerate(cases * 2):
         memory = cupy.cuda.UnownedMemory(4096 * (n + 1), 1 << 16, None, n % 5)
         pointer = cupy.cuda.MemoryPointer(memory, 16 * n)
         x = cupy.ndarray(shape, dtype, pointer, order="CF"[n // len(cases)])
         known = x.data.ptr, x.data.device_id, x.data.mem
-        examples.append((x, x.shape, x.dtype, x.data, bool(x._c_contiguous), *known))
-    if not made.learn(examples):
-        logger().debug("arrays of this CuPy are looked at through Python")
+        found.append((x, x.shape, x.dtype, x.data, bool(x._c_contiguous), *known))
+    return found
 
 
 def parts() -> tuple[str, tuple[str, ...]]:
