@@ -152,7 +152,8 @@ def test_what_may_be_donated(made: Any, cp: Any) -> None:
     cases: list[tuple[list[Any], set[int], tuple[Any, ...]]] = [
         ([x, y, z], {0, 1}, ()), ([x, x], {0}, ()), ([x, x], set(), ()), ([x, y], {1}, (x,)),
         ([x, y[1:]], {0}, ()), ([x, z[1:]], {1}, ()), ([turned, x], {0}, ()), ([turned, x], {1}, ()),
-        ([beside], {0}, ()), ([x, 2.0, 3, True], {0}, (y,)), ([*map(cp.ones, range(1, 100))], {*range(99)}, ()),
+        ([beside], {0}, ()), ([x, 2.0, 3, True], {0}, (y,)),
+        ([*map(cp.ones, range(1, 100))], {*range(99)}, ()),
     ]  # fmt: skip
     found = []
     for leaves, donated, others in cases:

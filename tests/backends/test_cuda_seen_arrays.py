@@ -1,4 +1,4 @@
-"""CuPy's arrays as they lie in memory (`templates/cuda/arrays.h`): learned from examples, and kept results."""
+"""CuPy's arrays as they lie in memory (`templates/cuda/arrays.h`): learned from examples; kept results."""
 
 from __future__ import annotations
 

@@ -298,22 +298,18 @@ def test_after_a_fork_a_gpu_is_an_error(xp):
     close(f(*arrays), plain(arrays))
 
 
-def test_arrays_are_seen_as_they_lie() -> None:
+def test_arrays_are_seen_as_they_lie(xp):
     """Without it a call is right, and slower: so this CuPy's arrays must be known."""
-    from ge2.backends.cuda import launches
-    from ge2.base.config import config
-
-    launches.make(config.cc)
     made = launches._made[config.cc]
     assert made.learn(launches.examples(cp))
-    xs = cp.ones((3, 5), np.float32), cp.ones((), np.int64), cp.ones((2, 0, 4)), cp.ones((4, 6))[::2, 1:]
+    xs = xp.ones((3, 5), np.float32), xp.ones((), np.int64), xp.ones((2, 0, 4)), xp.ones((4, 6))[::2, 1:]
     assert made.same(xs, tuple((x.shape, x.dtype, x.device.id) for x in xs))
     assert not made.same(xs[:1], (((5, 3), np.dtype("f4"), 0),))
 
 
-def test_small_results_are_used_again() -> None:
+def test_small_results_are_used_again(xp):
     f = ge2.jit(lambda x: (x * 2 + 1, x.sum()))
-    x = cp.arange(8, dtype=np.float32)
+    x = xp.arange(8, dtype=np.float32)
     for _ in range(5):
         f(x)
     held = [f(x) for _ in range(20)]
