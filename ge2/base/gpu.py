@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
 from ge2.base.dtypes import FP8
@@ -58,11 +58,13 @@ class Look:
 
     def __init__(self) -> None:
         self.same: Callable[[tuple[Any, ...], tuple[Any, ...]], bool] = same
-        self.stands: Callable[[list[Any], frozenset[int], tuple[Any, ...]], bool] | None = None
+        self.stands: Callable[[Sequence[Any], frozenset[int], tuple[Any, ...]], bool] | None = None
 
 
 def same(arrays: tuple[Any, ...], keys: tuple[Any, ...]) -> bool:
-    """Whether all lie on a GPU, each with that `gpu_key`."""
+    """Whether there are as many, and all lie on a GPU, each with that `gpu_key`."""
+    if len(arrays) != len(keys):
+        return False
     return all(gpu_key(x) == key for x, key in zip(arrays, keys, strict=True))
 
 

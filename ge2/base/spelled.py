@@ -24,7 +24,7 @@ TEXT = """def match(t):
     except (KeyError, ValueError):
         return None
 """
-Match = Callable[[Any], list[Any] | None]
+Match = Callable[[Any], Sequence[Any] | None]
 Build = Callable[[Sequence[Any]], Any]
 
 
@@ -39,7 +39,17 @@ def matcher(structure: Structure, leaves: Sequence[Any]) -> Match | None:
     """
     if not known(structure) or structure.num_leaves > MOST:
         return None
+    flat = (
+        structure is not LEAF and structure.kind.type is tuple and all(c is LEAF for c in structure.children)
+    )
+    if flat and leaves and all(map(is_gpu_key, leaves)):
+        keys = tuple(leaves)
+        return lambda t: t if look.same(t, keys) else None
     return Taking(structure, leaves).function()
+
+
+def is_gpu_key(key: Any) -> bool:
+    return isinstance(key, tuple) and len(key) == 3
 
 
 def builder(structure: Structure) -> Build | None:
@@ -152,7 +162,7 @@ class Taking:
         wanted = next(self.expected)
         if isinstance(wanted, type):
             self.unless(f"type({name}) is {self.constant(wanted)}")
-        elif len(wanted) == 3:
+        elif is_gpu_key(wanted):
             self.on_gpu[name] = wanted
         else:
             shape, dtype = map(self.constant, wanted)

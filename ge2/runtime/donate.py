@@ -53,7 +53,9 @@ class Donation:
         return frozenset(i for i in fit if i not in refused)
 
 
-def stands(leaves: list[Any], donated: frozenset[int], others: tuple[Any, ...], device: int | None) -> bool:
+def stands(
+    leaves: Sequence[Any], donated: frozenset[int], others: tuple[Any, ...], device: int | None
+) -> bool:
     """Whether arrays that were donated in a call before may be in this one: each whole, and no memory twice.
 
     It says no sooner than `accepted` does, which then says why. `device`: the GPU that they lie on, if one.

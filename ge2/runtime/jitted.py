@@ -108,7 +108,9 @@ class Jitted:
         entry.hits += 1
         self._last = entry
         run = entry.executable.run or entry.executable.build()
-        return run(*entry.captured, *seen.arrays, *leaves)
+        if entry.captured or seen.arrays:
+            return run(*entry.captured, *seen.arrays, *leaves)
+        return run(*leaves)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if config.disable_jit:

@@ -262,11 +262,11 @@ static int has_itself(PyObject *x, PyObject *name, PyObject *wanted) {
     return same;
 }
 
-/* same(arrays, keys): whether all are arrays of a GPU, each of that shape, dtype and device. */
+/* same(arrays, keys): whether there are as many, and all are arrays of a GPU, each of that shape, dtype and device. */
 static PyObject *same(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-    if (count != 2 || !PyTuple_Check(args[0]) || !PyTuple_Check(args[1]) ||
-        PyTuple_GET_SIZE(args[0]) != PyTuple_GET_SIZE(args[1]))
-        return PyErr_Format(PyExc_TypeError, "same takes two tuples of one length");
+    if (count != 2 || !PyTuple_Check(args[0]) || !PyTuple_Check(args[1]))
+        return PyErr_Format(PyExc_TypeError, "same takes two tuples");
+    if (PyTuple_GET_SIZE(args[0]) != PyTuple_GET_SIZE(args[1])) Py_RETURN_FALSE;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args[0]); i++) {
         PyObject *x = PyTuple_GET_ITEM(args[0], i), *key = PyTuple_GET_ITEM(args[1], i);
         if (!PyTuple_Check(key) || PyTuple_GET_SIZE(key) != 3)
@@ -324,14 +324,14 @@ static int stands_apart(PyObject *x, int donated, PyObject **memories, Py_ssize_
 /* stands(leaves, donated, others): whether the arrays share no memory, and each of those donated is whole. All must lie
  * on a GPU; False too where one does not, which Python then looks at. */
 static PyObject *stands(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-    if (count != 3 || !PyList_Check(args[0]) || !PyAnySet_Check(args[1]) || !PyTuple_Check(args[2]))
-        return PyErr_Format(PyExc_TypeError, "stands takes a list of leaves, a set of numbers and a tuple of others");
-    Py_ssize_t leaves = PyList_GET_SIZE(args[0]), all = leaves + PyTuple_GET_SIZE(args[2]), many = 0;
+    if (count != 3 || !(PyList_Check(args[0]) || PyTuple_Check(args[0])) || !PyAnySet_Check(args[1]) || !PyTuple_Check(args[2]))
+        return PyErr_Format(PyExc_TypeError, "stands takes leaves, a set of numbers and a tuple of others");
+    Py_ssize_t leaves = PySequence_Fast_GET_SIZE(args[0]), all = leaves + PyTuple_GET_SIZE(args[2]), many = 0;
     PyObject *few[OBJECTS], **memories = few;
     if (all > OBJECTS && !(memories = PyMem_Malloc((size_t)all * sizeof *memories))) return PyErr_NoMemory();
     int fine = 1;
     for (Py_ssize_t i = 0; fine == 1 && i < all; i++) {
-        PyObject *x = i < leaves ? PyList_GET_ITEM(args[0], i) : PyTuple_GET_ITEM(args[2], i - leaves);
+        PyObject *x = i < leaves ? PySequence_Fast_GET_ITEM(args[0], i) : PyTuple_GET_ITEM(args[2], i - leaves);
         if (!is_on_gpu(x)) {
             fine = PyErr_Occurred() ? -1 : PyFloat_CheckExact(x) || PyLong_CheckExact(x) || PyBool_Check(x);
             continue;

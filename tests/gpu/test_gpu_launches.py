@@ -301,7 +301,7 @@ def test_after_a_fork_a_gpu_is_an_error(xp):
 def test_arrays_are_seen_as_they_lie(xp):
     """Without it a call is right, and slower: so this CuPy's arrays must be known."""
     made = launches._made[config.cc]
-    assert made.learn(launches.examples(cp))
+    assert made.learn(launches.examples(xp))
     xs = xp.ones((3, 5), np.float32), xp.ones((), np.int64), xp.ones((2, 0, 4)), xp.ones((4, 6))[::2, 1:]
     assert made.same(xs, tuple((x.shape, x.dtype, x.device.id) for x in xs))
     assert not made.same(xs[:1], (((5, 3), np.dtype("f4"), 0),))

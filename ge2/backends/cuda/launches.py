@@ -218,7 +218,7 @@ def make(setting: str) -> None:
 
 
 def learn(made: Any) -> None:
-    """Shows the extension arrays of CuPy's, from which it learns how they lie; else it looks through Python."""
+    """Shows the extension arrays of CuPy's, from which it learns how they lie; else it asks Python."""
     cupy: Any = sys.modules.get("cupy")
     if not hasattr(cupy, "_core"):  # a stand-in
         return
