@@ -91,14 +91,18 @@ class LaunchList:
 class Straight:
     """A program that is one run of launches, with arrays made for it before.
 
-    It counts objects: arrays that it is `given`, those `made`, `constants`, and the scratch. `made`: of each
-    what `empty` is called with; `take` lends `nbytes` of scratch, with the list that it is put back into.
-    `handed`: the objects that `run` is called with; `results`: those returned.
+    It counts objects: what it is `given`, the arrays `made`, `constants`, numbers, and the scratch. `made`:
+    of each what `empty` is called with; `compute` makes so many `numbers` of those given that are `asked`;
+    `take` lends `nbytes` of scratch, with the list that it is put back into. `handed`: the objects that `run`
+    is called with; `results`: those returned.
     """
 
     given: int
     made: tuple[tuple[Any, ...], ...]
     constants: tuple[Any, ...]
+    numbers: int
+    asked: tuple[int, ...]
+    compute: Callable[..., tuple[Any, ...]] | None
     nbytes: int
     handed: tuple[int, ...]
     results: tuple[int, ...]

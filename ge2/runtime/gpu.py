@@ -98,6 +98,8 @@ class GpuDriver:
     apart: bool = False  # whether the next launch begins a group
     named: set[str] = field(default_factory=set)  # arrays that the text names elsewhere than in launches
     begun: set[str] = field(default_factory=set)
+    computed: list[Line] = field(default_factory=list)  # what makes numbers, on the host
+    uploads: bool = False  # whether one of them becomes an array of the device
     numbers: set[Var] = field(default_factory=set)  # strong ones that kernels are handed as such
     sources: dict[str, Source] = field(default_factory=dict)  # by their text without comments
     numbered: dict[str, int] = field(default_factory=dict)  # likewise
@@ -301,8 +303,10 @@ class GpuDriver:
         if out in self.numbers:
             found = f"{self.narrowing(out.type.dtype)}({found})"
         elif not out.type.weak:
-            found = f"upload({found})"
-        self.group().before.append(Line(f"{self.name(out)} = {found}"))
+            found, self.uploads = f"upload({found})", True
+        line = Line(f"{self.name(out)} = {found}")
+        self.computed.append(line)
+        self.group().before.append(line)
 
     def narrowing(self, dtype: np.dtype) -> str:
         """The name of what makes a number of Python's one of `dtype`, as a kernel holds it."""

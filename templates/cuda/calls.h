@@ -9,11 +9,12 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    Py_ssize_t given, made, constants, handed, results;
-    int *place;                 /* of what the run is handed, then of the results, among all objects */
+    Py_ssize_t given, made, constants, numbers, asked, handed, results;
+    int *place;                 /* of what the run is handed, of the results, of what numbers are made from */
     Kept *kept;                 /* of each array that is made, KEPT that were made before */
     PyObject *empty, *shapes;   /* makes an array; for each its arguments */
     PyObject *constant;         /* arrays that are there from the start */
+    PyObject *compute;          /* makes numbers, a tuple; None: there are none */
     PyObject *take, *size;      /* lends so many bytes of scratch; None: none is needed */
     PyObject *current, *number; /* tells the current device; the one that this is for */
     PyObject *stream;           /* tells the current stream */
@@ -97,7 +98,28 @@ static void keep_arrays(const Call *me, uint64_t stream, PyObject **made) {
     }
 }
 
-/* Runs the launches on `objects`: what is given, made, constant, and the scratch. The results in a list. */
+/* Makes the numbers from those that are given; they live as long as `made`. */
+static int make_numbers(const Call *me, PyObject **objects, PyObject **made) {
+    PyObject *few[OBJECTS], **asked = few;
+    if (!me->numbers) return 0;
+    if (me->asked > OBJECTS && !(asked = PyMem_Malloc((size_t)me->asked * sizeof *asked))) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < me->asked; i++) asked[i] = objects[me->place[me->handed + me->results + i]];
+    *made = PyObject_Vectorcall(me->compute, asked, (size_t)me->asked, NULL);
+    if (asked != few) PyMem_Free(asked);
+    if (!*made) return -1;
+    if (!PyTuple_Check(*made) || PyTuple_GET_SIZE(*made) != me->numbers) {
+        PyErr_Format(PyExc_TypeError, "%zd numbers are wanted, in a tuple", me->numbers);
+        return -1;
+    }
+    PyObject **number = objects + me->given + me->made + me->constants;
+    for (Py_ssize_t i = 0; i < me->numbers; i++) number[i] = PyTuple_GET_ITEM(*made, i);
+    return 0;
+}
+
+/* Runs the launches on `objects`: what is given, made, constant, numbers, and the scratch. The results in a list. */
 static PyObject *run_on(const Call *me, PyObject **objects) {
     PyObject *few[OBJECTS], **handed = few;
     if (me->handed > OBJECTS && !(handed = PyMem_Malloc((size_t)me->handed * sizeof *handed))) return PyErr_NoMemory();
@@ -114,7 +136,7 @@ static PyObject *run_on(const Call *me, PyObject **objects) {
 
 /* The scratch is put back when all is launched; after an error it is let go of, as in the Python text. */
 static PyObject *call_with(const Call *me, PyObject **objects) {
-    PyObject **scratch = &objects[me->given + me->made + me->constants];
+    PyObject **scratch = &objects[me->given + me->made + me->constants + me->numbers];
     if (me->take == Py_None) return run_on(me, objects);
     PyObject *lent = PyObject_CallOneArg(me->take, me->size), *results = NULL;
     if (lent && PyTuple_Check(lent) && PyTuple_GET_SIZE(lent) == 2) {
@@ -130,30 +152,32 @@ static PyObject *call_with(const Call *me, PyObject **objects) {
 
 static PyObject *call(PyObject *self, PyObject *const *args, size_t flagged, PyObject *keywords) {
     Call *me = (Call *)self;
-    Py_ssize_t count = PyVectorcall_NARGS(flagged), all = me->given + me->made + me->constants + 1, done = 0;
+    Py_ssize_t count = PyVectorcall_NARGS(flagged), done = 0;
+    Py_ssize_t all = me->given + me->made + me->constants + me->numbers + 1;
     if (count != me->given || keywords) {
-        PyErr_Format(PyExc_TypeError, "the program takes %zd arrays", me->given);
+        PyErr_Format(PyExc_TypeError, "the program takes %zd arguments", me->given);
         return NULL;
     }
     int here = is_here(me);
     uint64_t stream = here > 0 ? current_stream(me) : 0;
     if (PyErr_Occurred()) return NULL;
     if (!here) return PyObject_Vectorcall(me->otherwise, args, (size_t)count, NULL);
-    PyObject *few[OBJECTS], **objects = few, *results = NULL;
+    PyObject *few[OBJECTS], **objects = few, *numbers = NULL, *results = NULL;
     if (all > OBJECTS && !(objects = PyMem_Malloc((size_t)all * sizeof *objects))) return PyErr_NoMemory();
     PyObject **made = objects + me->given;
     memcpy(objects, args, (size_t)me->given * sizeof *objects);
     for (Py_ssize_t i = 0; i < me->constants; i++) made[me->made + i] = PyTuple_GET_ITEM(me->constant, i);
-    if (!make_arrays(me, stream, made, &done)) results = call_with(me, objects);
+    if (!make_numbers(me, objects, &numbers) && !make_arrays(me, stream, made, &done)) results = call_with(me, objects);
     if (results) keep_arrays(me, stream, made);
     while (done) Py_DECREF(made[--done]);
+    Py_XDECREF(numbers);
     if (objects != few) PyMem_Free(objects);
     return results;
 }
 
 static int clear_call(PyObject *self) {
     Call *me = (Call *)self;
-    PyObject **held[] = {&me->empty, &me->shapes, &me->constant,  &me->take, &me->size, &me->current,
+    PyObject **held[] = {&me->empty, &me->shapes, &me->constant,  &me->compute, &me->take, &me->size, &me->current,
                          &me->number, &me->stream, &me->lost,  &me->otherwise, &me->run};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++) Py_CLEAR(*held[i]);
     for (Py_ssize_t i = 0; me->kept && i < me->made * KEPT; i++) Py_CLEAR(me->kept[i].array);
@@ -162,7 +186,7 @@ static int clear_call(PyObject *self) {
 
 static int traverse_call(PyObject *self, visitproc visit, void *arg) {
     Call *me = (Call *)self;
-    PyObject *held[] = {me->empty,  me->shapes, me->constant,  me->take, me->size, me->current,
+    PyObject *held[] = {me->empty,  me->shapes, me->constant,  me->compute, me->take, me->size, me->current,
                         me->number, me->stream, me->lost,   me->otherwise, me->run};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++) Py_VISIT(held[i]);
     for (Py_ssize_t i = 0; me->kept && i < me->made * KEPT; i++) Py_VISIT(me->kept[i].array);
@@ -177,17 +201,18 @@ static void dealloc_call(PyObject *self) {
     Py_TYPE(self)->tp_free(self);
 }
 
-static int read_places(Call *me, PyObject *handed, PyObject *results) {
-    Py_ssize_t all = me->given + me->made + me->constants + (me->take != Py_None);
-    PyObject *given[] = {handed, results};
+static int read_places(Call *me, PyObject *handed, PyObject *results, PyObject *asked) {
+    Py_ssize_t all = me->given + me->made + me->constants + me->numbers + (me->take != Py_None);
+    PyObject *given[] = {handed, results, asked};
     Py_ssize_t at = 0;
     me->handed = PyTuple_GET_SIZE(handed);
     me->results = PyTuple_GET_SIZE(results);
-    if (!(me->place = PyMem_Calloc((size_t)(me->handed + me->results) + 1, sizeof *me->place))) {
+    me->asked = PyTuple_GET_SIZE(asked);
+    if (!(me->place = PyMem_Calloc((size_t)(me->handed + me->results + me->asked) + 1, sizeof *me->place))) {
         PyErr_NoMemory();
         return -1;
     }
-    for (int part = 0; part < 2; part++)
+    for (int part = 0; part < 3; part++)
         for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given[part]); i++) {
             long place = PyLong_AsLong(PyTuple_GET_ITEM(given[part], i));
             if (place < 0 || place >= all) {
@@ -200,26 +225,26 @@ static int read_places(Call *me, PyObject *handed, PyObject *results) {
 }
 
 static PyObject *make_call(PyTypeObject *type, PyObject *args, PyObject *keywords) {
-    PyObject *handed, *results;
+    PyObject *handed, *results, *asked;
     Call *me = (Call *)type->tp_alloc(type, 0);
     if (!me) return NULL;
     me->vectorcall = call;
-    if (!PyArg_ParseTuple(args, "nOO!O!OOO!O!OOOO!OO", &me->given, &me->empty, &PyTuple_Type, &me->shapes, &PyTuple_Type,
-                          &me->constant, &me->take, &me->size, &PyTuple_Type, &handed, &PyTuple_Type, &results,
+    if (!PyArg_ParseTuple(args, "nOO!O!nO!OOOO!O!OOOO!OO", &me->given, &me->empty, &PyTuple_Type, &me->shapes, &PyTuple_Type,
+                          &me->constant, &me->numbers, &PyTuple_Type, &asked, &me->compute, &me->take, &me->size, &PyTuple_Type, &handed, &PyTuple_Type, &results,
                           &me->current, &me->number, &me->stream, &PyList_Type, &me->lost, &me->otherwise, &me->run)) {
-        me->empty = me->shapes = me->constant = me->take = me->size = me->current = me->number = me->stream =
+        me->empty = me->shapes = me->constant = me->compute = me->take = me->size = me->current = me->number = me->stream =
             me->lost =
             me->otherwise = me->run = NULL; /* which are not ours yet */
         Py_DECREF(me);
         return NULL;
     }
-    PyObject *held[] = {me->empty,  me->shapes, me->constant,  me->take, me->size, me->current,
+    PyObject *held[] = {me->empty,  me->shapes, me->constant,  me->compute, me->take, me->size, me->current,
                         me->number, me->stream, me->lost,   me->otherwise, me->run};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++) Py_INCREF(held[i]);
     me->made = PyTuple_GET_SIZE(me->shapes);
     me->constants = PyTuple_GET_SIZE(me->constant);
     if (!(me->kept = PyMem_Calloc((size_t)me->made * KEPT + 1, sizeof *me->kept))) PyErr_NoMemory();
-    if (!me->kept || read_places(me, handed, results)) {
+    if (!me->kept || read_places(me, handed, results, asked)) {
         Py_DECREF(me);
         return NULL;
     }
@@ -236,7 +261,7 @@ static PyTypeObject CALL = {
     .tp_dealloc = dealloc_call,
     .tp_traverse = traverse_call,
     .tp_clear = clear_call,
-    .tp_doc = "Call(arguments, empty, shapes, constants, take, size, handed, results, current, number, stream, lost, "
+    .tp_doc = "Call(arguments, empty, shapes, constants, numbers, asked, compute, take, size, handed, results, current, number, stream, lost, "
               "otherwise, run): a program as one call",
 };
 

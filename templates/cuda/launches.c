@@ -366,25 +366,31 @@ static int patch(Run *me, Graph *graph) {
     return 0;
 }
 
-static int fits(const Run *me, const Graph *graph) {
-    return !memcmp(graph->places, me->places, (size_t)me->arrays * sizeof *me->places) &&
-           !memcmp(graph->numbers, me->given, me->number_bytes);
+static int is_placed(const Run *me, const Graph *graph) {
+    return !memcmp(graph->places, me->places, (size_t)me->arrays * sizeof *me->places);
 }
 
-/* A graph for the places of this call. */
+static int fits(const Run *me, const Graph *graph) {
+    return is_placed(me, graph) && !memcmp(graph->numbers, me->given, me->number_bytes);
+}
+
+/* A graph for the places of this call: one that is as it should be, or in which numbers alone change; a new one; or
+ * the one that was not used for longest. */
 static Graph *suitable(Run *me) {
-    Graph *oldest = NULL;
+    Graph *oldest = NULL, *placed = NULL;
     for (int i = 0; i < me->graphs; i++) {
         if (fits(me, &me->graph[i])) return &me->graph[i];
+        if (is_placed(me, &me->graph[i])) placed = &me->graph[i];
         if (!oldest || me->graph[i].used < oldest->used) oldest = &me->graph[i];
     }
-    if (me->graphs < GRAPHS) {
+    if (!placed && me->graphs < GRAPHS) {
         if (make(me, &me->graph[me->graphs])) return NULL;
         return &me->graph[me->graphs++];
     }
-    if (!patch(me, oldest)) return oldest;
-    int at = (int)(oldest - me->graph); /* half patched: it is of no use any more */
-    drop(oldest);
+    Graph *chosen = placed ? placed : oldest;
+    if (!patch(me, chosen)) return chosen;
+    int at = (int)(chosen - me->graph); /* half patched: it is of no use any more */
+    drop(chosen);
     me->graph[at] = me->graph[--me->graphs];
     memset(&me->graph[me->graphs], 0, sizeof(Graph));
     return NULL;

@@ -59,8 +59,9 @@ def adder(extension: Any, lender: Lender, **other: Any) -> Any:
 
     parts = {
         "given": 2, "empty": np.empty, "made": (((3,), np.dtype(float)),), "constants": (k,),
-        "take": lender.take, "size": 64, "handed": (2, 0, 1, 3, 4), "results": (2, 0),
-        "current": lambda: 0, "number": 0, "stream": lambda: SimpleNamespace(ptr=0), "lost": [],
+        "numbers": 0, "asked": (), "compute": None, "take": lender.take, "size": 64,
+        "handed": (2, 0, 1, 3, 4), "results": (2, 0), "current": lambda: 0,
+        "number": 0, "stream": lambda: SimpleNamespace(ptr=0), "lost": [],
         "otherwise": lambda *xs: ["otherwise", *xs], "run": run,
     }  # fmt: skip
     return extension.Call(*{**parts, **other}.values())
@@ -90,6 +91,28 @@ def test_another_device_and_a_lost_one_are_left_to_python(made: Any, other: dict
     assert f(1, 2) == ["otherwise", 1, 2]
 
 
+def test_numbers_are_made_of_what_is_given(made: Any) -> None:
+    def run(total: Any, x: Any, tenfold: float) -> None:
+        total[...] = x * tenfold
+
+    more = {
+        "numbers": 2,
+        "asked": (1,),
+        "compute": lambda n: (n * 10, n + 1),
+        "handed": (2, 0, 4),
+        "run": run,
+    }
+    f = adder(made, Lender(), **more, results=(2, 5), take=None)
+    total, following = f(np.ones(3), 7)
+    np.testing.assert_array_equal(total, [70, 70, 70])
+    assert following == 8
+    for wrong in (lambda n: [n, n], lambda n: (n,)):
+        with pytest.raises(TypeError, match="2 numbers are wanted"):
+            adder(made, Lender(), **{**more, "compute": wrong})(np.ones(3), 7)
+    with pytest.raises(ZeroDivisionError):
+        adder(made, Lender(), **{**more, "compute": lambda n: n / 0})(np.ones(3), 7)
+
+
 def test_a_call_that_fails(made: Any) -> None:
     def fails(*_: Any) -> None:
         raise ArithmeticError("of the launches")
@@ -99,13 +122,15 @@ def test_a_call_that_fails(made: Any) -> None:
         with pytest.raises(ArithmeticError, match="launches"):
             adder(made, lender, **{name: fails})(np.ones(3), np.ones(3))
     assert lender.idle == []
-    with pytest.raises(TypeError, match="takes 2 arrays"):
+    with pytest.raises(TypeError, match="takes 2 arguments"):
         adder(made, lender)(np.ones(3))
     with pytest.raises(TypeError, match="scratch comes with"):
         adder(made, lender, take=lambda n: None)(np.ones(3), np.ones(3))
 
 
-@pytest.mark.parametrize("other", [{"handed": (5,)}, {"results": (-1,)}, {"take": None, "handed": (4,)}])
+@pytest.mark.parametrize(
+    "other", [{"handed": (5,)}, {"results": (-1,)}, {"take": None, "handed": (4,)}, {"asked": (9,)}]
+)
 def test_places_that_there_are_not(made: Any, other: dict[str, Any]) -> None:
     with pytest.raises((ValueError, OverflowError)):
         adder(made, Lender(), **other)
@@ -175,6 +200,23 @@ def test_a_program_is_called_so(made: Any, cp: Any) -> None:
         x, total = f(x, y)
     np.testing.assert_array_equal(x.get(), np.arange(6.0) * 16 + 15)
     assert total.get() == (np.arange(6.0) * 8 + 7).sum()
+    assert isinstance(f._last.executable.run, made.Call)
+
+
+def test_a_program_with_numbers_is_called_so(made: Any, cp: Any) -> None:
+    def step(x: Any, t: int, k: float) -> Any:
+        t = t + 1
+        return x * (1 - 0.5**t) + k, t, x.sum()
+
+    f = ge2.jit(step, donate_argnums=0)
+    x, want, t = cp.ones(6), np.ones(6), 0
+    for n in range(4):
+        before = want.sum()
+        want = want * (1 - 0.5 ** (t + 1)) + n / 2
+        x, t, total = f(x, t, n / 2)
+        np.testing.assert_allclose(x.get(), want)
+        assert (type(t), t) == (int, n + 1)
+        np.testing.assert_allclose(total.get(), before)
     assert isinstance(f._last.executable.run, made.Call)
 
 

@@ -120,7 +120,23 @@ class Program:
         current = lambda: SimpleNamespace(ptr=self.stream)  # noqa: E731
         order = tuple(range(len(shapes)))
         self.call = made.Call(
-            0, empty, kinds, (), None, 0, order, order, lambda: 0, 0, current, [], None, lambda *xs: None
+            0,
+            empty,
+            kinds,
+            (),
+            0,
+            (),
+            None,
+            None,
+            0,
+            order,
+            order,
+            lambda: 0,
+            0,
+            current,
+            [],
+            None,
+            lambda *xs: None,
         )
 
 

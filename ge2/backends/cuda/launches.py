@@ -128,7 +128,8 @@ def call_of(made: Any, device: CudaDevice, work: Straight, otherwise: Program) -
     launched = work.run.run if isinstance(work.run, Meanwhile) else work.run
     take, lost = work.take if work.nbytes else None, getattr(device, "lost", [])
     found: Program = made.Call(
-        work.given, work.empty, work.made, work.constants, take, work.nbytes, work.handed, work.results,
+        work.given, work.empty, work.made, work.constants, work.numbers, work.asked, work.compute, take,
+        work.nbytes, work.handed, work.results,
         device.xp.cuda.runtime.getDevice, device.number, device.xp.cuda.get_current_stream, lost, otherwise,
         launched,
     )  # fmt: skip
