@@ -102,7 +102,7 @@ def test_numbers_change_without_a_trace(xp):
         f, arrays = ge2.jit(net), given(xp, 2)
         for k in range(20):
             close(f(*arrays, float(k)), plain(arrays, k))
-        assert len(f._entries) == 1 and runs(f)[0].counts[2] == 4
+        assert len(f._entries) == 1 and runs(f)[0].counts[2] == 1  # which is patched
 
 
 def test_results_that_are_held_are_never_overwritten(xp):
