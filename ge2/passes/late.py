@@ -147,14 +147,15 @@ def at_once(scan: Scan, carry: tuple[Var, Atom, Atom, Var], chain: Sequence[Eqn]
 def begins_with_nothing(scan: Scan, start: Atom) -> bool:
     """Whether what is added to it stays what it is."""
     maker = scan.makers.get(start) if isinstance(start, Var) else None
-    filled = maker is not None and isinstance(maker.op, BroadcastInDim)
-    return filled and maker.inputs[0] == Literal.of(nothing_of(start.type.dtype))
+    if maker is None or not isinstance(maker.op, BroadcastInDim):
+        return False
+    return maker.inputs[0] == Literal.of(nothing_of(start.type.dtype))
 
 
 def nothing_of(dtype: np.dtype) -> np.generic:
     """The number to which any x may be added and is x, -0.0 too."""
-    zero: np.generic = dtype.type(0)
-    return zero if dtype.kind in "bui" else -zero
+    zero = dtype.type(0)
+    return zero if dtype.kind in "bui" else -zero  # type: ignore[no-any-return]
 
 
 def after_first(axes: Dims) -> Dims:

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ge2
@@ -223,6 +223,7 @@ def looping(order, end, second, moment, w, xs, ys, h):
     return end(found)
 
 
+@settings(max_examples=40)
 @given(
     order=st.sampled_from(sorted(ORDERS)),
     end=st.sampled_from(sorted(ENDS)),
