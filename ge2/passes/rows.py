@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import final
@@ -10,7 +11,7 @@ from ge2.base.record import record
 from ge2.base.source import Source
 from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var
 from ge2.ops.loops import RepeatLoop, stacked
-from ge2.ops.shape import Concatenate, Reshape, Rev, Slice
+from ge2.ops.shape import Concatenate, Reshape, Rev, Slice, Transpose
 
 
 @final
@@ -20,6 +21,45 @@ class Row:
 
     base: Var
     at: int
+
+
+def along_first(graph: Graph, fewest: int) -> Graph:
+    """The graph where many parts of one index along another axis are rows of the array turned."""
+    places = [
+        (e.inputs[0], thin(e.op, e.inputs[0].type.shape)) for e in graph.eqns if isinstance(e.op, Slice)
+    ]
+    many = {place for place, count in Counter(places).items() if count >= fewest and place[1] > 0}
+    if not many:
+        return graph
+    turned: dict[tuple[Atom, int], Var] = {}
+    eqns: list[Eqn] = []
+    for eqn in graph.eqns:
+        place = isinstance(eqn.op, Slice) and (eqn.inputs[0], thin(eqn.op, eqn.inputs[0].type.shape))
+        if not place or place not in many:
+            eqns.append(eqn)
+            continue
+        (base, axis), at = place, eqn.op.start[place[1]]  # type: ignore[attr-defined]
+        if place not in turned:
+            order = (axis, *(i for i in range(base.type.ndim) if i != axis))
+            turned[place] = Var(base.type.with_shape(tuple(base.type.shape[i] for i in order)))
+            eqns.append(Eqn(Transpose(order), (base,), (turned[place],), eqn.source))
+        eqns += row(turned[place], at, eqn.outs[0], eqn.source)
+    return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
+
+
+def thin(op: Slice, shape: Dims) -> int:
+    """The one axis of which a part takes a single index; -1 if it takes less of another, or all."""
+    cut = [i for i, n in enumerate(shape) if (op.start[i], op.stop[i]) != (0, n)]
+    single = len(cut) == 1 and op.stop[cut[0]] == op.start[cut[0]] + 1
+    return cut[0] if single and set(op.step) == {1} else -1
+
+
+def row(base: Var, at: int, out: Var, source: Source | None) -> list[Eqn]:
+    """The equations that make `base[at]`, under the shape of `out`."""
+    shape, zeros = base.type.shape, (0,) * (base.type.ndim - 1)
+    part = Var(base.type.with_shape((1, *shape[1:])))
+    cut = Slice((at, *zeros), (at + 1, *shape[1:]), (1,) * len(shape))
+    return [Eqn(cut, (base,), (part,), source), Eqn(Reshape(out.type.shape), (part,), (out,), source)]
 
 
 @final

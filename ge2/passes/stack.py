@@ -16,9 +16,9 @@ from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, rename, without_dea
 from ge2.ops.elementwise import Pointlike
 from ge2.ops.loops import RepeatLoop, ScanLoop, apart, stacked
 from ge2.ops.reduce import Reduce
-from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Slice, Transpose
+from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Transpose
 from ge2.passes.late import after_first
-from ge2.passes.rows import Row, Rows, Run, note, one_array, runs
+from ge2.passes.rows import Row, Rows, Run, note, one_array, row, runs
 from ge2.passes.trim import trim
 
 RUNS = 3  # that a list of elements may have: those of a loop, and what comes before and after
@@ -157,12 +157,7 @@ class Stacking:
 
     def row(self, v: Var, base: Var, at: int, eqn: Eqn) -> None:
         """Makes a value as a row of a stack."""
-        shape, ones = base.type.shape, (1,) * base.type.ndim
-        zeros = (0,) * (base.type.ndim - 1)
-        part = Var(base.type.with_shape((1, *shape[1:])))
-        cut = Slice((at, *zeros), (at + 1, *shape[1:]), ones)
-        self.eqns.append(Eqn(cut, (base,), (part,), eqn.source))
-        self.eqns.append(Eqn(Reshape(v.type.shape), (part,), (v,), eqn.source))
+        self.eqns += row(base, at, v, eqn.source)
         self.rows[v] = Row(base, at)
 
     # -- what is put together of rows

@@ -102,6 +102,30 @@ def test_rows_put_together_in_another_order():
     assert max(len(e.inputs) for e in graph.eqns if e.op.name == "concatenate") <= N
 
 
+@pytest.mark.parametrize("axis", [1, 2])
+def test_steps_along_another_axis(axis):
+    """They are read of the array turned, once, and so is their derivative."""
+    order = [1, 0, 2] if axis == 1 else [1, 2, 0]
+
+    def f(w, xs, h):
+        for t in range(N):
+            h = cell(w, h, xs[:, t] if axis == 1 else xs[..., t])
+        return (h * h).sum()
+
+    xs = XS.transpose(order)
+    assert names(passed(f, W, xs, H))[:2] == ["transpose", "scan"]
+    graph = passed(ge2.grad(f, argnums=(0, 1)), W, xs, H)
+    assert [loop.length for loop in scans(graph)] == [N, N]
+    assert names(graph).count("transpose") == 2
+
+
+def test_parts_of_an_axis_that_no_loop_reads_stay():
+    def f(x):
+        return sum(x[:, t] * (t + 1) for t in range(N)) * np.stack([x[:, t] for t in range(N)]).sum()
+
+    assert "transpose" not in names(passed(f, XS[:, 0].T))
+
+
 def test_every_other_row():
     graph = passed(lambda w, xs, h: states(w, xs, h, range(1, N, 2))[-1], W, XS, H)
     assert names(graph) == ["slice", "scan"]
