@@ -12,10 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ge2.ir import Atom, Dims, Eqn, Var
+import numpy as np
+
+from ge2.ir import Atom, Dims, Eqn, Literal, Var
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ADD
-from ge2.ops.shape import Concatenate, Reshape, Slice, Transpose
+from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Slice, Transpose
 
 if TYPE_CHECKING:
     from ge2.passes.trim import Scan
@@ -137,7 +139,23 @@ def at_once(scan: Scan, carry: tuple[Var, Atom, Atom, Var], chain: Sequence[Eqn]
         found.append(Eqn(view.op, (value,), (Var(view.outs[0].type),), view.source))
         (value,) = found[-1].outs
     _, start, _, result = carry
-    return [*found, Eqn(ADD, (start, value), (result,), chain[-1].source)]
+    if not begins_with_nothing(scan, start):
+        return [*found, Eqn(ADD, (start, value), (result,), chain[-1].source)]
+    return [*found[:-1], Eqn(found[-1].op, found[-1].inputs, (result,), found[-1].source)]
+
+
+def begins_with_nothing(scan: Scan, start: Atom) -> bool:
+    """Whether what is added to it stays what it is."""
+    maker = scan.makers.get(start) if isinstance(start, Var) else None
+    if maker is None or not isinstance(maker.op, BroadcastInDim):
+        return False
+    return maker.inputs[0] == Literal.of(nothing_of(start.type.dtype))
+
+
+def nothing_of(dtype: np.dtype) -> np.generic:
+    """The number to which any x may be added and is x, -0.0 too."""
+    zero = dtype.type(0)
+    return zero if dtype.kind in "bui" else -zero  # type: ignore[no-any-return]
 
 
 def after_first(axes: Dims) -> Dims:

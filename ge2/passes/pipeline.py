@@ -13,9 +13,11 @@ from ge2.passes.join import join
 from ge2.passes.match import match
 from ge2.passes.roll import roll
 from ge2.passes.simplify import simplify
+from ge2.passes.stack import stack
 from ge2.passes.trim import trim
+from ge2.passes.whole import whole
 
-PIPELINE = (inline, trim, simplify, fold, match, join, roll, fuse)
+PIPELINE = (inline, trim, simplify, fold, match, join, roll, whole, stack, fuse)
 
 
 @collector_paused

@@ -20,6 +20,7 @@ from ge2.ops.elementwise import Pointlike
 from ge2.ops.loops import RepeatLoop
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Barrier, BroadcastInDim, Iota, Reshape, Rev, Slice, StopGradient, Transpose
+from ge2.passes.rows import along_first
 
 ROUNDS = 8  # the fewest that are worth a loop
 EQUATIONS = 48  # the fewest in all
@@ -46,7 +47,7 @@ Place = tuple[int, int, int]  # round, equation of the round, result
 def roll(graph: Graph) -> Graph:
     if len(graph.eqns) < EQUATIONS:
         return graph
-    first, eqns = parted(graph)
+    first, eqns = parted(along_first(graph, ROUNDS))
     made: list[Eqn] = []
     at = 0
     for start, stop, period in repetitions(eqns):

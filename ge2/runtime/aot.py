@@ -12,9 +12,9 @@ from ge2.base.errors import InputError
 from ge2.base.pytree import Structure, structure
 from ge2.base.pytree import map_structure as tree_map
 from ge2.base.record import record
-from ge2.base.source import here
-from ge2.ir import Graph, ShapeDtypeStruct
-from ge2.ops.loops import RepeatLoop
+from ge2.base.source import Source, here
+from ge2.ir import Graph, GraphOp, ShapeDtypeStruct
+from ge2.ops.loops import RepeatLoop, ScanLoop, ScanSaving
 from ge2.runtime.entry import Entry
 from ge2.runtime.signature import Static
 
@@ -221,14 +221,26 @@ def report(title: str, entry: Entry) -> Report:
     how = how_made(entry, executable) if traced else "nothing traced, nothing compiled"
     compiled = traced and "nothing compiled" not in how
     names = tuple(kernel.name for kernel in executable.kernels)
+    scans = sources_of_scans(entry.graph)
     rolled = tuple(
         f"a Python loop of {eqn.op.length} rounds as one loop, at {eqn.source}"
         for eqn in executable.graph.eqns
-        if isinstance(eqn.op, RepeatLoop)
+        if isinstance(eqn.op, RepeatLoop) or (isinstance(eqn.op, ScanLoop) and eqn.source not in scans)
     )
     regions, steps = executable.regions, executable.op_by_op
     more = executable.slow, executable.launches
     return Report(title, traced, compiled, how, regions, names, steps, rolled, *more)
+
+
+def sources_of_scans(graph: Graph) -> set[Source | None]:
+    """The lines of the scans that were written as such."""
+    found: set[Source | None] = set()
+    for eqn in graph.eqns:
+        if isinstance(eqn.op, ScanLoop | ScanSaving):
+            found.add(eqn.source)
+        elif isinstance(eqn.op, GraphOp):
+            found.update(*map(sources_of_scans, eqn.op.graphs()))
+    return found
 
 
 def how_made(entry: Entry, executable: Executable) -> str:

@@ -108,10 +108,11 @@ def unrolled(driver: GpuDriver, step: Step, turns: Sequence[Turn]) -> bool:
     if len(known.launches) * op.length > MOST or not all(is_plain(driver, a) for a in atoms):
         return False
     driver.fresh(*eqn.outs)
+    defined = [driver.define(source.kernel) for source in known.sources]  # once, not in each round
 
     def launch(each: Pending, source: Source | None) -> None:
         if source is not None:
-            number, name = driver.define(source.kernel)
+            number, name = defined[each.kernel]
             each = replace(each, kernel=number, name=name)
         driver.group().launches.append(each)
 

@@ -16,6 +16,7 @@ from tests.fuzz.programs import build
 from tests.fuzz.test_random_programs import judged
 from tests.laws.test_cuda import holds
 from tests.together import needs_compiler
+from tests.together_in_cuda import together_in_cuda
 
 PROGRAMS, FIRST = (
     int(os.environ.get(f"GE2_TEST_{name}", n)) for name, n in (("PROGRAMS", 100), ("FIRST", 0))
@@ -37,18 +38,17 @@ def on_device(seed: int, device: Device) -> Callable[..., list[Any]]:
 
 
 def agree(first: int, device: Device) -> None:
-    failures = []
-    for seed in range(first, min(first + SHARE, FIRST + PROGRAMS)):
-        if not holds(device, build(seed).graph):
-            continue
-        failures += [f"seed {seed}: {why}" for _, why in judged(seed, {"cuda": on_device(seed, device)})]
+    seeds = range(first, min(first + SHARE, FIRST + PROGRAMS))
+    made = {seed: on_device(seed, device) for seed in seeds if holds(device, build(seed).graph)}
+    failures = [f"seed {seed}: {why}" for seed, run in made.items() for _, why in judged(seed, {"cuda": run})]
     assert not failures, "\n".join(failures)
 
 
 @needs_compiler
 @in_shares
 def test_programs_in_cuda_agree_with_float64(first: int) -> None:
-    agree(first, ShimDevice())
+    with together_in_cuda():
+        agree(first, ShimDevice())
 
 
 @needs_compiler

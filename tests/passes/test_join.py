@@ -95,7 +95,7 @@ def test_a_python_loop_over_computed_steps_is_rolled():
     args = [rng.standard_normal(shape) for shape in shapes]
     closed = ge2.make_jaxpr(ge2.grad(loss, argnums=(0, 1, 2)))(*args)
     names = [e.op.name for e in run_pipeline(closed.graph).eqns]
-    assert names.count("repeat") == 2
+    assert names.count("scan") == 2
     for executor in ("c", "blocked"):
         with ge2.config.using(executor=executor):
             found = ge2.jit(ge2.grad(loss, argnums=(0, 1, 2)))(*args)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.ops.loops import RepeatLoop
+from ge2.ops.loops import RepeatLoop, ScanLoop
 from ge2.passes import run_pipeline
 
 rng = np.random.default_rng(0)
@@ -53,9 +53,9 @@ PROGRAMS = {
 }
 
 
-def loops(f, *args) -> list[RepeatLoop]:
+def loops(f, *args) -> list[RepeatLoop | ScanLoop]:
     graph = run_pipeline(ge2.make_jaxpr(f)(*args).graph)
-    return [e.op for e in graph.eqns if isinstance(e.op, RepeatLoop)]
+    return [e.op for e in graph.eqns if isinstance(e.op, RepeatLoop | ScanLoop)]
 
 
 @pytest.fixture(params=["c", "blocked", "reference"])
@@ -127,3 +127,15 @@ def test_what_is_rolled_is_said(caplog):
     (line,) = f.report().rolled
     assert line.startswith("a Python loop of 12 rounds as one loop, at ") and "test_roll.py" in line
     assert line in str(f.report())
+
+
+def test_what_is_rolled_and_then_stacked_is_said_too_and_a_scan_is_not():
+    def f(w, xs):
+        h = ge2.lax.scan(lambda h, x: (np.tanh(h @ w[0]) + x, None), xs[0], xs)[0]
+        for t in range(32):
+            h = np.tanh(xs[t] @ w[0] + h @ w[1])
+        return h.sum()
+
+    compiled = ge2.jit(ge2.grad(f))
+    compiled((WX, WH), XS)
+    assert ["32 rounds" in line for line in compiled.report().rolled] == [True, True]

@@ -121,6 +121,8 @@ def test_the_pipeline_is_a_list_of_names():
         "match",
         "join",
         "roll",
+        "whole",
+        "stack",
         "fuse",
     ]
 

@@ -201,6 +201,6 @@ def test_equal_rounds_are_one_loop_where_that_still_fits():
     full = plain.lower(*args).memory_analysis().peak
     found = [ge2.jit(ge2.grad(f), memory_limit=full * n // 100).lower(*args) for n in (95, 79, 65)]
     assert all(lowered.remat.repeats for lowered in found)
-    rolled = [lowered for lowered in found if "repeat[" in lowered.as_text()]
+    rolled = [lowered for lowered in found if "scan[" in lowered.as_text()]
     assert rolled and all(r.memory_analysis().peak == r.remat.after <= r.remat.limit for r in rolled)
     np.testing.assert_allclose(rolled[0].compile()(*args), plain(*args), rtol=1e-9, atol=1e-12)

@@ -1,0 +1,266 @@
+"""Rolled loops over rows of arrays become scans over the arrays, and mean the same."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ge2
+from ge2 import lax
+from ge2.ir import verify
+from ge2.ops.loops import RepeatLoop, ScanLoop
+from ge2.passes import run_pipeline
+from ge2.passes.pipeline import PIPELINE
+
+rng = np.random.default_rng(0)
+N = 36
+XS = rng.standard_normal((N, 2, 4))
+W = rng.standard_normal((4, 4)) / 3
+H = rng.standard_normal((2, 4))
+BY_X = rng.standard_normal((4, 4)) / 3
+LAST = [step.__name__ for step in PIPELINE].index("stack") + 1
+
+
+def passed(f, *args, last=LAST):
+    """The graph after the pass, which must mean the same."""
+    closed = ge2.make_jaxpr(f)(*args)
+    graph = verify(run_pipeline(closed.graph, last=last))
+    given = [*closed.captured, *ge2.tree.leaves(args)]
+    for a, b in zip(graph(*given), closed.graph(*given), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
+    return graph
+
+
+def names(graph):
+    return [e.op.name for e in graph.eqns]
+
+
+def scans(graph):
+    assert not any(isinstance(e.op, RepeatLoop) for e in graph.eqns)
+    return [e.op for e in graph.eqns if isinstance(e.op, ScanLoop)]
+
+
+def cell(w, h, x):
+    return np.tanh(h @ w + x)
+
+
+def states(w, xs, h, order=range(N)):
+    found = []
+    for t in order:
+        h = cell(w, h, xs[t])
+        found.append(h)
+    return found
+
+
+def in_python(by_x, w, xs, h):
+    return sum((h * h).mean() for h in states(w, xs @ by_x, h)) / N
+
+
+def as_scan(by_x, w, xs, h):
+    def step(h, x):
+        h = cell(w, h, x)
+        return h, h
+
+    return (lax.scan(step, h, xs @ by_x)[1] ** 2).mean()
+
+
+def test_the_gradient_of_a_python_loop_is_that_of_a_scan():
+    args = BY_X, W, XS, H
+    looped, scanned = in_python, as_scan
+    looped, scanned = (passed(ge2.grad(f, argnums=(0, 1)), *args) for f in (looped, scanned))
+    for a, b in zip(scans(looped), scans(scanned), strict=True):
+        assert (a.length, a.reverse, a.consts, a.carry) == (b.length, b.reverse, b.consts, b.carry)
+        assert len(a.body.outputs) == len(b.body.outputs)
+        assert [e.op.name for e in a.body.eqns].count("dot_general") == 1
+    for name in ("dot_general", "concatenate", "reduce_sum", "transpose", "rev"):
+        assert names(looped).count(name) == names(scanned).count(name), name
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_stack_of_all_states(axis, backwards):
+    def f(w, xs, h):
+        return np.stack(states(w, xs, h, range(N)[::-1] if backwards else range(N)), axis)
+
+    graph = passed(f, W, XS, H)
+    (loop,) = scans(graph)
+    assert loop.reverse == backwards
+    assert names(graph) == ["scan", *["rev"] * backwards, *["transpose"] * bool(axis)]
+
+
+def test_rows_put_together_in_another_order():
+    def f(w, xs, h):
+        found = states(w, xs, h)
+        return np.concatenate(found[::-1], 0), np.stack(found[1::2]), np.stack([h, *found])
+
+    graph = passed(f, W, XS, H)
+    assert len(scans(graph)) == 1
+    assert max(len(e.inputs) for e in graph.eqns if e.op.name == "concatenate") <= N
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_steps_along_another_axis(axis):
+    """They are read of the array turned, once, and so is their derivative."""
+    order = [1, 0, 2] if axis == 1 else [1, 2, 0]
+
+    def f(w, xs, h):
+        for t in range(N):
+            h = cell(w, h, xs[:, t] if axis == 1 else xs[..., t])
+        return (h * h).sum()
+
+    xs = XS.transpose(order)
+    assert names(passed(f, W, xs, H))[:2] == ["transpose", "scan"]
+    graph = passed(ge2.grad(f, argnums=(0, 1)), W, xs, H)
+    assert [loop.length for loop in scans(graph)] == [N, N]
+    assert names(graph).count("transpose") == 2
+
+
+def test_parts_of_an_axis_that_no_loop_reads_stay():
+    def f(x):
+        return sum(x[:, t] * (t + 1) for t in range(N)) * np.stack([x[:, t] for t in range(N)]).sum()
+
+    assert "transpose" not in names(passed(f, XS[:, 0].T))
+
+
+def test_every_other_row():
+    graph = passed(lambda w, xs, h: states(w, xs, h, range(1, N, 2))[-1], W, XS, H)
+    assert names(graph) == ["slice", "scan"]
+
+
+def test_two_arrays_in_opposite_directions():
+    def f(w, xs, ys, h):
+        for t in range(N):
+            h = cell(w, h, xs[t]) + ys[N - 1 - t]
+        return h
+
+    assert names(passed(f, W, XS, XS[::-1] + 1, H)) == ["rev", "scan"]
+
+
+def test_neighbours():
+    def f(w, xs, h):
+        for t in range(N - 1):
+            h = cell(w, h, xs[t]) * xs[t + 1]
+        return h
+
+    assert names(passed(f, W, XS, H)) == ["slice", "slice", "scan"]
+
+
+def test_no_elements_at_all():
+    def f(w, h):
+        found = [h]
+        for _ in range(N):
+            found.append(np.tanh(found[-1] @ w) * 2)
+        return np.stack(found)
+
+    assert sorted(names(passed(f, W, H))) == ["concatenate", "reshape", "scan"]
+
+
+def test_what_lies_in_many_arrays_stays_a_loop_over_them():
+    def layers(ws, x):
+        for w in ws:
+            x = np.tanh(x @ w)
+        return x
+
+    assert "repeat" in names(passed(layers, [W + i for i in range(N)], H))
+
+
+def test_states_that_are_the_callers_stay_apart():
+    def f(w, xs, h):
+        return states(w, xs, h)
+
+    assert names(passed(f, W, XS, H)).count("repeat") == 1
+
+
+def test_two_losses_and_all_weights():
+    def loss(params, xs, h):
+        by_x, w, bias = params
+        total, found = 0.0, []
+        for t in range(N):
+            h = np.tanh(xs[t] @ by_x + h @ w + bias)
+            total = total + (h * h).sum()
+            found.append(h)
+        return total + np.stack(found).max(), h
+
+    graph = passed(ge2.value_and_grad(loss, has_aux=True), (BY_X, W, np.ones(4)), XS, H)
+    assert len(scans(graph)) == 2
+
+
+def lstm(params, xs, h):
+    c, total = h * 0.5, 0.0
+    for t in range(N):
+        z = xs[t] @ params[0] + h @ params[1]
+        i, f, o, g = (z[:, k : k + 4] for k in range(0, 16, 4))
+        c = c / (1 + np.exp(-f)) + np.tanh(g) / (1 + np.exp(-i))
+        h = np.tanh(c) / (1 + np.exp(-o))
+        total = total + (h**2).mean()
+    return total
+
+
+def test_a_cell_with_two_states():
+    params = [rng.standard_normal((4, 16)) / 4 for _ in range(2)]
+    graph = passed(ge2.grad(lstm), params, XS, H)
+    assert [loop.length for loop in scans(graph)] == [N, N]
+
+
+@pytest.mark.parametrize("executor", ["c", "blocked", "shim"])
+@pytest.mark.parametrize("f", [in_python, lambda *args: np.stack(states(*args[1:])[::-1]).max()])
+def test_it_computes_the_same(f, executor):
+    f, args = ge2.grad(f, argnums=(0, 1, 2, 3)), (BY_X, W, XS, H)
+    with ge2.disable_jit():
+        wanted = f(*args)
+    with ge2.config.using(executor=executor):
+        found = ge2.jit(f)(*args)
+    for y, z in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(y, z, rtol=1e-9, atol=1e-11)
+
+
+ORDERS = {
+    "forward": lambda n: range(n),
+    "backward": lambda n: range(n)[::-1],
+    "every other": lambda n: range(0, n, 2),
+    "inner": lambda n: range(1, n - 1),
+}
+ENDS = {
+    "mean": lambda found: found[-1].mean(),
+    "product": lambda found: found[-1].sum() * found[2].sum(),
+    "last": lambda found: found[-1],
+    "stack": lambda found: np.stack(found),
+    "reversed": lambda found: np.concatenate(found[::-1], 1),
+    "some": lambda found: found[0] * found[3] + found[-2],
+    "sum": lambda found: sum(found),
+    "losses": lambda found: sum((h * h).sum() for h in found),
+}
+
+
+def looping(order, end, second, moment, w, xs, ys, h):
+    c, found = h, []
+    for t in order(xs.shape[0]):
+        h = np.tanh(h @ w + xs[t])
+        if second:
+            c = 0.5 * c + h @ ys[t] if moment else c * ys[t][:2] + h
+            h = h + c
+        found.append(h)
+    return end(found)
+
+
+@settings(max_examples=40)
+@given(
+    order=st.sampled_from(sorted(ORDERS)),
+    end=st.sampled_from(sorted(ENDS)),
+    second=st.booleans(),
+    moment=st.booleans(),
+    wrt=st.sampled_from([(), (0,), (1, 2), (0, 1, 2, 3)]),
+    n=st.integers(17, 27),
+)
+def test_random_loops(order, end, second, moment, wrt, n):
+    f = partial(looping, ORDERS[order], ENDS[end], second, moment)
+    if wrt:
+        whole = f
+        f = ge2.grad(lambda *args: np.sin(whole(*args)).sum(), argnums=wrt)
+    draw = np.random.default_rng(n)
+    args = W, draw.standard_normal((n, 2, 4)), draw.standard_normal((n, 4, 4)) / 2, H
+    passed(f, *args)

@@ -1,0 +1,128 @@
+"""Many CUDA sources as one C++ file for the CPU: a compilation a batch instead of one a kernel.
+
+Each source stands in a namespace of its own, with its kernel under a name of its own; the headers stand
+before all of them. Sources with shared memory are compiled alone, since what a kernel has of it is looked at.
+So are all if the file does not compile: then it is told which one is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, final
+
+import pytest
+
+from ge2.backends.cpu.compiler import Library
+from ge2.backends.shim import build, device
+from ge2.backends.shim.build import compiled
+from ge2.backends.shim.device import ShimKernel, ShimModule
+from ge2.backends.shim.source import COMMENTS, KERNEL, Entry, entries
+from ge2.base.errors import CompilerTrouble
+
+INCLUDE = re.compile(r'^#include "(ge2/\w+\.cuh)"$', re.MULTILINE)
+SHARING = {
+    f"ge2/{name}.cuh" for name in ("order", "scan", "team", "top", "warp")
+}  # and shared memory in them
+
+
+@final
+@dataclass(eq=False)
+class Part:
+    """The library of one source, as `ShimModule` sees it."""
+
+    whole: Together
+    number: int
+    source: str
+
+    @property
+    def library(self) -> Library:
+        return self.whole.library or compiled(self.source, False)
+
+    @property
+    def key(self) -> str:
+        return self.library.key
+
+    def address(self, symbol: str) -> int:
+        ours = symbol.startswith("ge2_shim_kernel_") and self.whole.library is not None
+        return self.library.address(f"{symbol}_{self.number}" if ours else symbol)
+
+
+@final
+@dataclass(eq=False)
+class Later:
+    """A kernel that is looked for when it is first launched."""
+
+    module: ShimModule
+    entry: Entry
+    made: ShimKernel | None = None
+
+    def __call__(self, *args: Any, **more: Any) -> None:
+        if self.made is None:
+            self.made = ShimKernel(self.module, self.entry)
+        self.made(*args, **more)
+
+
+@final
+@dataclass
+class Together:
+    """The file in the making."""
+
+    parts: dict[str, Part] = field(default_factory=dict)  # by what counts of a source
+    lock: Lock = field(default_factory=Lock)
+    made: Library | None = None
+    tried: bool = False
+
+    def take(self, source: str, watched: bool) -> Library | Part:
+        text = COMMENTS.sub(r"\1 ", source)
+        if watched or self.tried or "__shared__" in text or not SHARING.isdisjoint(INCLUDE.findall(text)):
+            return compiled(source, watched)
+        with self.lock:
+            return self.parts.setdefault(text, Part(self, len(self.parts), source))
+
+    def text(self) -> str:
+        sources = [part.source for part in self.parts.values()]
+        headers = dict.fromkeys(name for text in sources for name in INCLUDE.findall(text))
+        before = ['#include "shim/shim.h"', "namespace {", *(f'#include "{name}"' for name in headers), "}"]
+        kernels = ["GE2_SHIM_MODULE"]
+        for n, text in enumerate(sources):
+            body = KERNEL.sub(lambda found, n=n: renamed(found, n), INCLUDE.sub("", text))
+            before.append(f'namespace {{ namespace part{n} {{\n#line 1 "part{n}.cu"\n{body}\n}} }}')
+            for entry in entries(text):
+                kernels += [f"using part{n}::{entry.name}_{n};", f"GE2_SHIM_KERNEL({entry.name}_{n})"]
+        return "\n".join([*before, *kernels, ""])
+
+    @property
+    def library(self) -> Library | None:
+        """All sources, compiled; None if they do not compile together."""
+        with self.lock:
+            if not self.tried and self.parts:
+                self.tried = True
+                try:
+                    self.made = library_of(self.text())
+                except CompilerTrouble:
+                    self.made = None
+            return self.made
+
+
+def renamed(found: re.Match[str], n: int) -> str:
+    end = found.end("name") - found.start()
+    return f"{found[0][:end]}_{n}{found[0][end:]}"
+
+
+def library_of(text: str) -> Library:
+    flags = (*build.FLAGS, *build.QUICK, *build._include(), *build._script(), *build.LIBRARIES)
+    return build.library(text, "together", flags, build._digest(), symbol="ge2_shim_module_of")
+
+
+@contextmanager
+def together_in_cuda() -> Iterator[Together]:
+    """Programs for the shim that are built inside share a library, which the first launch compiles."""
+    file = Together()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device, "compiled", file.take)
+        patch.setattr(device, "ShimKernel", Later)
+        yield file
