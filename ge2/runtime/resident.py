@@ -1,0 +1,230 @@
+"""Which loops and branches become one kernel, together with the small steps around them.
+
+A launch costs microseconds, and a round that the host decides tens of them; a phase of a block costs a tenth of
+one. So what is small is put where nobody waits for launches. The rule, in one place:
+
+* No value that a step makes has more than ELEMENTS elements; stacks, and what is only read, may be of any size.
+* A round, and a step outside of rounds, has at most WORK operations for one block: so long that block takes what
+  one or two launches take.
+* What is live fits in ROOM bytes of shared memory.
+* Among the steps is a loop or a branch: others are launched anyway, and over the whole GPU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from ge2.base.config import config
+from ge2.codegen.cuda.resident import Unwritten, shared_bytes
+from ge2.codegen.cuda.resident_index import VIEWS
+from ge2.codegen.cuda.resident_plan import FOLDS
+from ge2.codegen.cuda.resident_values import POINTS, spoken
+from ge2.ir import Atom, Eqn, Graph, Op, Var, has_effect, rename
+from ge2.ops.control import Cond
+from ge2.ops.dot import DotGeneral
+from ge2.ops.loops import ScanLoop
+from ge2.ops.region import Region
+from ge2.ops.resident import Resident
+from ge2.ops.while_loop import WhileLoop
+from ge2.passes.indexed import Wrap
+from ge2.passes.match import Index
+from ge2.passes.pipeline import PIPELINE, run_pipeline
+from ge2.trace.strong import strong
+
+ELEMENTS: Final = 1 << 13
+WORK: Final = 1 << 17
+ROOM: Final = 40 << 10
+DEEP: Final = 3  # loops within loops
+LAST: Final = next(
+    n for n, f in enumerate(PIPELINE) if f.__name__ == "roll"
+)  # passes that graphs in a block have
+CONTROL = (ScanLoop, WhileLoop, Cond)
+
+
+def resident(graph: Graph) -> Graph:
+    """The graph with `resident` steps in place of loops and branches that are small, and of what is near."""
+    if "resident" in config.passes_off or not any(isinstance(e.op, CONTROL) for e in graph.eqns):
+        return graph
+    done: list[Eqn] = []
+    run: list[tuple[Eqn, list[Eqn]]] = []  # each with what it is without regions
+    made: set[Atom] = set()
+
+    def close() -> None:
+        done.extend(joined(graph, run))
+        run.clear()
+        made.clear()
+
+    for eqn in graph.eqns:
+        flat = small(eqn)
+        if flat is not None:
+            run.append((eqn, flat))
+            made.update(eqn.outs)
+        elif made.isdisjoint(eqn.inputs):
+            done.append(eqn)  # what comes before it reads nothing of it
+        else:
+            close()
+            done.append(eqn)
+    close()
+    return Graph(graph.inputs, tuple(done), graph.outputs, graph.consts)
+
+
+# ------------------------------------------------------------------------------------------------- a run
+
+
+def joined(graph: Graph, run: Sequence[tuple[Eqn, list[Eqn]]]) -> list[Eqn]:
+    """The steps of a run as one, and those that have nothing to do with its loops and branches after it."""
+    chosen = near([eqn for eqn, _ in run])
+    rest = [eqn for n, (eqn, _) in enumerate(run) if n not in chosen]
+    if not chosen:
+        return rest
+    flat = [each for n in chosen for each in run[n][1]]
+    old = [run[n][0] for n in chosen]
+    found = together(graph, old, flat)
+    return one_by_one(graph, run) if found is None else [found, *rest]
+
+
+def one_by_one(graph: Graph, run: Sequence[tuple[Eqn, list[Eqn]]]) -> list[Eqn]:
+    """Loops and branches each for itself, where all of them are too much for one block."""
+    found = []
+    for eqn, flat in run:
+        alone = together(graph, [eqn], flat) if isinstance(eqn.op, CONTROL) else None
+        found.append(alone or eqn)
+    return found
+
+
+def near(eqns: Sequence[Eqn]) -> list[int]:
+    """Numbers of the loops and branches, of what reads their results, and of what either needs."""
+    after: set[Atom] = set()
+    kept: set[int] = set()
+    for n, eqn in enumerate(eqns):
+        if isinstance(eqn.op, CONTROL) or not after.isdisjoint(eqn.inputs):
+            kept.add(n)
+            after.update(eqn.outs)
+    needed: set[Atom] = set()
+    for n in reversed(range(len(eqns))):
+        if n in kept or not needed.isdisjoint(eqns[n].outs):
+            kept.add(n)
+            needed.update(eqns[n].inputs)
+    return sorted(kept)
+
+
+def together(graph: Graph, old: Sequence[Eqn], flat: Sequence[Eqn]) -> Eqn | None:
+    """The equations as a single one; None if a block has no room for them."""
+    made = {v for eqn in old for v in eqn.outs}
+    inner = {v for eqn in flat for v in eqn.outs}
+    given = tuple(dict.fromkeys(a for e in flat for a in e.inputs if isinstance(a, Var) and a not in inner))
+    gone = {id(eqn) for eqn in old}
+    read = {a for e in graph.eqns if id(e) not in gone for a in e.inputs} | set(graph.outputs)
+    outs = tuple(v for eqn in old for v in eqn.outs if v in read and v in made)
+    if not outs:
+        return None
+    body = Graph(given, tuple(flat), outs)
+    try:
+        if shared_bytes(body) > ROOM:
+            return None
+    except Unwritten:
+        return None
+    source = next((e.source for e in old if isinstance(e.op, CONTROL)), old[0].source)
+    return Eqn(Resident(body), given, outs, source)
+
+
+# ------------------------------------------------------------------------------------------------- a step
+
+
+def small(eqn: Eqn) -> list[Eqn] | None:
+    """A step without regions, if it is one for a block."""
+    if has_effect(eqn.op) or not eqn.outs or any(v.type.weak for v in eqn.outs):
+        return None
+    if isinstance(eqn.op, CONTROL):
+        if any(a.type.weak for a in eqn.inputs):
+            return None
+        op = prepared(eqn.op)
+        return None if op is None else [replace(eqn, op=op)]
+    flat = spread([eqn])
+    return flat if fits(flat) else None
+
+
+def fits(eqns: Sequence[Eqn]) -> bool:
+    """Whether equations of a round, or one step, are little enough for a block that can do them."""
+    return all(map(possible, eqns)) and sum(map(work, eqns)) <= WORK
+
+
+def possible(eqn: Eqn) -> bool:
+    op = eqn.op
+    types = [a.type for a in (*eqn.inputs, *eqn.outs)]
+    if not all(t.size for t in types) or any(t.weak for t in (v.type for v in eqn.outs)):
+        return False
+    if isinstance(op, CONTROL):
+        return True  # its own rounds were looked at
+    if isinstance(op, VIEWS):
+        return all(isinstance(a, Var) for a in eqn.inputs) or eqn.outs[0].type.size <= ELEMENTS
+    known = isinstance(op, (*FOLDS, DotGeneral)) or (isinstance(op, POINTS) and spoken(eqn))
+    return known and all(v.type.size <= ELEMENTS for v in eqn.outs)
+
+
+def work(eqn: Eqn) -> int:
+    """How many elements are computed, or gone through."""
+    op: Any = eqn.op
+    if isinstance(op, (*CONTROL, *VIEWS)):
+        return 0
+    size = eqn.outs[0].type.size
+    if isinstance(op, DotGeneral):
+        return size * math.prod(eqn.inputs[0].type.shape[i] for i in op.contract[0])
+    return eqn.inputs[0].type.size if isinstance(op, FOLDS) else size
+
+
+# ------------------------------------------------------------------------------------ loops and branches
+
+
+def prepared(op: Op, depth: int = 0) -> Any:
+    """A loop or a branch whose graphs are simplified and have no regions; None if one is not for a block."""
+    if depth >= DEEP or (isinstance(op, ScanLoop) and not op.length):
+        return None
+    graphs = [inside(g, depth) for g in op.graphs()]  # type: ignore[attr-defined]
+    if any(g is None for g in graphs):
+        return None
+    if isinstance(op, ScanLoop):
+        return replace(op, body=graphs[0])
+    if isinstance(op, WhileLoop):
+        return replace(op, cond=graphs[0], body=graphs[1])
+    return Cond(tuple(graphs))  # type: ignore[arg-type]
+
+
+def inside(graph: Graph, depth: int) -> Graph | None:
+    """The graph of a round or of a branch, for a block; None if it is not for one."""
+    if graph.effect:
+        return None
+    graph = run_pipeline(strong(graph), last=LAST)
+    eqns: list[Eqn] = []
+    for eqn in spread(graph.eqns):
+        if isinstance(eqn.op, CONTROL):
+            op = prepared(eqn.op, depth + 1)
+            if op is None:
+                return None
+            eqn = replace(eqn, op=op)
+        eqns.append(eqn)
+    if not fits(eqns) or any(a.type.weak or not a.type.size for a in (*graph.inputs, *graph.outputs)):
+        return None
+    return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
+
+
+def spread(eqns: Sequence[Eqn]) -> list[Eqn]:
+    """The equations with those of a region in its place."""
+    found: list[Eqn] = []
+    for eqn in eqns:
+        op = eqn.op
+        if isinstance(op, Region):
+            env: dict[Var, Atom] = dict(zip(op.graph.inputs, eqn.inputs, strict=True))
+            outs = dict(zip(op.graph.outputs, eqn.outs, strict=True))
+            for each in op.graph.eqns:
+                made = tuple(outs.get(v) or Var(v.type) for v in each.outs)
+                found.append(Eqn(each.op, rename(env, each.inputs), made, each.source))
+                env.update(zip(each.outs, made, strict=True))
+        elif isinstance(op, Index) and op.size:
+            found.append(replace(eqn, op=Wrap(op.size)))
+        else:
+            found.append(eqn)
+    return found
