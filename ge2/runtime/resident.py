@@ -1,12 +1,14 @@
 """Which loops and branches become one kernel, together with the small steps around them.
 
-A launch costs microseconds, and a round that the host decides tens of them; a phase of a block costs a tenth of
-one. So what is small is put where nobody waits for launches. The rule, in one place:
+A launch costs microseconds, and a round that the host decides tens of them; a phase of a block a tenth of one. So
+what is small is put where nobody waits for launches. The rule, in one place:
 
-* No value that a step makes has more than ELEMENTS elements; stacks, and what is only read, may be of any size.
-* A round, and a step outside of rounds, has at most WORK operations for one block: so long that block takes what
-  one or two launches take.
+* No value that a step makes has more than ELEMENTS elements; stacks, and what is only read, may have any size.
+* A round, and a step outside of rounds, has at most WORK operations: so long a block takes what one or two
+  launches take.
 * What is live fits in ROOM bytes of shared memory.
+* Where the rows of a scan know nothing of each other and a round has more than ALONE operations, blocks share
+  them: then all of this is counted for one row, and there are at most ROWS, two for each block.
 * Among the steps is a loop or a branch: others are launched anyway, and over the whole GPU.
 """
 
@@ -21,6 +23,7 @@ from ge2.base.config import config
 from ge2.codegen.cuda.resident import Unwritten, shared_bytes
 from ge2.codegen.cuda.resident_index import VIEWS
 from ge2.codegen.cuda.resident_plan import FOLDS
+from ge2.codegen.cuda.resident_rows import Tangled, split
 from ge2.codegen.cuda.resident_values import POINTS, spoken
 from ge2.ir import Atom, Eqn, Graph, Op, Var, has_effect, rename
 from ge2.ops.control import Cond
@@ -37,6 +40,8 @@ from ge2.trace.strong import strong
 ELEMENTS: Final = 1 << 13
 WORK: Final = 1 << 17
 ROOM: Final = 40 << 10
+ALONE: Final = 1 << 14
+ROWS: Final = 256
 DEEP: Final = 3  # loops within loops
 LAST: Final = next(
     n for n, f in enumerate(PIPELINE) if f.__name__ == "roll"
@@ -58,7 +63,9 @@ def resident(graph: Graph) -> Graph:
         made.clear()
 
     for eqn in graph.eqns:
-        flat = small(eqn)
+        shared = by_rows(graph, eqn)
+        eqn = shared or eqn
+        flat = small(eqn) if shared is None else None
         if flat is not None:
             run.append((eqn, flat))
             made.update(eqn.outs)
@@ -131,6 +138,37 @@ def together(graph: Graph, old: Sequence[Eqn], flat: Sequence[Eqn]) -> Eqn | Non
     return Eqn(Resident(body), given, outs, source)
 
 
+# ------------------------------------------------------------------------------------------------- rows
+
+
+def by_rows(graph: Graph, eqn: Eqn) -> Eqn | None:
+    """A loop whose rows blocks share, where a round is more than a block does in no time."""
+    op = eqn.op
+    if not isinstance(op, ScanLoop) or any(a.type.weak for a in eqn.inputs) or has_effect(op):
+        return None
+    if sum(map(work, spread(op.body.eqns))) <= ALONE:
+        return None
+    outs = tuple(v for v in eqn.outs if any(v in e.inputs for e in graph.eqns) or v in graph.outputs)
+    flat = prepared(op)
+    if flat is None or not outs:
+        return None
+    given = tuple(dict.fromkeys(a for a in eqn.inputs if isinstance(a, Var)))
+    body = Graph(given, (replace(eqn, op=flat),), outs)
+    for rows in dict.fromkeys(a.type.shape[0] for a in op.parts(eqn.inputs)[1] if a.type.shape):
+        if rows > 1 and parted(body, rows):
+            return Eqn(Resident(body, rows), given, outs, eqn.source)
+    return None
+
+
+def parted(graph: Graph, rows: int) -> bool:
+    """Whether blocks may share so many rows of a loop, and have little enough to do for each."""
+    try:
+        one = split(graph, rows, 1).graph
+        return fitting(one.eqns[0].op) and rows <= ROWS and shared_bytes(one) <= ROOM
+    except (Tangled, Unwritten):
+        return False
+
+
 # ------------------------------------------------------------------------------------------------- a step
 
 
@@ -142,7 +180,7 @@ def small(eqn: Eqn) -> list[Eqn] | None:
         if any(a.type.weak for a in eqn.inputs):
             return None
         op = prepared(eqn.op)
-        return None if op is None else [replace(eqn, op=op)]
+        return [replace(eqn, op=op)] if op is not None and fitting(op) else None
     flat = spread([eqn])
     return flat if fits(flat) else None
 
@@ -150,6 +188,12 @@ def small(eqn: Eqn) -> list[Eqn] | None:
 def fits(eqns: Sequence[Eqn]) -> bool:
     """Whether equations of a round, or one step, are little enough for a block that can do them."""
     return all(map(possible, eqns)) and sum(map(work, eqns)) <= WORK
+
+
+def fitting(op: Any) -> bool:
+    """Whether the rounds of a loop, and of the loops in it, are little enough; or the branches."""
+    inner = [e.op for g in op.graphs() for e in g.eqns if isinstance(e.op, CONTROL)]
+    return all(fits(g.eqns) for g in op.graphs()) and all(map(fitting, inner))
 
 
 def possible(eqn: Eqn) -> bool:
@@ -206,7 +250,7 @@ def inside(graph: Graph, depth: int) -> Graph | None:
                 return None
             eqn = replace(eqn, op=op)
         eqns.append(eqn)
-    if not fits(eqns) or any(a.type.weak or not a.type.size for a in (*graph.inputs, *graph.outputs)):
+    if any(a.type.weak or not a.type.size for a in (*graph.inputs, *graph.outputs)):
         return None
     return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
 

@@ -8,17 +8,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any, Final, final
 
 import numpy as np
 
-from ge2.base.dtypes import BOOL, FLOATS, accumulator
+from ge2.base.dtypes import BOOL, COMPLEX, FLOATS, accumulator
+from ge2.base.record import record
 from ge2.codegen.c.text import Argument, Operand, Text
 from ge2.codegen.c.text import whole as whole_operand
+from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.kernel import CudaKernel, Fixed
 from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.cuda.places import FAR, label
 from ge2.codegen.cuda.resident_index import Index, held
+from ge2.codegen.cuda.resident_kept import OWN, THREADS, Kept, keeping, loading, place, product, writer
 from ge2.codegen.cuda.resident_plan import (
     E,
     Choice,
@@ -32,8 +36,9 @@ from ge2.codegen.cuda.resident_plan import (
     multiplied,
     taken,
 )
+from ge2.codegen.cuda.resident_rows import Along, Split, fewest, split
 from ge2.codegen.cuda.resident_values import POINTS, Array, Made, Number, Reader, Value, declared, stored
-from ge2.codegen.cuda.typed import HELD, SUFFIX, baked, expression, number
+from ge2.codegen.cuda.typed import HELD, STORED, SUFFIX, baked, expression, number
 from ge2.codegen.values import held as widened
 from ge2.ir import ArrayType, Eqn, Graph, Literal, Names, Var, write
 from ge2.ir.text import atom_text, op_text
@@ -42,13 +47,22 @@ from ge2.ops.reduce import ArgReduce
 
 LEAST: Final = 32  # threads of a block
 MOST: Final = 512
+VALUES: Final = 40 << 10  # bytes of shared memory that values may take, and matrices not
 BARRIER: Final = Text("__syncthreads();")
 ROOM: Final = Text("extern __shared__ __align__(16) unsigned char room[];")
 
 
-def resident_kernel(graph: Graph, ins: Sequence[Operand], outs: Sequence[Operand]) -> Kernels:
-    """The kernel of a graph, given where its arrays are. Unwritten if there is an operation that none does."""
-    return Writer(graph, ins, outs).kernels()
+def resident_kernel(
+    graph: Graph, rows: int, ins: Sequence[Operand], outs: Sequence[Operand], chip: Chip
+) -> Kernels:
+    """The kernel of a graph, given where its arrays are; blocks share its rows, if it has any.
+
+    Unwritten if there is an operation that no such kernel does.
+    """
+    if not rows:
+        return Writer(graph, ins, outs, chip).kernels()
+    parts = split(graph, rows, fewest(rows, chip.multiprocessors))
+    return Writer(parts.graph, ins, outs, chip, parts, rows).kernels()
 
 
 def shared_bytes(graph: Graph) -> int:
@@ -60,39 +74,72 @@ def shared_bytes(graph: Graph) -> int:
 
 
 @final
+@record
+class Early:
+    """An element that a thread has before the round in which it is needed: read first, and then again."""
+
+    name: str
+    first: Text
+    next: Text
+
+
+@final
 class Writer:
-    def __init__(self, graph: Graph, ins: Sequence[Operand], outs: Sequence[Operand]) -> None:
+    """`chip`: what a matrix may be kept by; None where nothing is. `parts` says which axes of arrays have rows."""
+
+    def __init__(
+        self, graph: Graph, ins: Sequence[Operand], outs: Sequence[Operand], chip: Chip | None = None,
+        parts: Split | None = None, rows: int = 0,
+    ) -> None:  # fmt: skip
         self.graph, self.ins, self.outs = graph, ins, outs
+        self.parts, self.blocks = parts, rows // parts.each if parts else 1
         self.names = Names()
         self.text = write(graph, names=self.names)
         self.arguments: dict[str, Argument] = {}
         self.threads = threads(graph)
-        self.plan = Plan(self.threads, self.literal, lambda v: label(self.names[v]))
+        self.plan = Plan(self.threads, self.literal, lambda v: label(self.names[v]), self.keeps)
         self.constants: dict[object, Number] = {}
-        self.reader = Reader(self.read)
+        self.reader = Reader(self.read, self.ahead)
         self.loop: Loop | None = None
-        for taken_ in ("room", "thread", "THREADS", E, "k", "lane", "here"):
+        self.round: Rounds | None = None  # the loop whose rounds are at hand, if they all come by
+        self.early: dict[str, Early] = {}  # elements that are read a round before they are needed
+        self.kept: list[Kept] = []
+        self.registers, self.spare = (OWN, chip.most - VALUES) if chip else (0, 0)
+        for taken_ in ("room", "thread", "THREADS", E, "k", "lane", "here", "n", "i", "sum", "column", "row"):
             self.plan.label(taken_)
 
     def kernels(self) -> Kernels:
-        given = [self.given(v, operand) for v, operand in zip(self.graph.inputs, self.ins, strict=True)]
-        results = [self.result(a, o) for a, o in zip(self.graph.outputs, self.outs, strict=True)]
+        axes = (self.parts.inputs, self.parts.outputs) if self.parts else ((), ())
+        given = [self.given(v, o, a) for v, o, a in zip_longest(self.graph.inputs, self.ins, axes[0])]
+        results = [self.result(y, o, a) for y, o, a in zip_longest(self.graph.outputs, self.outs, axes[1])]
         ends = [*zip(self.graph.outputs, results, strict=True)]
         nodes = self.plan.graph(self.graph, given, ends).nodes
         for n, temp in enumerate(self.plan.temps):
             operand = whole_operand("temp", n, temp.type.shape)
             self.argue(temp.name, Argument(declared(temp, False), "result", (operand, temp.type.dtype)))
+        matrices = [line for k in self.kept for line in loading(k, self.reader)]
         body = [line for node in nodes for line in self.node(node)]
         while body and body[-1] == BARRIER:
             body.pop()
         rooms, nbytes = self.rooms()
-        head = [*rooms, Text("const int thread = threadIdx.x;")]
+        head = [*rooms, Text("const int thread = threadIdx.x;"), *matrices]
         fixed = Fixed("THREADS", self.threads, "of the block, which does all of the rounds")
         kernel = CudaKernel(
-            "resident kernel", self.text, tuple(self.arguments.values()), (*head, *body), self.threads, (1,),
-            (fixed,), nbytes, 1, tuple(self.reader.helpers),
+            "resident kernel", self.text, tuple(self.arguments.values()), (*head, *body), self.threads,
+            (self.blocks,), (fixed,), nbytes, 1, tuple(self.reader.helpers),
         )  # fmt: skip
         return Kernels((kernel,), tuple(t.type.nbytes for t in self.plan.temps))
+
+    def keeps(self, eqn: Eqn, xs: Sequence[Value]) -> Kept | None:
+        """How the matrix of a product is kept, if there is room for it."""
+        if self.threads != THREADS or not self.registers:
+            return None
+        found = keeping(self.plan.label("kept"), eqn, xs, self.registers, self.spare)
+        if found is not None:
+            self.registers -= found.own
+            self.spare -= found.nbytes
+            self.kept.append(found)
+        return found
 
     # -- parameters
 
@@ -100,22 +147,31 @@ class Writer:
         assert name not in self.arguments, f"two arguments {name}"
         self.arguments[name] = argument
 
-    def given(self, v: Var, operand: Operand) -> Value:
+    def given(self, v: Var, operand: Operand, axis: Along) -> Value:
         name, dtype = self.plan.label(label(self.names[v])), v.type.dtype
         if operand.value:
             self.argue(name, Argument(f"{HELD[dtype]} {name}", "value", (operand, dtype)))
             return Number(name, v.type)
-        near(v.type, operand)
-        found = Array(name, v.type, operand.strides)
+        near(v.type, operand, self.blocks)
+        found = Array(name, v.type, operand.strides, self.first(operand, axis), given=True)
         self.argue(name, Argument(declared(found, True), "array", (operand, dtype)))
         return found
 
-    def result(self, a: Any, operand: Operand) -> Array:
+    def result(self, a: Any, operand: Operand, axis: Along) -> Array:
         name = self.names[a] if isinstance(a, Var) else "result"
-        near(a.type, operand)
-        found = Array(self.plan.label(f"{label(name)}_out"), a.type, operand.strides)
+        near(a.type, operand, self.blocks)
+        alone = self.blocks > 1 and axis is None
+        name = self.plan.label(f"{label(name)}_out")
+        found = Array(name, a.type, operand.strides, self.first(operand, axis), alone)
         self.argue(found.name, Argument(declared(found, False), "result", (operand, a.type.dtype)))
         return found
+
+    def first(self, operand: Operand, axis: Along) -> str:
+        """Where the rows of a block begin in an array."""
+        if axis is None or self.parts is None or self.blocks == 1:
+            return ""
+        step = operand.strides[axis] * self.parts.each
+        return f"(int)blockIdx.x * {step}" if step != 1 else "(int)blockIdx.x"
 
     def literal(self, literal: Literal) -> Number:
         """A number in the text, or else an argument."""
@@ -138,6 +194,10 @@ class Writer:
             stored_as = declared(array, False).split(" *")[0]
             lines.append(Text(f"{stored_as} *const {array.name} = ({stored_as} *)(room + {at});", f"{count}"))
             at += -(-count * array.type.dtype.itemsize // 16) * 16
+        for k in self.kept:
+            if k.rest:
+                lines.append(Text(f"ge2_four *const {k.name}_rest = (ge2_four *)(room + {at});", f"{k.rest} a thread"))
+                at += k.nbytes
         return [ROOM, *lines] if lines else [], at
 
     # -- nodes
@@ -155,18 +215,19 @@ class Writer:
     def rounds(self, node: Rounds) -> list[Text]:
         start = Text(f"int {node.side} = 0;", "which of two places the carry has")
         turn = Text(f"{node.side} ^= 1;")
+        around, self.round = self.round, node if node.decided is None else None
+        before, self.early = self.early, {}
+        test = self.nodes(node.test)
+        body = (*self.nodes(node.body), turn)
+        first = [each.first for each in self.early.values()]
+        self.round, self.early = around, before
         if node.decided is None:
             t, n = node.label, node.length
-            head = (
-                f"for (int {t} = {n - 1}; {t} >= 0; {t}--)"
-                if node.reverse
-                else f"for (int {t} = 0; {t} < {n}; {t}++)"
-            )
-            return [start, Text(head, body=(*self.nodes(node.body), turn), pragma="#pragma unroll 1")]
-        test = self.nodes(node.test)
+            head = f"{t} = {n - 1}; {t} >= 0; {t}--" if node.reverse else f"{t} = 0; {t} < {n}; {t}++"
+            return [start, *first, Text(f"for (int {head})", body=body, pragma="#pragma unroll 1")]
         stop = Text(f"if (!({self.reader.element(node.decided, Index((), '0'))})) break;")
         # a barrier: whoever still looks at what decided is not overtaken
-        return [start, Text("for (;;)", body=(*test, stop, *self.nodes(node.body), turn)), BARRIER]
+        return [start, Text("for (;;)", body=(*test, stop, *body)), BARRIER]
 
     def choice(self, node: Choice) -> list[Text]:
         dtype = node.index.type.dtype
@@ -176,10 +237,12 @@ class Writer:
         low = f"{held(text)} < 0 ? 0 : " if dtype.kind == "i" else ""
         chosen = text if dtype == BOOL else f"{low}{high}"
         lines = [Text(f"const int {node.label} = {chosen};")]
+        around, self.round = self.round, None
         for n, branch in enumerate(node.branches):
             test = f"if ({node.label} == {n})" if n < last else ""
             body = self.nodes(branch) or [BARRIER]  # the others are still to read what decided
             lines.append(Text(f"{'else ' if n else ''}{test}".strip(), body=tuple(body)))
+        self.round = around
         return chain(lines)
 
     # -- loops over elements
@@ -187,12 +250,84 @@ class Writer:
     def looped(self, loop: Loop) -> list[Text]:
         self.loop = loop
         size, team = loop.key.size, loop.key.team
+        known = set(self.early)
+        if loop.key.product is not None:
+            return self.by_columns(loop)
         if team == 1:
             body = [line for s in loop.statements for line in (*self.statement(s), *self.writes(s))]
-            return [self.over(size, body)]
+            return [self.over(size, [*body, *self.next(known)])]
         lines = [line for s in loop.statements for line in self.statement(s)]
         writes = [line for s in loop.statements for line in self.writes(s)]
         return self.by_teams(size, team, lines, writes)
+
+    def by_columns(self, loop: Loop) -> list[Text]:
+        """A loop over rows, in which teams have columns of a matrix that they keep."""
+        first, *rest = loop.statements
+        k, known = first.kept, set(self.early)
+        row = f" + row * {k.sums}" if k.rows > 1 else ""
+        operand = f"{self.address(k.other)}{row}"
+        lines = [Text(f"const int {E} = {place(k, 'row')};"), *product(k, first.y.name, operand)]
+        lines.append(
+            Text(f"const float {first.y.name} = ge2_kept_sum<{k.slices}>({first.y.name}_sums);",
+                 self.note(k.eqn))
+        )  # fmt: skip
+        lines += [line for s in rest for line in self.statement(s)]
+        writes = [line for s in loop.statements for line in self.writes(s)]
+        if writes:
+            lines.append(Text(f"if ({writer(k)})", body=tuple(writes)))
+        body = (*lines, *self.next(known))
+        head = f"for (int row = 0; row < {k.rows}; row++)" if k.rows > 1 else ""
+        return [Text(head, body=body)]
+
+    def address(self, x: Array | Made) -> str:
+        """Where an array in shared memory begins."""
+        home = next(h for h in x.homes if h.shared) if isinstance(x, Made) else x
+        return f"{home.name} + {home.start}" if home.start else home.name
+
+    # -- elements that are read a round before they are needed
+
+    def ahead(self, x: Array, at: Index) -> str:
+        """An element; that of a stack, at the place of a thread, was read while the last round went on."""
+        spot, node = self.spot(), self.round
+        if node is None or not spot or x.stack is None or x.stack[1] != node.label or at.flat != E:
+            return x.element(at)
+        name = f"{id(self.loop)} {x.element(at)}"  # another loop reads it when this one has the next
+        if name not in self.early:
+            self.early[name] = self.earlier(x, node, at.shape, spot)
+        return self.early[name].name
+
+    def spot(self) -> str:
+        """The place of a thread's only element in the loop at hand; "" if it has more, or shares it."""
+        key = None if self.loop is None else self.loop.key
+        if key is None:
+            return ""
+        if key.product is not None:
+            k = self.loop.statements[0].kept  # type: ignore[union-attr]
+            return place(k, "") if k.rows == 1 else ""
+        return "thread" if key.team == 1 and key.size <= self.threads else ""
+
+    def earlier(self, x: Array, node: Rounds, shape: Any, spot: str) -> Early:
+        assert x.stack is not None and self.loop is not None
+        stack, t = x.stack
+        name = self.plan.label(f"{x.name}_ahead")
+        first, after = (str(node.length - 1), f"{t} - 1") if node.reverse else ("0", f"{t} + 1")
+        size = self.loop.key.size
+        inside = f"{spot} < {size} ? " if spot == "thread" and size < self.threads else ""
+        begin = f"{inside}{stack.part(first).element(Index(shape, spot))}{' : 0' if inside else ''}"
+        more = f"{t} > 0" if node.reverse else f"{t} < {node.length - 1}"
+        later = stack.part(after).element(Index(shape, E))
+        kind = STORED[x.type.dtype]
+        if inside and x.type.dtype in COMPLEX:
+            begin = begin.replace(" : 0", f" : {kind}{{0, 0}}")
+        return Early(
+            name,
+            Text(f"{kind} {name} = {begin};", "read a round ahead"),
+            Text(f"if ({more}) {name} = {later};"),
+        )
+
+    def next(self, known: set[str]) -> list[Text]:
+        """The lines that read elements of the next round, of those that the loop at hand reads."""
+        return [each.next for name, each in self.early.items() if name not in known]
 
     def over(self, size: int, body: Sequence[Text]) -> Text:
         """A loop in which each thread has elements of its own."""
@@ -235,8 +370,8 @@ class Writer:
         for home in s.y.homes:
             at = Index(s.y.type.shape, E)
             value = self.reader.element(s.xs[0], at) if s.eqn is None else s.y.name
-            place = home.element(at)
-            found.append(Text(f"{place} = {stored(value, s.y.type.dtype)};"))
+            guard = "if (blockIdx.x == 0) " if home.alone else ""
+            found.append(Text(f"{guard}{home.element(at)} = {stored(value, s.y.type.dtype)};"))
         return found
 
     def read(self, x: Made, at: Index) -> str:
@@ -332,10 +467,11 @@ def chain(lines: Sequence[Text]) -> list[Text]:
     return [Text("", body=tuple(lines))] if len(lines) > 1 else list(lines)
 
 
-def near(t: ArrayType, operand: Operand) -> None:
+def near(t: ArrayType, operand: Operand, blocks: int) -> None:
     """Unwritten for an array whose places need 64 bits."""
     steps = operand.strides or (0,) * t.ndim
-    if sum(abs(s) * (n - 1) for s, n in zip(steps, t.shape, strict=True)) >= FAR or t.size >= FAR:
+    spans = sum(abs(s) * (n - 1) for s, n in zip(steps, t.shape, strict=True))
+    if (spans + max(map(abs, steps), default=0)) * blocks >= FAR:
         raise Unwritten(f"places in {t} need 64 bits")
 
 

@@ -63,7 +63,7 @@ class Key:
 @final
 @mutable
 class Statement:
-    """An equation, or a copy where there is none. `y` may be written to several arrays."""
+    """An equation, or a copy where there is none."""
 
     y: Made
     eqn: Eqn | None
@@ -117,17 +117,16 @@ Node = Level | Rounds | Choice
 @final
 @mutable
 class Plan:
-    """The nodes of a kernel, the arrays in shared memory, and those of global memory that it has for itself."""
+    """The arrays that the nodes of a kernel have in shared memory, and in global memory for themselves."""
 
     threads: int
     number: Callable[[Literal], Value]
     named: Callable[[Var], str]
-    chooses: Callable[[Eqn, Sequence[Value], Plan], Any] | None = None  # how a product's matrix is kept
+    keeps: Callable[[Eqn, Sequence[Value]], Any]  # how a product's matrix is kept from round to round, if it is
     inside: int = 0  # how many loops are around
     shared: list[tuple[Array, int]] = field(default_factory=list)  # with so many elements
     temps: list[Array] = field(default_factory=list)
     taken: Counter[str] = field(default_factory=Counter)
-    outer: list[set[int]] = field(default_factory=list)  # values from outside of the innermost loop
 
     def label(self, name: str) -> str:
         """A name that nothing else has."""
@@ -147,7 +146,7 @@ class Plan:
 
     def room(self, name: str, type_: ArrayType, times: int = 1) -> Array:
         """An array in shared memory."""
-        found = whole(self.label(name), type_)
+        found = whole(self.label(name), type_, shared=True)
         self.shared.append((found, type_.size * times))
         return found
 
@@ -158,9 +157,8 @@ class Plan:
         return found
 
     def need(self, x: Made) -> None:
-        """Sees to it that a result may be read in other loops."""
-        x.needed = True
-        if all(home.alone for home in x.homes):
+        """Sees to it that a result may be read in other loops: of shared memory, but for what is large."""
+        if not any(home.shared for home in x.homes):
             x.homes.insert(0, self.room(x.name, x.type))
 
     def team(self, size: int, folded: int) -> int:
@@ -240,13 +238,12 @@ class Scope:
         return isinstance(op, FOLDS) or (isinstance(op, POINTS) and spoken(self.readers.of(seen)))
 
     def product(self, eqn: Eqn) -> None:
-        op, (a, b), (y,) = eqn.op, (x.type for x in eqn.inputs), eqn.outs
+        op, a, (y,) = eqn.op, eqn.inputs[0].type, eqn.outs
         assert isinstance(op, DotGeneral)
-        if self.plan.chooses is not None and self.plan.inside:
-            kept_ = self.plan.chooses(eqn, [*map(self.value, eqn.inputs)], self.plan)
-            if kept_ is not None:
-                self.make(eqn, Key(y.type.size, 0, eqn)).kept = kept_
-                return
+        found = self.plan.keeps(eqn, [*map(self.value, eqn.inputs)]) if self.plan.inside else None
+        if found is not None:
+            self.make(eqn, Key(y.type.size, 0, eqn)).kept = found
+            return
         folded = math.prod(a.shape[i] for i in op.contract[0])
         self.make(eqn, Key(y.type.size, self.plan.team(y.type.size, folded)))
 
@@ -308,14 +305,12 @@ class Scope:
         found = zip(body.outputs[len(start) :], stacks, strict=True) if scan else ()
         ends += [(a, y.part(label)) for a, y in found if y is not None]
         self.plan.inside += 1
-        self.plan.outer.append({id(x) for x in consts})
         node = Rounds(label, side, [], *((op.length, op.reverse) if scan else ()))
         if not scan:
             test = self.plan.graph(op.cond, [*more, *now], (), test=True)
             node.test, node.decided = test.nodes, test.value(op.cond.outputs[0])
             self.look(node.decided)
         node.body = self.plan.graph(body, [*consts, *now, *rows], ends).nodes
-        self.plan.outer.pop()
         self.plan.inside -= 1
         self.nodes.append(node)
         for y, value in zip(eqn.outs, [*now, *stacks], strict=True):
@@ -359,7 +354,7 @@ class Scope:
                 self.placed.add(n)
                 found.append(array)
         read = self.readers.count(y)
-        if read and all(array.alone for array in found):
+        if read and not any(array.shared for array in found):
             found.insert(0, self.plan.room(self.plan.named(y), y.type))
         return found
 
@@ -446,7 +441,7 @@ def readers(graph: Graph) -> Readers:
 def placed(pair: Array, side: str) -> Array:
     """One of the two places of a carry."""
     n = pair.type.size
-    return whole(pair.name, pair.type, side if n == 1 else f"{side} * {n}")
+    return whole(pair.name, pair.type, side if n == 1 else f"{side} * {n}", shared=True)
 
 
 def part(x: Value, number: str) -> Value:

@@ -1,9 +1,9 @@
-"""What a resident kernel computes with: numbers, arrays in memory, views, and what is made where it is read."""
+"""What a resident kernel computes with: numbers, arrays, views, and what is made where it is read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, final
 
 import numpy as np
@@ -35,9 +35,10 @@ class Number:
 @final
 @record
 class Array:
-    """Elements in memory, shared or global: `start` is the place of the first, `steps` are strides.
+    """Elements in memory, `shared` or global: `start` is the place of the first, `steps` are strides.
 
-    `alone`: one block of several writes it, so that none reads it again.
+    `alone`: one block of several writes it, so that none reads it again. `stack`: of an element of a stack,
+    that stack and the number of the round.
     """
 
     name: str
@@ -45,6 +46,9 @@ class Array:
     steps: Dims
     start: str = ""
     alone: bool = False
+    shared: bool = False
+    given: bool = False  # it is there from the start, and never changes
+    stack: tuple[Array, str] | None = None
 
     def element(self, at: Index) -> str:
         place = at.number() if self.steps == strides(self.type.shape) else joined(at.each(), self.steps)
@@ -56,7 +60,13 @@ class Array:
         """Element `number` along the first axis."""
         first = joined((number,), self.steps[:1])
         start = f"{self.start} + {first}" if self.start and first != "0" else self.start or first
-        return Array(self.name, self.type.with_shape(self.type.shape[1:]), self.steps[1:], start, self.alone)
+        return replace(
+            self,
+            type=self.type.with_shape(self.type.shape[1:]),
+            steps=self.steps[1:],
+            start=start,
+            stack=(self, number),
+        )
 
 
 @final
@@ -100,20 +110,24 @@ class Made:
     type: ArrayType
     homes: list[Array] = field(default_factory=list)
     loop: Any = None  # in which its statement is
-    needed: bool = False  # elsewhere than in its loop, at its own place
 
 
 Value = Number | Array | Seen | Picked | Inline | Made
 
 
-def whole(name: str, type_: ArrayType, start: str = "") -> Array:
+def whole(name: str, type_: ArrayType, start: str = "", shared: bool = False) -> Array:
     """An array in C order."""
-    return Array(name, type_, strides(type_.shape), start)
+    return Array(name, type_, strides(type_.shape), start, shared=shared)
 
 
-def loaded(x: Array, at: Index) -> str:
+def constant(x: Value) -> bool:
+    """Whether a value is an array that is there from the start, or a view of one."""
+    return constant(x.source) if isinstance(x, Seen) else isinstance(x, Array) and x.given
+
+
+def loaded(x: Array, text: str) -> str:
     """An element as it is held."""
-    text, dtype = x.element(at), x.type.dtype
+    dtype = x.type.dtype
     if dtype in HALF:
         return f"ge2_cast_{SUFFIX[dtype]}_f32({text})"
     return f"({text} != 0)" if dtype == BOOL else text
@@ -130,13 +144,14 @@ class Reader:
     """Values as text. `made` says how the result of a statement is read."""
 
     made: Callable[[Made, Index], str]
+    ahead: Callable[[Array, Index], str] = lambda x, at: x.element(at)  # an element, perhaps read before
     helpers: dict[str, None] = field(default_factory=dict)  # of users' expressions
 
     def element(self, x: Value, at: Index) -> str:
         if isinstance(x, Number):
             return x.text
         if isinstance(x, Array):
-            return loaded(x, at)
+            return loaded(x, self.ahead(x, at))
         if isinstance(x, Seen):
             return self.element(x.source, viewed(x.eqn, x.i, at))
         if isinstance(x, Picked):
@@ -202,8 +217,8 @@ class Reader:
 
 def held_as(text: str) -> str:
     """A text that may stand in any expression."""
-    simple = held(text) == text or (text.startswith("ge2_") and closes(text))
-    return text if simple or text.startswith("(") and closes(text) else f"({text})"
+    bracketed = text.startswith(("ge2_", "(")) and closes(text)
+    return text if bracketed or held(text) == text else f"({text})"
 
 
 def closes(text: str) -> bool:
@@ -237,5 +252,5 @@ def declared(x: Array, const: bool) -> str:
     return f"{'const ' if const else ''}{STORED[x.type.dtype]} *__restrict__ {x.name}"
 
 
-__all__ = ["POINTS", "Array", "Inline", "Made", "Number", "Picked", "Reader", "Seen", "Value", "declared"]
-__all__ += ["loaded", "spoken", "stored", "whole"]
+__all__ = ["POINTS", "Array", "Inline", "Made", "Number", "Picked", "Reader", "Seen", "Value", "constant"]
+__all__ += ["declared", "loaded", "spoken", "stored", "whole"]
