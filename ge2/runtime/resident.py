@@ -15,7 +15,7 @@ what is small is put where nobody waits for launches. The rule, in one place:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -25,9 +25,10 @@ from ge2.codegen.cuda.resident_index import VIEWS
 from ge2.codegen.cuda.resident_plan import FOLDS
 from ge2.codegen.cuda.resident_rows import Tangled, split
 from ge2.codegen.cuda.resident_values import POINTS, spoken
-from ge2.ir import Atom, Eqn, Graph, Op, Var, has_effect, rename
+from ge2.ir import ArrayType, Atom, Eqn, Graph, Op, Var, has_effect, rename
 from ge2.ops.control import Cond
 from ge2.ops.dot import DotGeneral
+from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.loops import ScanLoop
 from ge2.ops.region import Region
 from ge2.ops.resident import Resident
@@ -35,7 +36,7 @@ from ge2.ops.while_loop import WhileLoop
 from ge2.passes.indexed import Wrap
 from ge2.passes.match import Index
 from ge2.passes.pipeline import PIPELINE, run_pipeline
-from ge2.trace.strong import strong
+from ge2.trace.strong import strong, strong_op
 
 ELEMENTS: Final = 1 << 13
 WORK: Final = 1 << 17
@@ -62,10 +63,11 @@ def resident(graph: Graph) -> Graph:
         run.clear()
         made.clear()
 
+    read = {a for e in graph.eqns for a in e.inputs} | set(graph.outputs)
     for eqn in graph.eqns:
         shared = by_rows(graph, eqn)
         eqn = shared or eqn
-        flat = small(eqn) if shared is None else None
+        flat = small(eqn, read) if shared is None else None
         if flat is not None:
             run.append((eqn, flat))
             made.update(eqn.outs)
@@ -172,17 +174,31 @@ def parted(graph: Graph, rows: int) -> bool:
 # ------------------------------------------------------------------------------------------------- a step
 
 
-def small(eqn: Eqn) -> list[Eqn] | None:
-    """A step without regions, if it is one for a block."""
-    if has_effect(eqn.op) or not eqn.outs or any(v.type.weak for v in eqn.outs):
+def small(eqn: Eqn, read: Container[Atom]) -> list[Eqn] | None:
+    """A step without regions, if it is one for a block. Python numbers may go in, but none come out."""
+    weak = any(v.type.weak and v in read for v in eqn.outs)
+    if has_effect(eqn.op) or not eqn.outs or weak:
         return None
     if isinstance(eqn.op, CONTROL):
-        if any(a.type.weak for a in eqn.inputs):
-            return None
+        *before, eqn = strengthened(eqn)
         op = prepared(eqn.op)
-        return [replace(eqn, op=op)] if op is not None and fitting(op) else None
+        return [*before, replace(eqn, op=op)] if op is not None and fitting(op) else None
     flat = spread([eqn])
     return flat if fits(flat) else None
+
+
+def strengthened(eqn: Eqn) -> list[Eqn]:
+    """A loop or a branch on arrays alone, after what makes such of Python numbers."""
+    if not any(a.type.weak for a in (*eqn.inputs, *eqn.outs)):
+        return [eqn]
+    made: dict[Atom, Eqn] = {}
+    for a in eqn.inputs:
+        if a.type.weak and a not in made:
+            convert = ConvertElementType(a.type.dtype)
+            made[a] = Eqn(convert, (a,), (Var(ArrayType((), a.type.dtype)),), eqn.source)
+    inputs = tuple(made[a].outs[0] if a in made else a for a in eqn.inputs)
+    outs = tuple(Var(ArrayType((), v.type.dtype)) if v.type.weak else v for v in eqn.outs)
+    return [*made.values(), replace(eqn, op=strong_op(eqn.op), inputs=inputs, outs=outs)]
 
 
 def fits(eqns: Sequence[Eqn]) -> bool:

@@ -11,6 +11,8 @@ import pytest
 import ge2
 from ge2 import lax
 from ge2.base.config import config
+from ge2.codegen.cuda import resident
+from ge2.codegen.cuda.resident_rows import fewest
 from tests.together import needs_compiler
 
 pytestmark = needs_compiler
@@ -20,7 +22,7 @@ REAL = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
 
 def on_shim(f: Any, *xs: Any) -> tuple[Any, tuple[str, ...]]:
     """The results, and the names of the kernels that were launched."""
-    with config.using(executor="shim"):
+    with config.using(executor="shim", shim_watch=True):
         g = ge2.jit(f)
         found = g(*xs)
         return found, tuple(name.rpartition("_")[0] for name in g.report().kernels)
@@ -61,6 +63,15 @@ def test_a_while_loop(n: int, rounds: int) -> None:
         return lax.while_loop(lambda c: c[0] < rounds, lambda c: (c[0] + 1, c[1] * 0.9 + 1), (np.int32(0), x))
 
     same(counted, drawn(n))
+
+
+def test_python_numbers_in_a_carry() -> None:
+    def counted(x: Any, n: Any) -> Any:
+        return lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, c[1] * 0.9 + c[0]), (0, x))[1]
+
+    same(lambda x: counted(x, 5), drawn(9))
+    same(counted, drawn(9), 3)
+    same(lambda x: lax.fori_loop(0, 4, lambda i, x: x * 0.5 + i, x), drawn(9))
 
 
 def test_a_while_loop_that_its_values_end() -> None:
@@ -167,6 +178,93 @@ def test_the_gradient_of_a_scan(reverse: bool) -> None:
     assert "resident_kernel" in names
     for y, w in zip(found, ge2.grad(loss, (0, 1, 2))(*xs), strict=True):
         np.testing.assert_allclose(y, w, rtol=1e-4, atol=1e-5)
+
+
+# ------------------------------------------------------------------------------------ rows, and kept matrices
+
+
+def rnn(w: Any, h: Any, xs: Any, reverse: bool = False) -> Any:
+    def step(h: Any, x: Any) -> Any:
+        h = np.tanh(h @ w + x)
+        return h, h
+
+    return lax.scan(step, h, xs, reverse=reverse)
+
+
+@pytest.mark.parametrize("rows", [2, 7, 31])
+@pytest.mark.parametrize(("sums", "reverse"), [(64, False), (96, True), (128, False)])
+def test_rows_that_blocks_share(rows: int, sums: int, reverse: bool) -> None:
+    w = drawn(sums, sums) / np.float32(np.sqrt(sums))
+    same(lambda w, h, xs: rnn(w, h, xs, reverse), w, drawn(rows, sums), drawn(3, rows, sums, seed=1), rtol=1e-4)
+
+
+@pytest.mark.parametrize("multiprocessors", [1, 2, 3])
+def test_several_rows_of_a_block(multiprocessors: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resident, "fewest", lambda rows, _: fewest(rows, multiprocessors))
+    w = drawn(64, 64) / 8
+    same(rnn, w, drawn(6, 64), drawn(3, 6, 64, seed=1), rtol=1e-4)
+
+
+@pytest.mark.parametrize("columns", [60, 64, 65, 97, 256])
+def test_a_matrix_that_is_not_square(columns: int) -> None:
+    def step(h: Any, x: Any, w: Any, v: Any) -> Any:
+        h = np.tanh((h @ w) @ v + x)
+        return h, (h @ w).max(1)
+
+    w, v = drawn(128, columns) / 16, drawn(columns, 128, seed=2) / 16
+    same(
+        lambda w, v, h, xs: lax.scan(lambda h, x: step(h, x, w, v), h, xs),
+        w, v, drawn(2, 128), drawn(3, 2, 128, seed=1), rtol=1e-4,
+    )  # fmt: skip
+
+
+def test_a_matrix_on_the_left_and_a_vector() -> None:
+    def f(w: Any, h: Any, xs: Any) -> Any:
+        return lax.scan(lambda h, x: ((y := np.tanh(w @ h + x)), y.sum()), h, xs)
+
+    same(f, drawn(128, 128) / 12, drawn(128), drawn(4, 128, seed=1), rtol=1e-4)
+
+
+def test_rows_with_all_that_rows_may_do() -> None:
+    """Biases, masks, counts, softmax by row, parts of rows: nothing of it looks at another row."""
+
+    def f(w: Any, b: Any, mask: Any, h: Any, xs: Any) -> Any:
+        def step(c: Any, x: Any) -> Any:
+            h, n = c
+            z = h @ w + b + x * n.astype(np.float32)
+            e = np.exp(z - z.max(1, keepdims=True))
+            h = np.where(mask, e / e.sum(1, keepdims=True), h[:, ::-1])
+            h = np.concatenate([h[:, :10], h[:, 10:] * 0.5], axis=1).reshape(5, 4, 24).reshape(5, 96)
+            return (h, n + 1), (h.T, h.argmax(1), z.mean(1), n)
+
+        return lax.scan(step, (h, np.int32(0)), xs)
+
+    mask = np.random.default_rng(3).random((5, 96)) > 0.3
+    same(f, drawn(96, 96) / 10, drawn(96), mask, drawn(5, 96), drawn(3, 5, 96, seed=1), rtol=1e-4)
+
+
+def test_rows_that_know_of_each_other_are_left_alone() -> None:
+    def f(w: Any, h: Any, xs: Any) -> Any:
+        return lax.scan(lambda h, x: ((y := np.tanh((h - h.mean(0)) @ w + x)), y), h, xs)
+
+    xs = drawn(96, 96) / 10, drawn(20, 96), drawn(3, 20, 96, seed=1)
+    found, names = on_shim(f, *xs)
+    assert "resident_kernel" not in names
+    np.testing.assert_allclose(found[0], f(*xs)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_the_gradient_by_rows() -> None:
+    def loss(w: Any, h: Any, xs: Any) -> Any:
+        return (rnn(w, h, xs)[1] ** 2).mean()
+
+    xs = drawn(64, 64) / 8, drawn(5, 64), drawn(4, 5, 64, seed=1)
+    found, names = on_shim(ge2.grad(loss, (0, 1, 2)), *xs)
+    assert names.count("resident_kernel") == 2
+    for y, w in zip(found, ge2.grad(loss, (0, 1, 2))(*xs), strict=True):
+        np.testing.assert_allclose(y, w, rtol=1e-4, atol=1e-6)
+
+
+# ------------------------------------------------------------------------------------------------ the rule
 
 
 def test_a_loop_of_much_work_keeps_its_kernels() -> None:

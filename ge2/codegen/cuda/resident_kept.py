@@ -3,7 +3,7 @@
 A matrix of 256 x 256 floats is 256 KB: more than a block's registers, or its shared memory, but not than both.
 Each number of it is multiplied once a row and round, 65,536 products, which the 128 lanes of a multiprocessor do in
 512 clocks. What lies in shared memory comes at 128 bytes a clock: 2,048 clocks for all of it, half for half of it. So as
-many numbers as fit are in registers, of whose rest no clock is lost: 80 of the 128 that a thread of 512 has.
+many numbers as fit are in registers, of whose rest no clock is lost: 72 of the 128 that a thread of 512 has.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ge2.ops.dot import DotGeneral
 
 THREADS: Final = 512  # of a block that keeps a matrix
 LEAST: Final = 1 << 12  # numbers of a matrix from which on it is worth keeping
-OWN: Final = 20  # pieces of four numbers that a thread of so many has in registers
+OWN: Final = 18  # pieces of four numbers that a thread of so many has in registers
 PIECE: Final = 16  # bytes
 COLUMNS: Final = 4  # of a team
 
