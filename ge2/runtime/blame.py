@@ -12,10 +12,9 @@ from ge2.backends.cuda.report import excerpt
 from ge2.base.errors import CompileError, CompilerTrouble
 from ge2.base.record import record
 from ge2.base.source import Source, of_function
-from ge2.ir import Op
+from ge2.ir import GraphOp, Op
 from ge2.ops.elementwise import Elementwise
 from ge2.ops.own import Own
-from ge2.ops.region import Region
 
 FIX: Final = "other CUDA; an operation without it runs its reference"
 WORDS: Final = (re.compile(r"NVRTC refuses .* for sm_\w+: (.+)"), re.compile(r"error: (.+)"))
@@ -34,8 +33,8 @@ class Written:
 
 def written(op: Op) -> list[Written]:
     """The texts of the user's that are in the CUDA of an operation."""
-    if isinstance(op, Region):
-        return [each for e in op.graph.eqns for each in written(e.op)]
+    if isinstance(op, GraphOp):
+        return [each for g in op.graphs() for e in g.eqns for each in written(e.op)]
     if isinstance(op, Own) and op.cuda:
         return [Written(op.name, text, op.defined) for text in (op.cuda, op.helpers)]
     if isinstance(op, Elementwise) and op.edition:

@@ -7,8 +7,7 @@ from typing import Final
 
 from ge2.backends.limits import Limits
 from ge2.base.dtypes import COMPLEX128, FLOAT64
-from ge2.ir import Eqn
-from ge2.ops.region import Region
+from ge2.ir import Eqn, GraphOp
 from ge2.runtime.cost import computing
 from ge2.runtime.program import Program
 
@@ -27,8 +26,10 @@ def slow(eqn: Eqn, limits: Limits) -> str:
 
 def in_double(eqn: Eqn) -> Eqn | None:
     """The first equation of a step that computes on elements of float64, as those that move them do not."""
-    eqns = eqn.op.graph.eqns if isinstance(eqn.op, Region) else (eqn,)
-    return next((e for e in eqns if is_wide(e) and computing(e).operations), None)
+    if isinstance(eqn.op, GraphOp):
+        found = (in_double(e) for graph in eqn.op.graphs() for e in graph.eqns)
+        return next((e for e in found if e is not None), None)
+    return eqn if is_wide(eqn) and computing(eqn).operations else None
 
 
 def is_wide(eqn: Eqn) -> bool:

@@ -39,6 +39,7 @@ from ge2.passes.pipeline import run_pipeline
 from ge2.runtime.hosted import CONTROL
 from ge2.runtime.loops import carried, grounded, held, stands
 from ge2.runtime.program import END, Buffer, Program, Step
+from ge2.runtime.resident import resident
 from ge2.trace.strong import strong
 
 VIEWS = (BroadcastInDim, Transpose, Reshape, Slice, Rev, StopGradient, Barrier)
@@ -59,7 +60,9 @@ FRESH = frozenset((
 @collector_paused
 def schedule(graph: Graph, donated: tuple[bool, ...] = (), target: str = "cpu") -> Program:
     """The program of a graph for a target: "cpu" is blocked NumPy, "c" compiled C, "cuda" launches."""
-    graph = grounded(graph, False) if target == "c" else drawn(indexed(graph)) if target == "cuda" else graph
+    if target == "cuda":
+        graph = resident(drawn(indexed(graph)))
+    graph = grounded(graph, False) if target == "c" else graph
     return Scheduler(graph, donated, target).run()
 
 

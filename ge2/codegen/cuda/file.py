@@ -29,6 +29,7 @@ PARTS = {
     "ge2_tile": "tile",
     "ge2_top_": "top",
     "ge2_scaled_": "scaled",
+    "ge2_kept": "kept",
 }
 
 

@@ -1,0 +1,502 @@
+"""Loops, branches and what is around them as one kernel, whose values stay in the shared memory of a block.
+
+`resident_plan.py` says which loops over elements there are and where a barrier is; this is their text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from typing import Any, Final, final
+
+import numpy as np
+
+from ge2.base.dtypes import BOOL, COMPLEX, FLOATS, accumulator
+from ge2.base.record import record
+from ge2.codegen.c.text import Argument, Operand, Text
+from ge2.codegen.c.text import whole as whole_operand
+from ge2.codegen.cuda.chip import Chip
+from ge2.codegen.cuda.kernel import CudaKernel, Fixed
+from ge2.codegen.cuda.partial import Kernels
+from ge2.codegen.cuda.places import FAR, label
+from ge2.codegen.cuda.resident_index import Index, held
+from ge2.codegen.cuda.resident_kept import OWN, THREADS, Kept, keeping, loading, place, product, writer
+from ge2.codegen.cuda.resident_plan import (
+    E,
+    Choice,
+    Level,
+    Loop,
+    Node,
+    Plan,
+    Rounds,
+    Statement,
+    Unwritten,
+    multiplied,
+    taken,
+)
+from ge2.codegen.cuda.resident_rows import Along, Split, fewest, split
+from ge2.codegen.cuda.resident_values import POINTS, Array, Made, Number, Reader, Value, declared, stored
+from ge2.codegen.cuda.typed import HELD, STORED, SUFFIX, baked, expression, number
+from ge2.codegen.values import held as widened
+from ge2.ir import ArrayType, Eqn, Graph, Literal, Names, Var, write
+from ge2.ir.text import atom_text, op_text
+from ge2.ops.dot import DotGeneral
+from ge2.ops.reduce import ArgReduce
+
+LEAST: Final = 32  # threads of a block
+MOST: Final = 512
+VALUES: Final = 40 << 10  # bytes of shared memory that values may take, and matrices not
+BARRIER: Final = Text("__syncthreads();")
+ROOM: Final = Text("extern __shared__ __align__(16) unsigned char room[];")
+
+
+def resident_kernel(
+    graph: Graph, rows: int, ins: Sequence[Operand], outs: Sequence[Operand], chip: Chip
+) -> Kernels:
+    """The kernel of a graph, given where its arrays are; blocks share its rows, if it has any.
+
+    Unwritten if there is an operation that no such kernel does.
+    """
+    if not rows:
+        return Writer(graph, ins, outs, chip).kernels()
+    parts = split(graph, rows, fewest(rows, chip.multiprocessors))
+    return Writer(parts.graph, ins, outs, chip, parts, rows).kernels()
+
+
+def shared_bytes(graph: Graph) -> int:
+    """Bytes of shared memory that the values of a graph take."""
+    ins = [whole_operand("in", i, v.type.shape) for i, v in enumerate(graph.inputs)]
+    ins = [replace(each, value=v.type.weak) for each, v in zip(ins, graph.inputs, strict=True)]
+    outs = [whole_operand("out", i, a.type.shape) for i, a in enumerate(graph.outputs)]
+    return Writer(graph, ins, outs).kernels().kernels[0].shared
+
+
+@final
+@record
+class Early:
+    """An element that a thread has before the round in which it is needed: read first, and then again."""
+
+    name: str
+    first: Text
+    next: Text
+
+
+@final
+class Writer:
+    """`chip`: what a matrix may be kept by; None where nothing is. `parts` says which axes of arrays have rows."""
+
+    def __init__(
+        self, graph: Graph, ins: Sequence[Operand], outs: Sequence[Operand], chip: Chip | None = None,
+        parts: Split | None = None, rows: int = 0,
+    ) -> None:  # fmt: skip
+        self.graph, self.ins, self.outs = graph, ins, outs
+        self.parts, self.blocks = parts, rows // parts.each if parts else 1
+        self.names = Names()
+        self.text = write(graph, names=self.names)
+        self.arguments: dict[str, Argument] = {}
+        self.threads = threads(graph)
+        self.plan = Plan(self.threads, self.literal, lambda v: label(self.names[v]), self.keeps)
+        self.constants: dict[object, Number] = {}
+        self.reader = Reader(self.read, self.ahead)
+        self.loop: Loop | None = None
+        self.round: Rounds | None = None  # the loop whose rounds are at hand, if they all come by
+        self.early: dict[str, Early] = {}  # elements that are read a round before they are needed
+        self.kept: list[Kept] = []
+        self.registers, self.spare = (OWN, chip.most - VALUES) if chip else (0, 0)
+        for taken_ in ("room", "thread", "THREADS", E, "k", "lane", "here", "n", "i", "sum", "column", "row"):
+            self.plan.label(taken_)
+
+    def kernels(self) -> Kernels:
+        axes = (self.parts.inputs, self.parts.outputs) if self.parts else ((), ())
+        given = [self.given(v, o, a) for v, o, a in zip_longest(self.graph.inputs, self.ins, axes[0])]
+        results = [self.result(y, o, a) for y, o, a in zip_longest(self.graph.outputs, self.outs, axes[1])]
+        ends = [*zip(self.graph.outputs, results, strict=True)]
+        nodes = self.plan.graph(self.graph, given, ends).nodes
+        for n, temp in enumerate(self.plan.temps):
+            operand = whole_operand("temp", n, temp.type.shape)
+            self.argue(temp.name, Argument(declared(temp, False), "result", (operand, temp.type.dtype)))
+        matrices = [line for k in self.kept for line in loading(k, self.reader)]
+        body = [line for node in nodes for line in self.node(node)]
+        while body and body[-1] == BARRIER:
+            body.pop()
+        rooms, nbytes = self.rooms()
+        head = [*rooms, Text("const int thread = threadIdx.x;"), *matrices]
+        fixed = Fixed("THREADS", self.threads, "of the block, which does all of the rounds")
+        kernel = CudaKernel(
+            "resident kernel", self.text, tuple(self.arguments.values()), (*head, *body), self.threads,
+            (self.blocks,), (fixed,), nbytes, 1, tuple(self.reader.helpers),
+        )  # fmt: skip
+        return Kernels((kernel,), tuple(t.type.nbytes for t in self.plan.temps))
+
+    def keeps(self, eqn: Eqn, xs: Sequence[Value]) -> Kept | None:
+        """How the matrix of a product is kept, if there is room for it."""
+        if self.threads != THREADS or not self.registers:
+            return None
+        found = keeping(self.plan.label("kept"), eqn, xs, self.registers, self.spare)
+        if found is not None:
+            self.registers -= found.own
+            self.spare -= found.nbytes
+            self.kept.append(found)
+        return found
+
+    # -- parameters
+
+    def argue(self, name: str, argument: Argument) -> None:
+        assert name not in self.arguments, f"two arguments {name}"
+        self.arguments[name] = argument
+
+    def given(self, v: Var, operand: Operand, axis: Along) -> Value:
+        name, dtype = self.plan.label(label(self.names[v])), v.type.dtype
+        if operand.value:
+            self.argue(name, Argument(f"{HELD[dtype]} {name}", "value", (operand, dtype)))
+            return Number(name, v.type)
+        near(v.type, operand, self.blocks)
+        found = Array(name, v.type, operand.strides, self.first(operand, axis), given=True)
+        self.argue(name, Argument(declared(found, True), "array", (operand, dtype)))
+        return found
+
+    def result(self, a: Any, operand: Operand, axis: Along) -> Array:
+        name = self.names[a] if isinstance(a, Var) else "result"
+        near(a.type, operand, self.blocks)
+        alone = self.blocks > 1 and axis is None
+        name = self.plan.label(f"{label(name)}_out")
+        found = Array(name, a.type, operand.strides, self.first(operand, axis), alone)
+        self.argue(found.name, Argument(declared(found, False), "result", (operand, a.type.dtype)))
+        return found
+
+    def first(self, operand: Operand, axis: Along) -> str:
+        """Where the rows of a block begin in an array."""
+        if axis is None or self.parts is None or self.blocks == 1:
+            return ""
+        step = operand.strides[axis] * self.parts.each
+        return f"(int)blockIdx.x * {step}" if step != 1 else "(int)blockIdx.x"
+
+    def literal(self, literal: Literal) -> Number:
+        """A number in the text, or else an argument."""
+        dtype = widened(literal.type.dtype)
+        value: Any = literal.value
+        if literal.type.dtype != dtype:  # a half type's own number
+            value = dtype.type(literal.type.dtype.type(value))
+        if baked(value, dtype, frozenset()):
+            return Number(number(value, dtype), literal.type)
+        if literal.key not in self.constants:
+            name = self.plan.label("constant")
+            self.argue(name, Argument(f"{HELD[dtype]} {name}", "constant", (value, dtype)))
+            self.constants[literal.key] = Number(name, literal.type)
+        return self.constants[literal.key]
+
+    def rooms(self) -> tuple[list[Text], int]:
+        """Where each array lies in shared memory, and how many bytes they have in all."""
+        lines, at = [], 0
+        for array, count in self.plan.shared:
+            stored_as = declared(array, False).split(" *")[0]
+            lines.append(Text(f"{stored_as} *const {array.name} = ({stored_as} *)(room + {at});", f"{count}"))
+            at += -(-count * array.type.dtype.itemsize // 16) * 16
+        for k in self.kept:
+            if k.rest:
+                lines.append(Text(f"ge2_four *const {k.name}_rest = (ge2_four *)(room + {at});", f"{k.rest} a thread"))
+                at += k.nbytes
+        return [ROOM, *lines] if lines else [], at
+
+    # -- nodes
+
+    def node(self, node: Node) -> list[Text]:
+        if isinstance(node, Level):
+            return [*(line for loop in node.loops for line in self.looped(loop)), BARRIER]
+        if isinstance(node, Rounds):
+            return self.rounds(node)
+        return self.choice(node)
+
+    def nodes(self, nodes: Sequence[Node]) -> list[Text]:
+        return [line for node in nodes for line in self.node(node)]
+
+    def rounds(self, node: Rounds) -> list[Text]:
+        start = Text(f"int {node.side} = 0;", "which of two places the carry has")
+        turn = Text(f"{node.side} ^= 1;")
+        around, self.round = self.round, node if node.decided is None else None
+        before, self.early = self.early, {}
+        test = self.nodes(node.test)
+        body = (*self.nodes(node.body), turn)
+        first = [each.first for each in self.early.values()]
+        self.round, self.early = around, before
+        if node.decided is None:
+            t, n = node.label, node.length
+            head = f"{t} = {n - 1}; {t} >= 0; {t}--" if node.reverse else f"{t} = 0; {t} < {n}; {t}++"
+            return [start, *first, Text(f"for (int {head})", body=body, pragma="#pragma unroll 1")]
+        stop = Text(f"if (!({self.reader.element(node.decided, Index((), '0'))})) break;")
+        # a barrier: whoever still looks at what decided is not overtaken
+        return [start, Text("for (;;)", body=(*test, stop, *body)), BARRIER]
+
+    def choice(self, node: Choice) -> list[Text]:
+        dtype = node.index.type.dtype
+        text = self.reader.element(node.index, Index((), "0"))
+        last = len(node.branches) - 1
+        high = f"{held(text)} > {last} ? {last} : (int){held(text)}"
+        low = f"{held(text)} < 0 ? 0 : " if dtype.kind == "i" else ""
+        chosen = text if dtype == BOOL else f"{low}{high}"
+        lines = [Text(f"const int {node.label} = {chosen};")]
+        around, self.round = self.round, None
+        for n, branch in enumerate(node.branches):
+            test = f"if ({node.label} == {n})" if n < last else ""
+            body = self.nodes(branch) or [BARRIER]  # the others are still to read what decided
+            lines.append(Text(f"{'else ' if n else ''}{test}".strip(), body=tuple(body)))
+        self.round = around
+        return chain(lines)
+
+    # -- loops over elements
+
+    def looped(self, loop: Loop) -> list[Text]:
+        self.loop = loop
+        size, team = loop.key.size, loop.key.team
+        known = set(self.early)
+        if loop.key.product is not None:
+            return self.by_columns(loop)
+        if team == 1:
+            body = [line for s in loop.statements for line in (*self.statement(s), *self.writes(s))]
+            return [self.over(size, [*body, *self.next(known)])]
+        lines = [line for s in loop.statements for line in self.statement(s)]
+        writes = [line for s in loop.statements for line in self.writes(s)]
+        return self.by_teams(size, team, lines, writes)
+
+    def by_columns(self, loop: Loop) -> list[Text]:
+        """A loop over rows, in which teams have columns of a matrix that they keep."""
+        first, *rest = loop.statements
+        k, known = first.kept, set(self.early)
+        row = f" + row * {k.sums}" if k.rows > 1 else ""
+        operand = f"{self.address(k.other)}{row}"
+        lines = [Text(f"const int {E} = {place(k, 'row')};"), *product(k, first.y.name, operand)]
+        lines.append(
+            Text(f"const float {first.y.name} = ge2_kept_sum<{k.slices}>({first.y.name}_sums);",
+                 self.note(k.eqn))
+        )  # fmt: skip
+        lines += [line for s in rest for line in self.statement(s)]
+        writes = [line for s in loop.statements for line in self.writes(s)]
+        if writes:
+            lines.append(Text(f"if ({writer(k)})", body=tuple(writes)))
+        body = (*lines, *self.next(known))
+        head = f"for (int row = 0; row < {k.rows}; row++)" if k.rows > 1 else ""
+        return [Text(head, body=body)]
+
+    def address(self, x: Array | Made) -> str:
+        """Where an array in shared memory begins."""
+        home = next(h for h in x.homes if h.shared) if isinstance(x, Made) else x
+        return f"{home.name} + {home.start}" if home.start else home.name
+
+    # -- elements that are read a round before they are needed
+
+    def ahead(self, x: Array, at: Index) -> str:
+        """An element; that of a stack, at the place of a thread, was read while the last round went on."""
+        spot, node = self.spot(), self.round
+        if node is None or not spot or x.stack is None or x.stack[1] != node.label or at.flat != E:
+            return x.element(at)
+        name = f"{id(self.loop)} {x.element(at)}"  # another loop reads it when this one has the next
+        if name not in self.early:
+            self.early[name] = self.earlier(x, node, at.shape, spot)
+        return self.early[name].name
+
+    def spot(self) -> str:
+        """The place of a thread's only element in the loop at hand; "" if it has more, or shares it."""
+        key = None if self.loop is None else self.loop.key
+        if key is None:
+            return ""
+        if key.product is not None:
+            k = self.loop.statements[0].kept  # type: ignore[union-attr]
+            return place(k, "") if k.rows == 1 else ""
+        return "thread" if key.team == 1 and key.size <= self.threads else ""
+
+    def earlier(self, x: Array, node: Rounds, shape: Any, spot: str) -> Early:
+        assert x.stack is not None and self.loop is not None
+        stack, t = x.stack
+        name = self.plan.label(f"{x.name}_ahead")
+        first, after = (str(node.length - 1), f"{t} - 1") if node.reverse else ("0", f"{t} + 1")
+        size = self.loop.key.size
+        inside = f"{spot} < {size} ? " if spot == "thread" and size < self.threads else ""
+        begin = f"{inside}{stack.part(first).element(Index(shape, spot))}{' : 0' if inside else ''}"
+        more = f"{t} > 0" if node.reverse else f"{t} < {node.length - 1}"
+        later = stack.part(after).element(Index(shape, E))
+        kind = STORED[x.type.dtype]
+        if inside and x.type.dtype in COMPLEX:
+            begin = begin.replace(" : 0", f" : {kind}{{0, 0}}")
+        return Early(
+            name,
+            Text(f"{kind} {name} = {begin};", "read a round ahead"),
+            Text(f"if ({more}) {name} = {later};"),
+        )
+
+    def next(self, known: set[str]) -> list[Text]:
+        """The lines that read elements of the next round, of those that the loop at hand reads."""
+        return [each.next for name, each in self.early.items() if name not in known]
+
+    def over(self, size: int, body: Sequence[Text]) -> Text:
+        """A loop in which each thread has elements of its own."""
+        if size <= self.threads:
+            place = Text(f"const int {E} = thread;")
+            guard = f"if (thread < {size})" if size < self.threads else ""
+            return Text(guard, body=(place, *body))
+        return Text(f"for (int {E} = thread; {E} < {size}; {E} += THREADS)", body=tuple(body))
+
+    def by_teams(self, size: int, team: int, lines: list[Text], writes: list[Text]) -> list[Text]:
+        """A loop in which threads side by side have an element together; the first of them writes it."""
+        at_once = self.threads // team
+        lane, place = f"const int lane = thread % {team};", f"thread / {team}"
+        if size > at_once:
+            place = f"begin + {place}"
+        exact = size % at_once == 0
+        inside = [] if exact else [f"{place} < {size}"]
+        clamped = place if exact else f"{place} < {size} ? {place} : {size - 1}"
+        guard = " && ".join(["lane == 0", *inside])
+        write = [Text(f"if ({guard})", body=tuple(writes))] if writes else []
+        body = (Text(lane), Text(f"const int {E} = {clamped};"), *lines, *write)
+        if size <= at_once:
+            return [Text("", body=body)]
+        return [Text(f"for (int begin = 0; begin < {size}; begin += {at_once})", body=body)]
+
+    def statement(self, s: Statement) -> list[Text]:
+        if s.eqn is None:
+            return []
+        at, comment = Index(s.y.type.shape, E), self.note(s.eqn)
+        t = HELD[widened(s.y.type.dtype)]
+        if isinstance(s.eqn.op, POINTS):
+            code = self.reader.computed(s.eqn, s.xs, at)
+            return [Text(f"const {t} {s.y.name} = {code};", comment)]
+        if isinstance(s.eqn.op, DotGeneral):
+            return self.product(s, s.eqn, t, comment)
+        return self.fold(s, s.eqn, t, comment)
+
+    def writes(self, s: Statement) -> list[Text]:
+        found = []
+        for home in s.y.homes:
+            at = Index(s.y.type.shape, E)
+            value = self.reader.element(s.xs[0], at) if s.eqn is None else s.y.name
+            guard = "if (blockIdx.x == 0) " if home.alone else ""
+            found.append(Text(f"{guard}{home.element(at)} = {stored(value, s.y.type.dtype)};"))
+        return found
+
+    def read(self, x: Made, at: Index) -> str:
+        if x.loop is self.loop and at.flat == E:
+            return x.name
+        home = next(h for h in x.homes if not h.alone)
+        return self.reader.element(home, at)
+
+    # -- folds and products
+
+    def fold(self, s: Statement, eqn: Eqn, t: str, comment: str) -> list[Text]:
+        op: Any = eqn.op
+        (x,) = s.xs
+        dtype, name = widened(x.type.dtype), f"{s.y.name}_state"
+        indexed = isinstance(op, ArgReduce)
+        held_as = f"ge2_indexed_{SUFFIX[dtype]}" if indexed else HELD[dtype]
+        value = self.reader.element(x, taken(eqn, E, "k"))
+        if indexed:
+            value = expression(op.lowering.lift, [value, "k"], dtype, dtype)
+        merge = self.merging(op, dtype)
+        state = self.gathered(name, held_as, start_of(op, dtype), x.type.size // s.y.type.size,
+                              f"{name} = {merge(name, value)};", comment)  # fmt: skip
+        found = self.merged(name, held_as, merge)
+        result = (
+            f"{found}.index" if indexed else found if dtype == widened(s.y.type.dtype) else f"({t}){found}"
+        )
+        return [*state, Text(f"const {t} {s.y.name} = {result};")]
+
+    def merging(self, op: Any, dtype: np.dtype) -> Callable[[str, str], str]:
+        return lambda mine, other: expression(op.lowering.merge, [mine, other], dtype, dtype)
+
+    def product(self, s: Statement, eqn: Eqn, t: str, comment: str) -> list[Text]:
+        a, b = s.xs
+        op: Any = eqn.op
+        wide = np.result_type(accumulator(a.type.dtype), accumulator(s.y.type.dtype))
+        at_a, at_b = multiplied(eqn, E, "k")
+        x, y = self.reader.element(a, at_a), self.reader.element(b, at_b)
+        if widened(a.type.dtype) != wide:
+            raise Unwritten("a product that is wider than its operands")
+        short, name = SUFFIX[wide], f"{s.y.name}_state"
+        count = math.prod(a.type.shape[i] for i in op.contract[0])
+        if wide == BOOL:
+            added = f"{name} = {name} || ({x} && {y});"
+        elif wide in FLOATS:
+            added = f"{name} = ge2_fma_{short}({x}, {y}, {name});"
+        else:
+            added = f"{name} = ge2_add_{short}({name}, ge2_mul_{short}({x}, {y}));"
+        zero = number(0, wide)
+        state = self.gathered(name, HELD[wide], zero, count, added, comment)
+
+        def merge(mine: str, other: str) -> str:
+            return f"{mine} || {other}" if wide == BOOL else f"ge2_add_{short}({mine}, {other})"
+
+        found = self.merged(name, HELD[wide], merge)
+        out = widened(s.y.type.dtype)
+        return [*state, Text(f"const {t} {s.y.name} = {found if out == wide else f'({t}){found}'};")]
+
+    def gathered(
+        self, name: str, held_as: str, start: str, count: int, added: str, comment: str
+    ) -> list[Text]:
+        """What a thread gathers of `count` elements k."""
+        assert self.loop is not None
+        team = self.loop.key.team
+        first, step = ("lane", f"k += {team}") if team > 1 else ("0", "k++")
+        loop = Text(f"for (int k = {first}; k < {count}; {step})", body=(Text(added, comment),))
+        return [Text(f"{held_as} {name} = {start};"), loop]
+
+    def merged(self, name: str, held_as: str, merge: Callable[[str, str], str]) -> str:
+        """What the threads of a team gathered, as one state."""
+        assert self.loop is not None
+        team = self.loop.key.team
+        if team == 1:
+            return name
+        of_two = f"[]({held_as} mine, {held_as} other) {{ return {merge('mine', 'other')}; }}"
+        return f"ge2_team_fold<{team}, THREADS>({name}, {of_two})"
+
+    def note(self, eqn: Eqn) -> str:
+        """The equation, as the graph above the kernel has it."""
+        inputs = "".join(" " + atom_text(a, self.names) for a in eqn.inputs)
+        return f"{self.names[eqn.outs[0]]} = {op_text(eqn.op)}{inputs}"
+
+
+def start_of(op: Any, dtype: np.dtype) -> str:
+    """The state of a reduction of nothing at all."""
+    text = op.lowering.start
+    if "(" in text:
+        return expression(text, [], dtype, dtype)
+    return {"false": "false", "true": "true"}.get(text) or number(int(text), dtype)
+
+
+def chain(lines: Sequence[Text]) -> list[Text]:
+    """The lines in braces: what they declare is theirs."""
+    return [Text("", body=tuple(lines))] if len(lines) > 1 else list(lines)
+
+
+def near(t: ArrayType, operand: Operand, blocks: int) -> None:
+    """Unwritten for an array whose places need 64 bits."""
+    steps = operand.strides or (0,) * t.ndim
+    spans = sum(abs(s) * (n - 1) for s, n in zip(steps, t.shape, strict=True))
+    if (spans + max(map(abs, steps), default=0)) * blocks >= FAR:
+        raise Unwritten(f"places in {t} need 64 bits")
+
+
+def threads(graph: Graph) -> int:
+    """As many threads as the widest step has work for."""
+    wanted = max([LEAST, *map(wide, everything(graph))])
+    return min(MOST, 1 << (wanted - 1).bit_length())
+
+
+def wide(eqn: Eqn) -> int:
+    """How many threads an equation keeps busy."""
+    op: Any = eqn.op
+    if not eqn.outs or op.name in ("scan", "while", "cond"):
+        return 1
+    size = eqn.outs[0].type.size
+    if isinstance(op, DotGeneral):
+        folded = math.prod(eqn.inputs[0].type.shape[i] for i in op.contract[0])
+        return size * min(max(folded // 4, 1), 32)
+    return max(size, eqn.inputs[0].type.size // 4) if eqn.inputs else size
+
+
+def everything(graph: Graph) -> list[Eqn]:
+    """The equations of a graph, and of the graphs in it."""
+    inner = [e for eqn in graph.eqns for g in getattr(eqn.op, "graphs", tuple)() for e in everything(g)]
+    return [*graph.eqns, *inner]
+
+
+__all__ = ["Unwritten", "resident_kernel", "shared_bytes"]

@@ -1,0 +1,40 @@
+"""Steps that are one kernel together, loops and branches among them: small enough to stay in a block."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+from ge2.base.errors import TypeRuleError
+from ge2.base.record import record
+from ge2.ir import ArrayType, Evaluate, Graph, GraphOp, Var, read
+
+EVALUATE = Evaluate()
+
+
+@final
+@record
+class Resident(GraphOp):
+    """A graph, loops and branches and what is around them, whose values live in a block's shared memory.
+
+    `rows` is 0, or the size of an axis along which no element knows of another: blocks then share its rows.
+    It is made after all derivatives, of steps that are already chosen for a GPU.
+    """
+
+    graph: Graph
+    rows: int = 0
+    name = "resident"
+
+    def graphs(self) -> tuple[Graph, ...]:
+        return (self.graph,)
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        if types != tuple(v.type for v in self.graph.inputs):
+            listed = ", ".join(map(str, types))
+            raise TypeRuleError(f"resident steps of {len(self.graph.inputs)} inputs were given {listed}")
+        return tuple(a.type for a in self.graph.outputs)
+
+    def reference(self, *arrays: Any) -> Any:
+        env: dict[Var, Any] = dict(zip(self.graph.inputs, arrays, strict=True))
+        for eqn in self.graph.eqns:
+            env.update(zip(eqn.outs, EVALUATE.apply(eqn.op, read(env, eqn.inputs)), strict=True))
+        return tuple(read(env, self.graph.outputs))

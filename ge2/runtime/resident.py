@@ -1,0 +1,290 @@
+"""Which loops and branches become one kernel, together with the small steps around them.
+
+A launch costs microseconds, and a round that the host decides tens of them; a phase of a block a tenth of one. So
+what is small is put where nobody waits for launches. The rule, in one place:
+
+* No value that a step makes has more than ELEMENTS elements; stacks, and what is only read, may have any size.
+* A round, and a step outside of rounds, has at most WORK operations: so long a block takes what one or two
+  launches take.
+* What is live fits in ROOM bytes of shared memory.
+* Where the rows of a scan know nothing of each other and a round has more than ALONE operations, blocks share
+  them: then all of this is counted for one row, and there are at most ROWS, two for each block.
+* Among the steps is a loop or a branch: others are launched anyway, and over the whole GPU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from ge2.base.config import config
+from ge2.codegen.cuda.resident import Unwritten, shared_bytes
+from ge2.codegen.cuda.resident_index import VIEWS
+from ge2.codegen.cuda.resident_plan import FOLDS
+from ge2.codegen.cuda.resident_rows import Tangled, split
+from ge2.codegen.cuda.resident_values import POINTS, spoken
+from ge2.ir import ArrayType, Atom, Eqn, Graph, Op, Var, has_effect, rename
+from ge2.ops.control import Cond
+from ge2.ops.dot import DotGeneral
+from ge2.ops.elementwise import ConvertElementType
+from ge2.ops.loops import ScanLoop
+from ge2.ops.region import Region
+from ge2.ops.resident import Resident
+from ge2.ops.while_loop import WhileLoop
+from ge2.passes.indexed import Wrap
+from ge2.passes.match import Index
+from ge2.passes.pipeline import PIPELINE, run_pipeline
+from ge2.trace.strong import strong, strong_op
+
+ELEMENTS: Final = 1 << 13
+WORK: Final = 1 << 17
+ROOM: Final = 40 << 10
+ALONE: Final = 1 << 14
+ROWS: Final = 256
+DEEP: Final = 3  # loops within loops
+LAST: Final = next(
+    n for n, f in enumerate(PIPELINE) if f.__name__ == "roll"
+)  # passes that graphs in a block have
+CONTROL = (ScanLoop, WhileLoop, Cond)
+
+
+def resident(graph: Graph) -> Graph:
+    """The graph with `resident` steps in place of loops and branches that are small, and of what is near."""
+    if "resident" in config.passes_off or not any(isinstance(e.op, CONTROL) for e in graph.eqns):
+        return graph
+    done: list[Eqn] = []
+    run: list[tuple[Eqn, list[Eqn]]] = []  # each with what it is without regions
+    made: set[Atom] = set()
+
+    def close() -> None:
+        done.extend(joined(graph, run))
+        run.clear()
+        made.clear()
+
+    read = {a for e in graph.eqns for a in e.inputs} | set(graph.outputs)
+    for eqn in graph.eqns:
+        shared = by_rows(graph, eqn)
+        eqn = shared or eqn
+        flat = small(eqn, read) if shared is None else None
+        if flat is not None:
+            run.append((eqn, flat))
+            made.update(eqn.outs)
+        elif made.isdisjoint(eqn.inputs):
+            done.append(eqn)  # what comes before it reads nothing of it
+        else:
+            close()
+            done.append(eqn)
+    close()
+    return Graph(graph.inputs, tuple(done), graph.outputs, graph.consts)
+
+
+# ------------------------------------------------------------------------------------------------- a run
+
+
+def joined(graph: Graph, run: Sequence[tuple[Eqn, list[Eqn]]]) -> list[Eqn]:
+    """The steps of a run as one, and those that have nothing to do with its loops and branches after it."""
+    chosen = near([eqn for eqn, _ in run])
+    rest = [eqn for n, (eqn, _) in enumerate(run) if n not in chosen]
+    if not chosen:
+        return rest
+    flat = [each for n in chosen for each in run[n][1]]
+    old = [run[n][0] for n in chosen]
+    found = together(graph, old, flat)
+    return one_by_one(graph, run) if found is None else [found, *rest]
+
+
+def one_by_one(graph: Graph, run: Sequence[tuple[Eqn, list[Eqn]]]) -> list[Eqn]:
+    """Loops and branches each for itself, where all of them are too much for one block."""
+    found = []
+    for eqn, flat in run:
+        alone = together(graph, [eqn], flat) if isinstance(eqn.op, CONTROL) else None
+        found.append(alone or eqn)
+    return found
+
+
+def near(eqns: Sequence[Eqn]) -> list[int]:
+    """Numbers of the loops and branches, of what reads their results, and of what either needs."""
+    after: set[Atom] = set()
+    kept: set[int] = set()
+    for n, eqn in enumerate(eqns):
+        if isinstance(eqn.op, CONTROL) or not after.isdisjoint(eqn.inputs):
+            kept.add(n)
+            after.update(eqn.outs)
+    needed: set[Atom] = set()
+    for n in reversed(range(len(eqns))):
+        if n in kept or not needed.isdisjoint(eqns[n].outs):
+            kept.add(n)
+            needed.update(eqns[n].inputs)
+    return sorted(kept)
+
+
+def together(graph: Graph, old: Sequence[Eqn], flat: Sequence[Eqn]) -> Eqn | None:
+    """The equations as a single one; None if a block has no room for them."""
+    made = {v for eqn in old for v in eqn.outs}
+    inner = {v for eqn in flat for v in eqn.outs}
+    given = tuple(dict.fromkeys(a for e in flat for a in e.inputs if isinstance(a, Var) and a not in inner))
+    gone = {id(eqn) for eqn in old}
+    read = {a for e in graph.eqns if id(e) not in gone for a in e.inputs} | set(graph.outputs)
+    outs = tuple(v for eqn in old for v in eqn.outs if v in read and v in made)
+    if not outs:
+        return None
+    body = Graph(given, tuple(flat), outs)
+    try:
+        if shared_bytes(body) > ROOM:
+            return None
+    except Unwritten:
+        return None
+    source = next((e.source for e in old if isinstance(e.op, CONTROL)), old[0].source)
+    return Eqn(Resident(body), given, outs, source)
+
+
+# ------------------------------------------------------------------------------------------------- rows
+
+
+def by_rows(graph: Graph, eqn: Eqn) -> Eqn | None:
+    """A loop whose rows blocks share, where a round is more than a block does in no time."""
+    op = eqn.op
+    if not isinstance(op, ScanLoop) or any(a.type.weak for a in eqn.inputs) or has_effect(op):
+        return None
+    if sum(map(work, spread(op.body.eqns))) <= ALONE:
+        return None
+    outs = tuple(v for v in eqn.outs if any(v in e.inputs for e in graph.eqns) or v in graph.outputs)
+    flat = prepared(op)
+    if flat is None or not outs:
+        return None
+    given = tuple(dict.fromkeys(a for a in eqn.inputs if isinstance(a, Var)))
+    body = Graph(given, (replace(eqn, op=flat),), outs)
+    for rows in dict.fromkeys(a.type.shape[0] for a in op.parts(eqn.inputs)[1] if a.type.shape):
+        if rows > 1 and parted(body, rows):
+            return Eqn(Resident(body, rows), given, outs, eqn.source)
+    return None
+
+
+def parted(graph: Graph, rows: int) -> bool:
+    """Whether blocks may share so many rows of a loop, and have little enough to do for each."""
+    try:
+        one = split(graph, rows, 1).graph
+        return fitting(one.eqns[0].op) and rows <= ROWS and shared_bytes(one) <= ROOM
+    except (Tangled, Unwritten):
+        return False
+
+
+# ------------------------------------------------------------------------------------------------- a step
+
+
+def small(eqn: Eqn, read: Container[Atom]) -> list[Eqn] | None:
+    """A step without regions, if it is one for a block. Python numbers may go in, but none come out."""
+    weak = any(v.type.weak and v in read for v in eqn.outs)
+    if has_effect(eqn.op) or not eqn.outs or weak:
+        return None
+    if isinstance(eqn.op, CONTROL):
+        *before, eqn = strengthened(eqn)
+        op = prepared(eqn.op)
+        return [*before, replace(eqn, op=op)] if op is not None and fitting(op) else None
+    flat = spread([eqn])
+    return flat if fits(flat) else None
+
+
+def strengthened(eqn: Eqn) -> list[Eqn]:
+    """A loop or a branch on arrays alone, after what makes such of Python numbers."""
+    if not any(a.type.weak for a in (*eqn.inputs, *eqn.outs)):
+        return [eqn]
+    made: dict[Atom, Eqn] = {}
+    for a in eqn.inputs:
+        if a.type.weak and a not in made:
+            convert = ConvertElementType(a.type.dtype)
+            made[a] = Eqn(convert, (a,), (Var(ArrayType((), a.type.dtype)),), eqn.source)
+    inputs = tuple(made[a].outs[0] if a in made else a for a in eqn.inputs)
+    outs = tuple(Var(ArrayType((), v.type.dtype)) if v.type.weak else v for v in eqn.outs)
+    return [*made.values(), replace(eqn, op=strong_op(eqn.op), inputs=inputs, outs=outs)]
+
+
+def fits(eqns: Sequence[Eqn]) -> bool:
+    """Whether equations of a round, or one step, are little enough for a block that can do them."""
+    return all(map(possible, eqns)) and sum(map(work, eqns)) <= WORK
+
+
+def fitting(op: Any) -> bool:
+    """Whether the rounds of a loop, and of the loops in it, are little enough; or the branches."""
+    inner = [e.op for g in op.graphs() for e in g.eqns if isinstance(e.op, CONTROL)]
+    return all(fits(g.eqns) for g in op.graphs()) and all(map(fitting, inner))
+
+
+def possible(eqn: Eqn) -> bool:
+    op = eqn.op
+    types = [a.type for a in (*eqn.inputs, *eqn.outs)]
+    if not all(t.size for t in types) or any(t.weak for t in (v.type for v in eqn.outs)):
+        return False
+    if isinstance(op, CONTROL):
+        return True  # its own rounds were looked at
+    if isinstance(op, VIEWS):
+        return all(isinstance(a, Var) for a in eqn.inputs) or eqn.outs[0].type.size <= ELEMENTS
+    known = isinstance(op, (*FOLDS, DotGeneral)) or (isinstance(op, POINTS) and spoken(eqn))
+    return known and all(v.type.size <= ELEMENTS for v in eqn.outs)
+
+
+def work(eqn: Eqn) -> int:
+    """How many elements are computed, or gone through."""
+    op: Any = eqn.op
+    if isinstance(op, (*CONTROL, *VIEWS)):
+        return 0
+    size = eqn.outs[0].type.size
+    if isinstance(op, DotGeneral):
+        return size * math.prod(eqn.inputs[0].type.shape[i] for i in op.contract[0])
+    return eqn.inputs[0].type.size if isinstance(op, FOLDS) else size
+
+
+# ------------------------------------------------------------------------------------ loops and branches
+
+
+def prepared(op: Op, depth: int = 0) -> Any:
+    """A loop or a branch whose graphs are simplified and have no regions; None if one is not for a block."""
+    if depth >= DEEP or (isinstance(op, ScanLoop) and not op.length):
+        return None
+    graphs = [inside(g, depth) for g in op.graphs()]  # type: ignore[attr-defined]
+    if any(g is None for g in graphs):
+        return None
+    if isinstance(op, ScanLoop):
+        return replace(op, body=graphs[0])
+    if isinstance(op, WhileLoop):
+        return replace(op, cond=graphs[0], body=graphs[1])
+    return Cond(tuple(graphs))  # type: ignore[arg-type]
+
+
+def inside(graph: Graph, depth: int) -> Graph | None:
+    """The graph of a round or of a branch, for a block; None if it is not for one."""
+    if graph.effect:
+        return None
+    graph = run_pipeline(strong(graph), last=LAST)
+    eqns: list[Eqn] = []
+    for eqn in spread(graph.eqns):
+        if isinstance(eqn.op, CONTROL):
+            op = prepared(eqn.op, depth + 1)
+            if op is None:
+                return None
+            eqn = replace(eqn, op=op)
+        eqns.append(eqn)
+    if any(a.type.weak or not a.type.size for a in (*graph.inputs, *graph.outputs)):
+        return None
+    return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
+
+
+def spread(eqns: Sequence[Eqn]) -> list[Eqn]:
+    """The equations with those of a region in its place."""
+    found: list[Eqn] = []
+    for eqn in eqns:
+        op = eqn.op
+        if isinstance(op, Region):
+            env: dict[Var, Atom] = dict(zip(op.graph.inputs, eqn.inputs, strict=True))
+            outs = dict(zip(op.graph.outputs, eqn.outs, strict=True))
+            for each in op.graph.eqns:
+                made = tuple(outs.get(v) or Var(v.type) for v in each.outs)
+                found.append(Eqn(each.op, rename(env, each.inputs), made, each.source))
+                env.update(zip(each.outs, made, strict=True))
+        elif isinstance(op, Index) and op.size:
+            found.append(replace(eqn, op=Wrap(op.size)))
+        else:
+            found.append(eqn)
+    return found
