@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
+from ge2.base.bill import Bill, Spent
 from ge2.base.errors import InputError
 from ge2.base.pytree import Structure, structure
 from ge2.base.pytree import map_structure as tree_map
@@ -202,6 +203,7 @@ class Report:
     regions: int
     kernels: tuple[str, ...]
     op_by_op: int  # steps that are one operation of a library
+    bill: Bill  # what the first call of the signature spent; printed, a table
     rolled: tuple[
         str, ...
     ] = ()  # Python loops that are compiled as loops: how many rounds, and where they are
@@ -227,8 +229,11 @@ def report(title: str, entry: Entry) -> Report:
         if isinstance(eqn.op, RepeatLoop)
     )
     regions, steps = executable.regions, executable.op_by_op
-    more = executable.slow, executable.launches
-    return Report(title, traced, compiled, how, regions, names, steps, rolled, *more)
+    spent, slow = entry.spent or Spent(), executable.slow
+    bill = spent.bill(title, executable.capture)
+    return Report(
+        title, traced, compiled, how, regions, names, steps, bill, rolled, slow, executable.launches
+    )
 
 
 def how_made(entry: Entry, executable: Executable) -> str:

@@ -14,6 +14,7 @@ from ge2.backends.cpu.extension import Meanwhile
 from ge2.backends.cpu.quiet import hush, restore
 from ge2.backends.cpu.toolchain import excuse, toolchain
 from ge2.backends.device import upload
+from ge2.base.bill import Had, kernels_words, spent
 from ge2.base.config import config
 from ge2.base.dtypes import python_type
 from ge2.base.errors import CompileError, CompilerTrouble
@@ -197,6 +198,7 @@ class Executable:
     part: bool = False  # whether another program runs it
     within: Op | None = None  # the loop or the branch that does
     launched: list[Any] = field(default_factory=list)  # on a GPU: what launches its kernels, in groups
+    had: tuple[Had, ...] = ()  # on a GPU: how the code of its kernels was had
     ranged: bool = False  # whether its steps are ranges in a profiler's time line, on a GPU
     scope: str = ""  # the user's name for where the loop or the branch is
     meter: Meter | None = None  # what times its steps, if somebody wants to know
@@ -255,7 +257,7 @@ class Executable:
             excuse(trouble)
             self.program = schedule(self.program.graph, self.donated, "cpu")
             driver = self.written()
-        self._how = driver.compiling or "written as blocked NumPy"
+        self._how = self.words(driver)
         self.launched = getattr(driver, "launched", [])
         if self.label and config.dump:
             self.dump(driver)
@@ -263,7 +265,22 @@ class Executable:
             self._inner, self._turn = inner_of(driver), getattr(driver, "turn", None)
         return runner(driver)
 
+    def words(self, driver: Driver) -> str:
+        """How what a driver wrote was compiled; on a GPU, of programs that it runs too."""
+        if self.device is None:
+            return driver.compiling or "written as blocked NumPy"
+        own = driver.had  # type: ignore[attr-defined]
+        self.had = (*own, *(each for found in self.branches.values() for b in found for each in b.had))
+        if not self.had:
+            return "nothing compiled: it has no kernels"
+        words = kernels_words(self.had, self.device.limits.name)
+        return words if any(each.how != "memory" for each in self.had) else f"nothing compiled, {words}"
+
     def written(self, run: bool = True) -> Driver:
+        with spent("render"):
+            return self.driven_by(run)
+
+    def driven_by(self, run: bool) -> Driver:
         if self.device is not None:
             from ge2.runtime.gpu import GpuDriver
 
@@ -372,6 +389,11 @@ class Executable:
         counts = Counter(step.kind for step in self.program.steps)
         total = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
         return "\n".join([*lines, total, *self.launches])
+
+    @property
+    def capture(self) -> float:
+        """On a GPU: the seconds spent on graphs of launches so far."""
+        return float(sum(getattr(run, "seconds", 0.0) for run in self.launched))
 
     @property
     def launches(self) -> tuple[str, ...]:

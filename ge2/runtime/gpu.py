@@ -7,7 +7,7 @@ reference on the CPU: right, and slow, and the report says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextvars import copy_context
 from dataclasses import field
 from functools import partial
@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from ge2.backends.cpu.load import execute
-from ge2.backends.device import Device, Module, address, empty, kept_as, upload, view
+from ge2.backends.device import Device, address, empty, kept_as, upload, view
+from ge2.base import bill
+from ge2.base.bill import Had, finding, spent
 from ge2.base.config import config
 from ge2.base.dtypes import HALF, SHORT
 from ge2.base.errors import CompileError
@@ -105,7 +107,7 @@ class GpuDriver:
     texts: dict[str, str] = field(default_factory=dict)
     direct: Callable[..., list[Any]] | None = None
     launched: list[Any] = field(default_factory=list)  # what launches each group
-    compiling: str = ""
+    had: list[Had] = field(default_factory=list)  # how the code of each kernel was had
     narrowings: dict[np.dtype, str] = field(default_factory=dict)  # names of what makes numbers of a dtype
     loose: dict[str, int] = field(default_factory=dict)  # arrays among the elements of stacks
     turn: Turn | None = None
@@ -189,12 +191,16 @@ class GpuDriver:
         return [self.name(v) for v in self.program.graph.inputs if not v.type.weak]
 
     def load(self, offsets: Mapping[str, int]) -> None:
-        """Compiles the kernels, those of a program at once, each under the settings of here and now."""
+        """Compiles and loads the kernels, and makes of each group what launches it."""
         sources = list(self.sources.values())
-        with ThreadPoolExecutor(max(min(len(sources), config.thread_count()), 1)) as pool:
-            asked = [pool.submit(copy_context().run, self.compiled, n, s) for n, s in enumerate(sources)]
-            modules = [each.result() for each in asked]
-        kernels = [m.get_function(source.name) for source, m in zip(sources, modules, strict=True)]
+        with spent("compile"):
+            self.compile(sources)
+        with spent("load"):
+            modules = [self.blaming(self.device.module, n, s) for n, s in enumerate(sources)]
+            kernels = [m.get_function(source.name) for source, m in zip(sources, modules, strict=True)]
+            self.join(kernels, offsets)
+
+    def join(self, kernels: list[Any], offsets: Mapping[str, int]) -> None:
         spans = {name: (offsets[name], life.nbytes) for name, life in self.needs}
         donors = {b.name: b.donor for b in self.program.buffers.values() if b.donor}
         raw = frozenset(self.arguments) - self.named
@@ -202,12 +208,30 @@ class GpuDriver:
         for group in (found for found in self.groups if found.launches):
             self.names[group.name] = group.run(self.device, kernels, spans, callers, donors)
             self.launched.append(self.names[group.name])
-        self.compiling = f"{len(sources)} kernels for {self.device.limits.name}"
 
-    def compiled(self, n: int, source: Source) -> Module:
+    def compile(self, sources: Sequence[Source]) -> None:
+        """Compiles kernels at once, each under the settings of here and now."""
+        tally = bill.current()
+        if tally is not None:
+            tally.asked += len(sources)
+        with ThreadPoolExecutor(max(min(len(sources), config.thread_count()), 1)) as pool:
+            asked = [pool.submit(copy_context().run, self.prepared, n, s) for n, s in enumerate(sources)]
+            for each in as_completed(asked):
+                if tally is not None and each.exception() is None:
+                    tally.kernels.append(each.result())
+        self.had += [each.result() for each in asked]
+
+    def prepared(self, n: int, source: Source) -> Had:
+        """Compiles a kernel; how its code was had."""
+        with finding() as found:
+            self.blaming(lambda text: self.device.prepare([text]), n, source)
+        return bill.had(f"{source.name}_{n}", found)
+
+    def blaming(self, work: Callable[[str], Any], n: int, source: Source) -> Any:
+        """The work on a kernel's text. A CompileError says which line of the user's it is of."""
         text = source.text()
         try:
-            return self.device.module(text)
+            return work(text)
         except CompileError as error:
             raise blamed(error, source.name, text, self.owned.get(f"{source.name}_{n}", ())) from None
 

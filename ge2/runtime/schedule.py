@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from ge2.backends.cpu.blas import services
+from ge2.base.bill import spent
 from ge2.base.pause import collector_paused
 from ge2.codegen.c.layout import Layout, reshaped, viewed
 from ge2.codegen.c.layout import plain as layout_of
@@ -57,8 +58,11 @@ FRESH = frozenset((
 @collector_paused
 def schedule(graph: Graph, donated: tuple[bool, ...] = (), target: str = "cpu") -> Program:
     """The program of a graph for a target: "cpu" is blocked NumPy, "c" compiled C, "cuda" launches."""
-    graph = grounded(graph, False) if target == "c" else drawn(indexed(graph)) if target == "cuda" else graph
-    return Scheduler(graph, donated, target).run()
+    with spent("schedule"):
+        graph = (
+            grounded(graph, False) if target == "c" else drawn(indexed(graph)) if target == "cuda" else graph
+        )
+        return Scheduler(graph, donated, target).run()
 
 
 def scheduled_round(op: Any, i: int, target: str) -> Program:
