@@ -173,7 +173,7 @@ class Entry:
         return self.match is not None
 
     def ready(self, tally: Tally | None = None) -> Executable:
-        """Its executable, compiled when it is first called outside any trace. `tally` counts what it takes."""
+        """Its executable, compiled when it is first called outside any trace; `tally` counts the time."""
         if self.executable is None:
             tally = tally or Tally(self.title, self.spent)
             with making(tally):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -12,13 +13,8 @@ import numpy as np
 import pytest
 
 import ge2
-from benchmarks.cuda.programs import BATCH, WIDTHS, adamw, start
 from ge2.backends.cpu.toolchain import toolchain
-from ge2.backends.cuda.offline import OfflineDevice, limits_of
-from ge2.cli.compile import drivers
-from ge2.codegen.cuda.kernel import bare
 from ge2.runtime import entry
-from ge2.runtime.compile import compile_graph
 from tests.fake_cupy import stand_in
 from tests.together import needs_compiler
 
@@ -127,28 +123,6 @@ def test_another_size_on_a_device_compiles_nothing(monkeypatch):
     assert "nothing traced, nothing compiled" in str(again)
 
 
-def sources(batch, arch):
-    """The kernels of the training step of the benchmarks, for a GPU that is not at hand."""
-    rng = np.random.default_rng(0)
-    x, y = rng.random((batch, WIDTHS[0]), np.float32), rng.integers(0, WIDTHS[-1], batch)
-    step = ge2.jit(partial(adamw, ge2, np), donate_argnums=0)
-    traced = step.trace(start(rng, np.asarray), x, y)
-    with ge2.config.using(check=False):
-        made = compile_graph(
-            traced.entry.as_run(), donated=traced.entry.donated, device=OfflineDevice(limits_of(arch))
-        )
-    return {bare(source.text()) for each in drivers(made) for source in each.sources.values()}
-
-
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100"])
-def test_a_training_step_has_the_same_kernels_for_other_batches(arch):
-    with ge2.config.using(executor="blocked", check=False):  # nothing of the CPU's is compiled
-        first = sources(BATCH, arch)
-        assert len(first) >= 5
-        for batch in (192, 64, 250):
-            assert sources(batch, arch) == first, batch
-
-
 # ---------------------------------------------------------------------------------------------- what is said
 
 PROGRAM = """
@@ -161,8 +135,6 @@ f(np.ones(9))
 
 
 def said(**variables):
-    import os
-
     given = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", PROGRAM], env=given, capture_output=True, text=True, check=True
