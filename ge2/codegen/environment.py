@@ -8,6 +8,8 @@ import textwrap
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from ge2.codegen.kept import page
+
 if TYPE_CHECKING:
     from jinja2 import Environment
 
@@ -87,4 +89,13 @@ def wrap(code: str, indent: int) -> str:
 
 
 def render(template: str, view: object) -> str:
-    return environment().get_template(template).render(k=view)
+    """The text; what was rendered before, in this process or another, may be at hand (`kept_pages`)."""
+    found = page(template, view)
+    if found is None:
+        return environment().get_template(template).render(k=view)
+    pages, key = found
+    text = pages.has.get(key) or pages.there.get(key)
+    if text is None:
+        text = environment().get_template(template).render(k=view)
+    pages.has[key] = text
+    return text

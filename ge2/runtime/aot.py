@@ -222,18 +222,17 @@ def report(title: str, entry: Entry) -> Report:
     executable, traced = entry.ready(), entry.hits == 1
     how = how_made(entry, executable) if traced else "nothing traced, nothing compiled"
     compiled = traced and "nothing compiled" not in how
-    names = tuple(kernel.name for kernel in executable.kernels)
     rolled = tuple(
         f"a Python loop of {eqn.op.length} rounds as one loop, at {eqn.source}"
         for eqn in executable.graph.eqns
         if isinstance(eqn.op, RepeatLoop)
     )
-    regions, steps = executable.regions, executable.op_by_op
-    spent, slow = entry.spent or Spent(), executable.slow
-    bill = spent.bill(title, executable.capture)
+    bill = (entry.spent or Spent()).bill(title, executable.capture)
+    more = executable.slow, executable.launches
     return Report(
-        title, traced, compiled, how, regions, names, steps, bill, rolled, slow, executable.launches
-    )
+        title, traced, compiled, how, executable.regions, executable.kernel_names, executable.op_by_op, bill,
+        rolled, *more,
+    )  # fmt: skip
 
 
 def how_made(entry: Entry, executable: Executable) -> str:

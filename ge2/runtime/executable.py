@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol, final
@@ -20,6 +20,7 @@ from ge2.base.dtypes import python_type
 from ge2.base.errors import CompileError, CompilerTrouble
 from ge2.base.gpu import host
 from ge2.base.record import mutable
+from ge2.codegen.kept import kept_pages
 from ge2.ir import ArrayType, Evaluate, Graph, Op, Var, read
 from ge2.ops.elementwise import Elementwise
 from ge2.ops.own import Own
@@ -32,7 +33,7 @@ from ge2.runtime.doubles import SLOW, slow_products
 from ge2.runtime.driver import Driver
 from ge2.runtime.hosted import Inner
 from ge2.runtime.program import Program
-from ge2.runtime.records import KernelRecord, Kernels, kernels
+from ge2.runtime.records import KernelRecord, Kernels, kernels, names
 from ge2.runtime.schedule import schedule
 from ge2.trace.watch import check_finite
 
@@ -170,6 +171,14 @@ def manner(run: Any) -> str:
     return ", ".join(said) + (f"; no graph, for {run.trouble}" if run.trouble else "")
 
 
+def looks(graph: Graph) -> Iterator[str]:
+    """What a graph looks like: operations and types, in order."""
+    yield " ".join(map(str, (v.type for v in graph.inputs)))
+    for eqn in graph.eqns:
+        yield eqn.op.name
+        yield " ".join(str(v.type) for v in eqn.outs)
+
+
 def aligned(nbytes: int) -> Any:
     """Bytes that begin at a cache line."""
     whole = np.empty(nbytes + ALIGNMENT, np.uint8)
@@ -277,10 +286,10 @@ class Executable:
         return words if any(each.how != "memory" for each in self.had) else f"nothing compiled, {words}"
 
     def written(self, run: bool = True) -> Driver:
-        with spent("render"):
-            return self.driven_by(run)
+        with spent("render"), kept_pages(self.name, self.program.target, *looks(self.program.graph)):
+            return self.driver_of(run)
 
-    def driven_by(self, run: bool) -> Driver:
+    def driver_of(self, run: bool) -> Driver:
         if self.device is not None:
             from ge2.runtime.gpu import GpuDriver
 
@@ -324,6 +333,11 @@ class Executable:
     def kernels(self) -> Kernels:
         """Those that it runs, in order; none where it runs op by op."""
         return Kernels() if self.executor == "reference" else kernels(self.driver.made)
+
+    @property
+    def kernel_names(self) -> tuple[str, ...]:
+        """Of the kernels, whose texts nobody asks for."""
+        return () if self.executor == "reference" else tuple(names(each.name for each in self.driver.made))
 
     @property
     def slow(self) -> tuple[str, ...]:

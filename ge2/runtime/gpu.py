@@ -27,8 +27,8 @@ from ge2.base.record import mutable, record
 from ge2.codegen.c.layout import Layout, plain
 from ge2.codegen.c.text import Argument, Operand
 from ge2.codegen.cuda.chip import Chip
-from ge2.codegen.cuda.file import Source
-from ge2.codegen.cuda.kernel import CudaKernel, bare
+from ge2.codegen.cuda.file import Source, same_code
+from ge2.codegen.cuda.kernel import CudaKernel
 from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.environment import render
 from ge2.codegen.values import held
@@ -100,8 +100,9 @@ class GpuDriver:
     named: set[str] = field(default_factory=set)  # arrays that the text names elsewhere than in launches
     begun: set[str] = field(default_factory=set)
     numbers: set[Var] = field(default_factory=set)  # strong ones that kernels are handed as such
-    sources: dict[str, Source] = field(default_factory=dict)  # by their text without comments
+    sources: dict[str, Source] = field(default_factory=dict)  # by their code, in the order of their numbers
     numbered: dict[str, int] = field(default_factory=dict)  # likewise
+    kernel_texts: list[str] = field(default_factory=list)  # of the sources
     owned: dict[str, list[Written]] = field(default_factory=dict)  # texts of the user's in kernels
     plan: Plan | None = None
     texts: dict[str, str] = field(default_factory=dict)
@@ -152,8 +153,9 @@ class GpuDriver:
             ", ".join(results),
         )
         inner = [] if self.run else [b for each in self.branches.values() for b in each]
-        texts = [s.text() for s in self.sources.values()]
-        self.texts["cuda"] = "\n".join([*texts, *(b.written(run=False).texts["cuda"] for b in inner)])
+        self.kernel_texts = [s.text() for s in self.sources.values()]
+        more = [b.written(run=False).texts["cuda"] for b in inner]
+        self.texts["cuda"] = "\n".join([*self.kernel_texts, *more])
         self.texts["python"] = render(TEMPLATE, text)
         if self.run:
             self.load(offsets)
@@ -229,7 +231,7 @@ class GpuDriver:
 
     def blaming(self, work: Callable[[str], Any], n: int, source: Source) -> Any:
         """The work on a kernel's text. A CompileError says which line of the user's it is of."""
-        text = source.text()
+        text = self.kernel_texts[n]
         try:
             return work(text)
         except CompileError as error:
@@ -409,7 +411,7 @@ class GpuDriver:
     def define(self, kernel: CudaKernel) -> tuple[int, str]:
         """The number of the kernel's source, and its name in the program; equal code is compiled once."""
         source = Source(source_name(kernel), kernel)
-        code = bare(source.text())
+        code = same_code(source)
         number = self.numbered.setdefault(code, len(self.numbered))
         self.sources.setdefault(code, source)
         return number, f"{source.name}_{number}"

@@ -1,4 +1,4 @@
-"""What a first call on a GPU spends is counted; kernels compile side by side; another size compiles nothing."""
+"""What a first call on a GPU spends is counted; kernels compile side by side, another size compiles none."""
 
 from __future__ import annotations
 
