@@ -35,6 +35,7 @@ SUITES = {
     },
     "cuda": {
         "cuda.nvrtc": ("compile", "first-call"),
+        "cuda.first": ("nothing-cached", "cached", "other-batch"),
         "cuda.demo": ("step", "steps"),
         "cuda.programs": ("call", "replay", "mlp", "rnn-scan", "rnn-loop", "while", "cond"),
         "cuda.kernels": (

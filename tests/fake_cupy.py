@@ -435,6 +435,9 @@ class StandIn:
     def span(self, name: str) -> Any:
         return self.shim.span(name)
 
+    def prepare(self, sources: list[str]) -> None:
+        self.shim.prepare(sources)
+
     def module(self, source: str) -> Any:
         found = self.shim.module(source)
         return SimpleNamespace(get_function=lambda name: Launched(found.get_function(name)))

@@ -31,6 +31,9 @@ class Device(Protocol):
     @property
     def xp(self) -> ModuleType: ...
 
+    def prepare(self, sources: list[str]) -> None:
+        """Compiles sources, so that `module` finds them compiled. Several threads may ask at once."""
+
     def module(self, source: str) -> Module:
         """A source, compiled and loaded; equal sources once."""
 

@@ -58,6 +58,7 @@ class Settings:
     shim_watch:   bool = setting(False, "look at each access to memory of CUDA threads on a CPU", keyed=True)
     check_leaks:  bool = setting(False, "a traced value that outlives its trace is an error at once")
     capture:      str = setting("auto", "launch kernels as graphs", ("auto", "on", "off"), keyed=True)
+    progress:     str = setting("auto", "tell what a first call of seconds does", ("auto", "on", "off"))
 # fmt: on
 
 
@@ -148,6 +149,8 @@ class Config:
     check_leaks: bool
     shim_seed: int
     shim_watch: bool
+    capture: str
+    progress: str
     key: tuple[Any, ...]  # the settings that change what is compiled
 
     def __getattr__(self, name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,33 @@ def logger() -> logging.Logger:
     if not found.handlers:
         found.addHandler(logging.NullHandler())
     return found
+
+
+def is_heard(level: str) -> bool:
+    """Whether somebody listens to the logger for messages of that level."""
+    if "logging" not in sys.modules:
+        return False
+    import logging
+
+    found: logging.Logger | None = logger()
+    if not logger().isEnabledFor(logging.getLevelName(level)):
+        return False
+    while found is not None:
+        if any(type(handler) is not logging.NullHandler for handler in found.handlers):
+            return True
+        found = found.parent if found.propagate else None
+    return False
+
+
+def say(text: str, *given: object, level: str = "WARNING") -> None:
+    """What a setting asks for: to those who listen to the logger; where nobody does, on stderr."""
+    import logging
+
+    if is_heard(level):
+        logger().log(logging.getLevelName(level), text, *given, stacklevel=2)
+    elif sys.stderr is not None:
+        sys.stderr.write(f"ge2: {text % given}\n")
+        sys.stderr.flush()
 
 
 class Ge2Warning(UserWarning):

@@ -8,6 +8,8 @@ import textwrap
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from ge2.codegen.kept import page
+
 if TYPE_CHECKING:
     from jinja2 import Environment
 
@@ -15,6 +17,7 @@ GE2 = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PACKAGED = os.path.join(GE2, "templates")  # where a wheel puts them
 MARGIN = 66  # the column of comments
 WIDTH = 110  # of a line of C
+ROOM = WIDTH - MARGIN - len("  /*  */")  # for the words of a comment
 CALL = re.compile(
     r"((?:(?:static |GE2_SHARED )?void )?\w+\()(.*)(\)(?:;| \{))"
 )  # a call as a statement, or how a function begins
@@ -51,12 +54,18 @@ def margin(code: str, comment: str, indent: int) -> str:
 
 
 def note(line: Any, indent: int) -> str:
-    """A line of C with its comment in the margin, or above it where there is no room."""
-    code = wrap(line.code, indent)
-    if not line.comment:
+    """A line of C with its comment in the margin, or above it where the code needs the margin.
+
+    Where it stands depends on the code alone: comments have sizes in them, and code for other sizes is to
+    have the same lines, or it would be compiled again. What the margin has no room for is cut.
+    """
+    code, said = wrap(line.code, indent), line.comment
+    if not said:
         return code
-    beside = f"{code:<{MARGIN}}  /* {line.comment} */"
-    return beside if len(beside) <= WIDTH else f"{' ' * indent}/* {line.comment} */\n{code}"
+    if len(code) > MARGIN:
+        return f"{' ' * indent}/* {said} */\n{code}"
+    words = said if len(said) <= ROOM else f"{said[: ROOM - 3].rstrip()}..."
+    return f"{code:<{MARGIN}}  /* {words} */"
 
 
 def wrap(code: str, indent: int) -> str:
@@ -80,4 +89,13 @@ def wrap(code: str, indent: int) -> str:
 
 
 def render(template: str, view: object) -> str:
-    return environment().get_template(template).render(k=view)
+    """The text; what was rendered before, in this process or another, may be at hand (`kept_pages`)."""
+    found = page(template, view)
+    if found is None:
+        return environment().get_template(template).render(k=view)
+    pages, key = found
+    text = pages.has.get(key) or pages.there.get(key)
+    if text is None:
+        text = environment().get_template(template).render(k=view)
+    pages.has[key] = text
+    return text

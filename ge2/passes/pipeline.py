@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from time import perf_counter
+
+from ge2.base.bill import passed, spent
 from ge2.base.config import config
 from ge2.base.pause import collector_paused
 from ge2.ir import Graph, verify
@@ -29,10 +32,13 @@ def run_pipeline(graph: Graph, name: str = "", first: int = 0, last: int | None 
     """
     if not first:
         dump(f"{name}-0-traced.txt", graph)
-    for number, step in enumerate(PIPELINE[first:last], first + 1):
-        if step.__name__ not in config.passes_off:
-            graph = step(graph)
-            dump(f"{name}-{number}-{step.__name__}.txt", graph)
-            if config.check:
-                verify(graph)
+    with spent("passes"):
+        for number, step in enumerate(PIPELINE[first:last], first + 1):
+            if step.__name__ not in config.passes_off:
+                began = perf_counter()
+                graph = step(graph)
+                passed(step.__name__, perf_counter() - began)
+                dump(f"{name}-{number}-{step.__name__}.txt", graph)
+                if config.check:
+                    verify(graph)
     return graph

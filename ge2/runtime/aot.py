@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
+from ge2.base.bill import Bill, Spent
 from ge2.base.errors import InputError
 from ge2.base.pytree import Structure, structure
 from ge2.base.pytree import map_structure as tree_map
@@ -202,6 +203,7 @@ class Report:
     regions: int
     kernels: tuple[str, ...]
     op_by_op: int  # steps that are one operation of a library
+    bill: Bill  # what the first call of the signature spent; printed, a table
     rolled: tuple[
         str, ...
     ] = ()  # Python loops that are compiled as loops: how many rounds, and where they are
@@ -220,16 +222,18 @@ def report(title: str, entry: Entry) -> Report:
     executable, traced = entry.ready(), entry.hits == 1
     how = how_made(entry, executable) if traced else "nothing traced, nothing compiled"
     compiled = traced and "nothing compiled" not in how
-    names = tuple(kernel.name for kernel in executable.kernels)
     scans = sources_of_scans(entry.graph)
     rolled = tuple(
         f"a Python loop of {eqn.op.length} rounds as one loop, at {eqn.source}"
         for eqn in executable.graph.eqns
         if isinstance(eqn.op, RepeatLoop) or (isinstance(eqn.op, ScanLoop) and eqn.source not in scans)
     )
-    regions, steps = executable.regions, executable.op_by_op
+    bill = (entry.spent or Spent()).bill(title, executable.capture)
     more = executable.slow, executable.launches
-    return Report(title, traced, compiled, how, regions, names, steps, rolled, *more)
+    return Report(
+        title, traced, compiled, how, executable.regions, executable.kernel_names, executable.op_by_op, bill,
+        rolled, *more,
+    )  # fmt: skip
 
 
 def sources_of_scans(graph: Graph) -> set[Source | None]:

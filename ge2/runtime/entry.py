@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
+from ge2.base.bill import Spent, Tally, spent
 from ge2.base.config import config
 from ge2.base.gpu import host, on_gpu
+from ge2.base.progress import making
 from ge2.base.pytree import Structure
 from ge2.base.spelled import Build, Match, builder, matcher
 from ge2.base.structure import LEAF
@@ -41,7 +43,8 @@ def compiled(
     device: int | None = None,
 ) -> Executable:
     """The executable of a graph under the settings of now, on a GPU if named; equal graphs share one."""
-    from ge2.runtime.compile import compile_graph  # passes and templates are not needed before
+    with spent("import"):
+        from ge2.runtime.compile import compile_graph  # passes and templates are not needed before
 
     key = key_of(graph, donated, limit, device)
     found = _compiled.get(key)
@@ -128,7 +131,7 @@ class Entry:
 
     __slots__ = (
         "build", "captured", "device", "donated", "executable", "fresh", "graph", "hits", "key", "limit",
-        "looked", "match", "names", "positions", "settings", "single", "spelt", "structure", "title",
+        "looked", "match", "names", "positions", "settings", "single", "spelt", "spent", "structure", "title",
     )  # fmt: skip
 
     def __init__(
@@ -151,6 +154,7 @@ class Entry:
         self.match: Match | None = None  # for calls of the same signature
         self.build: Build = structure.unflatten
         self.spelt = False
+        self.spent: Spent | None = None  # on making it ready
 
     def without_bytes(self, returned: Results) -> None:
         """Some results are derivatives by integers, which the program does not know of."""
@@ -168,19 +172,23 @@ class Entry:
                     self.build = builder(self.structure) or self.build
         return self.match is not None
 
-    def ready(self) -> Executable:
-        """Its executable, compiled when it is first called outside any trace."""
+    def ready(self, tally: Tally | None = None) -> Executable:
+        """Its executable, compiled when it is first called outside any trace; `tally` counts the time."""
         if self.executable is None:
-            graph = self.as_run()
-            self.fresh = key_of(graph, self.donated, self.limit, self.device) not in _compiled
-            self.executable = compiled(graph, self.donated, self.title, self.limit, self.device)
-            if self.device is not None:
-                self.captured = tuple(map(partial(there, gpu_or_not(self.device)), self.captured))
+            tally = tally or Tally(self.title, self.spent)
+            with making(tally):
+                graph = self.as_run()
+                self.fresh = key_of(graph, self.donated, self.limit, self.device) not in _compiled
+                self.executable = compiled(graph, self.donated, self.title, self.limit, self.device)
+                if self.device is not None:
+                    self.captured = tuple(map(partial(there, gpu_or_not(self.device)), self.captured))
+            self.spent = tally.so_far()
         return self.executable
 
     def as_run(self) -> Graph:
         """The graph that is compiled. Blocked NumPy reads single elements sooner than it compares rows."""
-        from ge2.passes.counted import counted  # as the passes
+        with spent("import"):
+            from ge2.passes.counted import counted  # as the passes
 
         return counted(self.graph, self.captured) if config.executor in ("c", "shim") else self.graph
 

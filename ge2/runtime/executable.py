@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol, final
@@ -13,11 +13,13 @@ import numpy as np
 from ge2.backends.cpu.quiet import hush, restore
 from ge2.backends.cpu.toolchain import excuse, toolchain
 from ge2.backends.device import upload
+from ge2.base.bill import Had, kernels_words, spent
 from ge2.base.config import config
 from ge2.base.dtypes import python_type
 from ge2.base.errors import CompileError, CompilerTrouble
 from ge2.base.gpu import host
 from ge2.base.record import mutable
+from ge2.codegen.kept import kept_pages
 from ge2.ir import ArrayType, Evaluate, Graph, Op, Var, read
 from ge2.ops.elementwise import Elementwise
 from ge2.ops.own import Own
@@ -30,7 +32,7 @@ from ge2.runtime.doubles import SLOW, slow_products
 from ge2.runtime.driver import Driver
 from ge2.runtime.hosted import Inner
 from ge2.runtime.program import Program
-from ge2.runtime.records import KernelRecord, Kernels, kernels
+from ge2.runtime.records import KernelRecord, Kernels, kernels, names
 from ge2.runtime.schedule import schedule
 from ge2.trace.watch import check_finite
 
@@ -168,6 +170,14 @@ def manner(run: Any) -> str:
     return ", ".join(said) + (f"; no graph, for {run.trouble}" if run.trouble else "")
 
 
+def looks(graph: Graph) -> Iterator[str]:
+    """What a graph looks like: operations and types, in order."""
+    yield " ".join(map(str, (v.type for v in graph.inputs)))
+    for eqn in graph.eqns:
+        yield eqn.op.name
+        yield " ".join(str(v.type) for v in eqn.outs)
+
+
 def aligned(nbytes: int) -> Any:
     """Bytes that begin at a cache line."""
     whole = np.empty(nbytes + ALIGNMENT, np.uint8)
@@ -196,6 +206,7 @@ class Executable:
     part: bool = False  # whether another program runs it
     within: Op | None = None  # the loop or the branch that does
     launched: list[Any] = field(default_factory=list)  # on a GPU: what launches its kernels, in groups
+    had: tuple[Had, ...] = ()  # on a GPU: how the code of its kernels was had
     ranged: bool = False  # whether its steps are ranges in a profiler's time line, on a GPU
     scope: str = ""  # the user's name for where the loop or the branch is
     meter: Meter | None = None  # what times its steps, if somebody wants to know
@@ -254,7 +265,7 @@ class Executable:
             excuse(trouble)
             self.program = schedule(self.program.graph, self.donated, "cpu")
             driver = self.written()
-        self._how = driver.compiling or "written as blocked NumPy"
+        self._how = self.words(driver)
         self.launched = getattr(driver, "launched", [])
         if self.label and config.dump:
             self.dump(driver)
@@ -262,7 +273,22 @@ class Executable:
             self._inner, self._turn = inner_of(driver), getattr(driver, "turn", None)
         return runner(driver)
 
+    def words(self, driver: Driver) -> str:
+        """How what a driver wrote was compiled; on a GPU, of programs that it runs too."""
+        if self.device is None:
+            return driver.compiling or "written as blocked NumPy"
+        own = driver.had  # type: ignore[attr-defined]
+        self.had = (*own, *(each for found in self.branches.values() for b in found for each in b.had))
+        if not self.had:
+            return "nothing compiled: it has no kernels"
+        words = kernels_words(self.had, self.device.limits.name)
+        return words if any(each.how != "memory" for each in self.had) else f"nothing compiled, {words}"
+
     def written(self, run: bool = True) -> Driver:
+        with spent("render"), kept_pages(self.name, self.program.target, *looks(self.program.graph)):
+            return self.driver_of(run)
+
+    def driver_of(self, run: bool) -> Driver:
         if self.device is not None:
             from ge2.runtime.gpu import GpuDriver
 
@@ -306,6 +332,11 @@ class Executable:
     def kernels(self) -> Kernels:
         """Those that it runs, in order; none where it runs op by op."""
         return Kernels() if self.executor == "reference" else kernels(self.driver.made)
+
+    @property
+    def kernel_names(self) -> tuple[str, ...]:
+        """Of the kernels, whose texts nobody asks for."""
+        return () if self.executor == "reference" else tuple(names(each.name for each in self.driver.made))
 
     @property
     def slow(self) -> tuple[str, ...]:
@@ -371,6 +402,11 @@ class Executable:
         counts = Counter(step.kind for step in self.program.steps)
         total = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
         return "\n".join([*lines, total, *self.launches])
+
+    @property
+    def capture(self) -> float:
+        """On a GPU: the seconds spent on graphs of launches so far."""
+        return float(sum(getattr(run, "seconds", 0.0) for run in self.launched))
 
     @property
     def launches(self) -> tuple[str, ...]:

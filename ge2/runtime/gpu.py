@@ -7,7 +7,7 @@ reference on the CPU: right, and slow, and the report says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextvars import copy_context
 from dataclasses import field
 from functools import partial
@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from ge2.backends.cpu.load import execute
-from ge2.backends.device import Device, Module, address, empty, kept_as, upload, view
+from ge2.backends.device import Device, address, empty, kept_as, upload, view
+from ge2.base import bill
+from ge2.base.bill import Had, finding, spent
 from ge2.base.config import config
 from ge2.base.dtypes import HALF, SHORT
 from ge2.base.errors import CompileError
@@ -25,8 +27,8 @@ from ge2.base.record import mutable, record
 from ge2.codegen.c.layout import Layout, plain
 from ge2.codegen.c.text import Argument, Operand
 from ge2.codegen.cuda.chip import Chip
-from ge2.codegen.cuda.file import Source
-from ge2.codegen.cuda.kernel import CudaKernel, bare
+from ge2.codegen.cuda.file import Source, same_code
+from ge2.codegen.cuda.kernel import CudaKernel
 from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.environment import render
 from ge2.codegen.values import held
@@ -101,14 +103,15 @@ class GpuDriver:
     computed: list[Line] = field(default_factory=list)  # what makes numbers, on the host
     uploads: bool = False  # whether one of them becomes an array of the device
     numbers: set[Var] = field(default_factory=set)  # strong ones that kernels are handed as such
-    sources: dict[str, Source] = field(default_factory=dict)  # by their text without comments
+    sources: dict[str, Source] = field(default_factory=dict)  # by their code, in the order of their numbers
     numbered: dict[str, int] = field(default_factory=dict)  # likewise
+    kernel_texts: list[str] = field(default_factory=list)  # of the sources
     owned: dict[str, list[Written]] = field(default_factory=dict)  # texts of the user's in kernels
     plan: Plan | None = None
     texts: dict[str, str] = field(default_factory=dict)
     direct: Callable[..., list[Any]] | None = None
     launched: list[Any] = field(default_factory=list)  # what launches each group
-    compiling: str = ""
+    had: list[Had] = field(default_factory=list)  # how the code of each kernel was had
     narrowings: dict[np.dtype, str] = field(default_factory=dict)  # names of what makes numbers of a dtype
     loose: dict[str, int] = field(default_factory=dict)  # arrays among the elements of stacks
     turn: Turn | None = None
@@ -153,8 +156,9 @@ class GpuDriver:
             ", ".join(results),
         )
         inner = [] if self.run else [b for each in self.branches.values() for b in each]
-        texts = [s.text() for s in self.sources.values()]
-        self.texts["cuda"] = "\n".join([*texts, *(b.written(run=False).texts["cuda"] for b in inner)])
+        self.kernel_texts = [s.text() for s in self.sources.values()]
+        more = [b.written(run=False).texts["cuda"] for b in inner]
+        self.texts["cuda"] = "\n".join([*self.kernel_texts, *more])
         self.texts["python"] = render(TEMPLATE, text)
         if self.run:
             self.load(offsets)
@@ -195,12 +199,16 @@ class GpuDriver:
         return [self.name(v) for v in self.program.graph.inputs if not v.type.weak]
 
     def load(self, offsets: Mapping[str, int]) -> None:
-        """Compiles the kernels, those of a program at once, each under the settings of here and now."""
+        """Compiles and loads the kernels, and makes of each group what launches it."""
         sources = list(self.sources.values())
-        with ThreadPoolExecutor(max(min(len(sources), config.thread_count()), 1)) as pool:
-            asked = [pool.submit(copy_context().run, self.compiled, n, s) for n, s in enumerate(sources)]
-            modules = [each.result() for each in asked]
-        kernels = [m.get_function(source.name) for source, m in zip(sources, modules, strict=True)]
+        with spent("compile"):
+            self.compile(sources)
+        with spent("load"):
+            modules = [self.blaming(self.device.module, n, s) for n, s in enumerate(sources)]
+            kernels = [m.get_function(source.name) for source, m in zip(sources, modules, strict=True)]
+            self.join(kernels, offsets)
+
+    def join(self, kernels: list[Any], offsets: Mapping[str, int]) -> None:
         spans = {name: (offsets[name], life.nbytes) for name, life in self.needs}
         donors = {b.name: b.donor for b in self.program.buffers.values() if b.donor}
         raw = frozenset(self.arguments) - self.named
@@ -208,12 +216,30 @@ class GpuDriver:
         for group in (found for found in self.groups if found.launches):
             self.names[group.name] = group.run(self.device, kernels, spans, callers, donors)
             self.launched.append(self.names[group.name])
-        self.compiling = f"{len(sources)} kernels for {self.device.limits.name}"
 
-    def compiled(self, n: int, source: Source) -> Module:
-        text = source.text()
+    def compile(self, sources: Sequence[Source]) -> None:
+        """Compiles kernels at once, each under the settings of here and now."""
+        tally = bill.current()
+        if tally is not None:
+            tally.asked += len(sources)
+        with ThreadPoolExecutor(max(min(len(sources), config.thread_count()), 1)) as pool:
+            asked = [pool.submit(copy_context().run, self.prepared, n, s) for n, s in enumerate(sources)]
+            for each in as_completed(asked):
+                if tally is not None and each.exception() is None:
+                    tally.kernels.append(each.result())
+        self.had += [each.result() for each in asked]
+
+    def prepared(self, n: int, source: Source) -> Had:
+        """Compiles a kernel; how its code was had."""
+        with finding() as found:
+            self.blaming(lambda text: self.device.prepare([text]), n, source)
+        return bill.had(f"{source.name}_{n}", found)
+
+    def blaming(self, work: Callable[[str], Any], n: int, source: Source) -> Any:
+        """The work on a kernel's text. A CompileError says which line of the user's it is of."""
+        text = self.kernel_texts[n]
         try:
-            return self.device.module(text)
+            return work(text)
         except CompileError as error:
             raise blamed(error, source.name, text, self.owned.get(f"{source.name}_{n}", ())) from None
 
@@ -393,7 +419,7 @@ class GpuDriver:
     def define(self, kernel: CudaKernel) -> tuple[int, str]:
         """The number of the kernel's source, and its name in the program; equal code is compiled once."""
         source = Source(source_name(kernel), kernel)
-        code = bare(source.text())
+        code = same_code(source)
         number = self.numbered.setdefault(code, len(self.numbered))
         self.sources.setdefault(code, source)
         return number, f"{source.name}_{number}"

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 from weakref import WeakSet
 
+from ge2.base.bill import Tally, spent
 from ge2.base.config import config
 from ge2.base.errors import InputError, RetraceError
 from ge2.base.gpu import gpu_key
-from ge2.base.log import logger
+from ge2.base.log import say
 from ge2.base.pause import collector_paused
+from ge2.base.progress import making
 from ge2.base.pytree import Structure, flatten, register_leaf
 from ge2.base.source import here
 from ge2.ir import Evaluate, current
@@ -204,13 +206,23 @@ class Jitted:
                 if self._max_traces is not None and self._traces >= self._max_traces:
                     self._too_many(key, leaves)
                 self._traces += 1
-                entry = trace(self._function, key, leaves, seen, self._closure, self._limit)
-                self._explain(entry)
-                if type(current()) is Evaluate:
-                    entry.ready()
+                entry = self._made(key, leaves, seen)
                 if not any(map(is_traced, entry.captured)):
                     self._remember(entry)
             return entry
+
+    def _made(self, key: Key, leaves: list[Any], seen: Seen) -> Entry:
+        tally = Tally(self._title)
+        with making(tally):
+            with spent("trace"):
+                entry = trace(self._function, key, leaves, seen, self._closure, self._limit)
+            self._explain(entry)
+            if type(current()) is Evaluate:
+                entry.ready(tally)
+        entry.spent = tally.so_far()
+        if config.log_compiles:
+            say("%s", entry.spent.bill(tally.title))
+        return entry
 
     def _remember(self, entry: Entry) -> None:
         self._entries[entry.key] = entry
@@ -233,7 +245,7 @@ class Jitted:
         if config.log_compiles:
             from ge2.runtime.remembered import why
 
-            logger().warning("%s is traced and compiled: %s", *why(self._title, self._known(), entry))
+            say("%s is traced and compiled: %s", *why(self._title, self._known(), entry))
 
     def _too_many(self, key: Key, leaves: Sequence[Any]) -> NoReturn:
         """RetraceError with the report of what was traced so far, and of what this call differs in."""

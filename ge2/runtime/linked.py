@@ -11,6 +11,7 @@ import numpy as np
 from ge2.backends.cpu.blas import services
 from ge2.backends.cpu.compiler import Library, library
 from ge2.backends.cpu.launcher import Array, Input, Number, Output, make_launcher
+from ge2.base.bill import current, finding, had, spent
 from ge2.ir import ArrayType, Var
 from ge2.runtime.native import IN_C, Native, Need, Segment, packed
 from ge2.runtime.program import Program, Step
@@ -107,9 +108,12 @@ class Linked:
     @cached_property
     def library(self) -> Library:
         symbol = next(run.name for run in self.native.runs if not run.inner)
-        found = library(
-            self.source, self.title, () if services().whole else ("-DGE2_NO_BLAS",), symbol=symbol
-        )
+        source, flags = self.source, () if services().whole else ("-DGE2_NO_BLAS",)
+        with spent("compile"), finding() as noted:
+            found = library(source, self.title, flags, symbol=symbol)
+        tally = current()
+        if tally is not None:
+            tally.kernels.append(had(f"{self.title}, a C library", noted))
         self.known = found.key in _loaded
         _loaded.add(found.key)
         return found

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ge2.backends.cpu.blas import services
+from ge2.base.bill import spent
 from ge2.base.pause import collector_paused
 from ge2.codegen.c.layout import Layout, reshaped, viewed
 from ge2.codegen.c.layout import plain as layout_of
@@ -60,10 +61,11 @@ FRESH = frozenset((
 @collector_paused
 def schedule(graph: Graph, donated: tuple[bool, ...] = (), target: str = "cpu") -> Program:
     """The program of a graph for a target: "cpu" is blocked NumPy, "c" compiled C, "cuda" launches."""
-    if target == "cuda":
-        graph = resident(drawn(indexed(graph)))
-    graph = grounded(graph, False) if target == "c" else graph
-    return Scheduler(graph, donated, target).run()
+    with spent("schedule"):
+        if target == "cuda":
+            graph = resident(drawn(indexed(graph)))
+        graph = grounded(graph, False) if target == "c" else graph
+        return Scheduler(graph, donated, target).run()
 
 
 def scheduled_round(op: Any, i: int, target: str) -> Program:

@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define GRAPHS 4   /* that are kept of one run */
 #define WORDS 16   /* parameters of a library's function */
@@ -105,10 +106,12 @@ typedef struct {
     int graphs, captures;
     unsigned long long calls, launched, patched;
     Handle context, apart; /* a stream of its own, on which libraries are captured */
+    double seconds;    /* spent on making graphs */
     PyObject *trouble; /* why there is no graph */
     char *callers;     /* whether an array is the caller's */
     PyThread_type_lock lock; /* of places, values and graphs: a failure runs Python, and so maybe other threads */
     PyObject *ready, *stream, *fail, *owner; /* owner: of kernels and of what a library is handed */
+    PyObject *told;                          /* of each graph that is made, or NULL */
 } Run;
 
 static PyObject *DATA, *PTR, *ORDERED;
@@ -345,6 +348,25 @@ bad:
     return -1;
 }
 
+static double clock_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* The same, timed, and told to who wants to know; what goes wrong in telling is not the call's fault. */
+static int make_timed(Run *me, Graph *graph) {
+    double began = clock_now();
+    if (make(me, graph)) return -1;
+    double took = clock_now() - began;
+    me->seconds += took;
+    if (!me->told) return 0;
+    PyObject *done = PyObject_CallFunction(me->told, "nd", me->count, took);
+    if (!done) PyErr_WriteUnraisable(me->told);
+    Py_XDECREF(done);
+    return 0;
+}
+
 static int patch(Run *me, Graph *graph) {
     for (Py_ssize_t i = 0; i < me->count; i++) {
         const Node *node = &me->node[i];
@@ -384,7 +406,7 @@ static Graph *suitable(Run *me) {
         if (!oldest || me->graph[i].used < oldest->used) oldest = &me->graph[i];
     }
     if (!placed && me->graphs < GRAPHS) {
-        if (make(me, &me->graph[me->graphs])) return NULL;
+        if (make_timed(me, &me->graph[me->graphs])) return NULL;
         return &me->graph[me->graphs++];
     }
     Graph *chosen = placed ? placed : oldest;
@@ -594,6 +616,7 @@ static void release(Run *me) {
     Py_CLEAR(me->stream);
     Py_CLEAR(me->fail);
     Py_CLEAR(me->owner);
+    Py_CLEAR(me->told);
     Py_CLEAR(me->trouble);
 }
 
@@ -609,6 +632,7 @@ static int traverse(PyObject *self, visitproc visit, void *arg) {
     Py_VISIT(me->stream);
     Py_VISIT(me->fail);
     Py_VISIT(me->owner);
+    Py_VISIT(me->told);
     return 0;
 }
 
@@ -649,11 +673,11 @@ static PyObject *make_run(PyTypeObject *type, PyObject *args, PyObject *keywords
     unsigned long long context;
     Py_ssize_t arrays;
     const char *callers;
-    PyObject *sizes, *nodes, *ready, *stream, *fail, *owner;
+    PyObject *sizes, *nodes, *ready, *stream, *fail, *owner, *told = Py_None;
     int captures;
     if (keywords && PyDict_GET_SIZE(keywords)) return PyErr_Format(PyExc_TypeError, "a run takes no keywords");
-    if (!PyArg_ParseTuple(args, "sKy#O!O!pOOOO", &driver, &context, &callers, &arrays, &PyTuple_Type, &sizes, &PyTuple_Type, &nodes,
-                          &captures, &ready, &stream, &fail, &owner) ||
+    if (!PyArg_ParseTuple(args, "sKy#O!O!pOOOO|O", &driver, &context, &callers, &arrays, &PyTuple_Type, &sizes, &PyTuple_Type, &nodes,
+                          &captures, &ready, &stream, &fail, &owner, &told) ||
         load(driver))
         return NULL;
     Run *me = (Run *)type->tp_alloc(type, 0);
@@ -671,6 +695,7 @@ static PyObject *make_run(PyTypeObject *type, PyObject *args, PyObject *keywords
     me->fail = fail;
     Py_INCREF(owner);
     me->owner = owner;
+    if (told != Py_None) me->told = Py_NewRef(told);
     int slots = 0, params = 0, needs = 0;
     size_t at = 0;
     int bad = room(me, sizes, nodes);
@@ -690,6 +715,9 @@ static PyObject *counts(PyObject *self, void *unused) {
     return Py_BuildValue("KKiK", me->calls, me->launched, me->graphs, me->patched);
 }
 
+/* What making graphs took so far. */
+static PyObject *seconds(PyObject *self, void *unused) { return PyFloat_FromDouble(((Run *)self)->seconds); }
+
 /* The error for which it has no graph; None for none. */
 static PyObject *trouble(PyObject *self, void *unused) {
     Run *me = (Run *)self;
@@ -697,6 +725,7 @@ static PyObject *trouble(PyObject *self, void *unused) {
 }
 
 static PyGetSetDef SEEN[] = {{"trouble", trouble, NULL, "why there is no graph", NULL},
+                             {"seconds", seconds, NULL, "spent on making graphs", NULL},
                              {"counts", counts, NULL, "calls, calls launched one by one, graphs, patches", NULL},
                              {NULL, NULL, NULL, NULL, NULL}};
 
@@ -710,7 +739,7 @@ static PyTypeObject RUN = {
     .tp_dealloc = dealloc,
     .tp_traverse = traverse,
     .tp_getset = SEEN,
-    .tp_doc = "Run(driver, context, callers, sizes of numbers, launches, captures, ready, stream, fail, owner): launches, called",
+    .tp_doc = "Run(driver, context, callers, sizes of numbers, launches, captures, ready, stream, fail, owner, told=None): launches, called",
 };
 
 #include "calls.h"

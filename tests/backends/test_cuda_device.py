@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import shutil
 import subprocess
+import threading
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ import pytest
 
 from ge2.backends.cuda import device as module
 from ge2.backends.cuda import driver as driver_module
+from ge2.backends.cuda import nvrtc
 from ge2.backends.cuda.device import CudaDevice, gpu
 from ge2.backends.cuda.driver import Driver, driver
 from ge2.backends.limits import H200, KB
@@ -236,3 +238,32 @@ def test_the_attributes_are_those_of_the_driver():
     functions = bindings.CUfunction_attribute
     assert int(functions.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES) == module.FIXED_SHARED
     assert int(functions.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) == module.MOST_SHARED
+
+
+@needs_nvrtc
+def test_several_threads_compile_at_once(device, monkeypatch):
+    """Nothing of the device's holds one back while another is with the compiler."""
+    met, asked, found = threading.Barrier(2, timeout=30), nvrtc._asked, []
+
+    def slowly(tools, order):
+        met.wait()  # each waits for the other to be here too
+        return asked(tools, order)
+
+    monkeypatch.setattr(nvrtc, "_asked", slowly)
+
+    def ask(n):
+        found.append(device.device.module(SOURCE.replace("2.0f", f"{n}.25f")))
+
+    threads = [threading.Thread(target=ask, args=(n,)) for n in (81, 82)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(60)
+    assert len(found) == 2
+
+
+@needs_nvrtc
+def test_sources_that_differ_in_comments_are_one_module(device):
+    first = device.device.module(SOURCE + " /* f32[256] */")
+    assert device.device.module(SOURCE + " /* f32[192] */") is first
+    assert device.device.module("\n" + SOURCE) is not first  # machine code knows its lines

@@ -83,7 +83,7 @@ def product(driver, x, y, out, after=()):
 
 @pytest.fixture
 def make(driver, made):
-    def make(captures=True, arrays=4, sizes=(4,), nodes=None, callers=None, ready=None):
+    def make(captures=True, arrays=4, sizes=(4,), nodes=None, callers=None, ready=None, told=None):
         callers = bytes(arrays) if callers is None else callers
         if nodes is None:  # y = x * k + 1; z = y * x; w = z * k + 2
             nodes = (
@@ -94,7 +94,7 @@ def make(driver, made):
         stream = lambda: SimpleNamespace(ptr=0)  # noqa: E731
         context = driver.context_of_fake()
         return made.Run(
-            driver.path, context, callers, sizes, nodes, captures, ready, stream, native.failed, nodes
+            driver.path, context, callers, sizes, nodes, captures, ready, stream, native.failed, nodes, told
         )
 
     set_(driver, "fail_next", 0)
@@ -154,6 +154,31 @@ def test_offsets_count_from_the_beginning(make, driver):
         run(on_device(x), address(y), np.float32(3))
         np.testing.assert_array_equal(y[2:], x[N:] * 3 + 1)
         assert not y[:2].any()
+
+
+def test_the_time_of_a_graph_is_counted_and_told(make):
+    heard = []
+    run, x, rest = make(told=lambda *said: heard.append(said)), array(3), (array(0), array(0), array(0))
+    call(run, x, 2.0, rest)
+    assert run.seconds == 0 and not heard
+    for _ in range(3):
+        call(run, x, 2.0, rest)
+    ((count, seconds),) = heard  # one graph, launched three times
+    assert count == 3 and 0 < seconds == run.seconds < 1
+    call(run, array(4), 2.0)
+    assert len(heard) == 2 and run.seconds == pytest.approx(seconds + heard[1][1])
+    assert make(captures=False).seconds == 0
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_what_fails_in_telling_fails_no_call(make, monkeypatch):
+    lost = []
+    monkeypatch.setattr("sys.unraisablehook", lost.append)
+    run, x = make(told=lambda *said: 1 // 0), array(1)
+    for k in range(3):
+        np.testing.assert_array_equal(call(run, x, k), wanted(x, np.float32(k)))
+    assert run.trouble is None and run.counts[2] == 2
+    assert [each.exc_type for each in lost] == [ZeroDivisionError] * 2
 
 
 def test_a_failure_names_the_kernel_and_the_line(make, driver):

@@ -13,6 +13,7 @@ from benchmarks.__main__ import SUITES, main
 from benchmarks.cuda import (
     demo,
     draws,
+    first,
     kernels,
     machine,
     measure,
@@ -28,6 +29,7 @@ from benchmarks.cuda.machine import CPU
 from benchmarks.cuda.work import BF16, Draw, Work, parted, plain
 from benchmarks.options import Options
 from benchmarks.record import Failure, Row
+from ge2.backends.cpu.toolchain import toolchain
 from ge2.backends.cuda.toolkit import place
 from ge2.base.errors import CompilerTrouble, DeviceError
 from tests.fake_cupy import stand_in
@@ -240,3 +242,16 @@ def test_nvrtc_compiles_the_demos_step_with_nothing_cached(alone):
     assert row.others == {}
     assert row.targets[0].bound == 1.5
     assert f"{row.sizes['kernels']} kernels for sm_" in row.notes["ge2"]
+
+
+@pytest.mark.slow
+def test_first_calls_in_processes_of_their_own():
+    """Here on the CPU, of whose C one library is compiled, for all batches."""
+    rows = [*first.run(QUICK)]
+    assert [row.unit for row in rows] == ["seconds"] * 3 + ["kernels"]
+    assert all(row.ours > 0 for row in rows[:3]) and rows[3].ours == 0
+    cold, warm, other = (row.notes["ge2"] for row in rows[:3])
+    if toolchain() is not None:
+        assert "kernels: 1 compiled;" in cold and "kernels: 1 disk;" in warm
+        assert other.startswith("0 of 1 kernels compiled")
+    assert "trace" in cold and "render" in warm and "trace" in other

@@ -6,10 +6,18 @@ import numpy as np
 import pytest
 
 import ge2
+from benchmarks.cuda.programs import BATCH, WIDTHS, adamw
+from benchmarks.cuda.programs import start as weights
 from ge2.backends.cpu import compiler
 from ge2.backends.cpu.compiler import significant
 from ge2.backends.cpu.toolchain import toolchain
+from ge2.backends.cuda.offline import OfflineDevice, limits_of
+from ge2.cli.compile import drivers
 from ge2.cli.digits import start, train_step
+from ge2.codegen.cuda.kernel import bare
+from ge2.codegen.environment import MARGIN, WIDTH, note
+from ge2.codegen.view import Line
+from ge2.runtime.compile import compile_graph
 
 needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 
@@ -146,3 +154,58 @@ def test_other_executors_report_too(executor, words):
         f = ge2.jit(lambda x: np.cos(x) * 0.66)
         f(f32(50))
         assert words in str(f.report())
+
+
+# -------------------------------------------------------------------------------------------------- for a GPU
+
+
+def for_a_gpu(graph, arch="sm_90a", **how):
+    """The kernels' texts, of which NVRTC compiles each once, for a GPU that is not at hand."""
+    with ge2.config.using(check=False):
+        made = compile_graph(graph, device=OfflineDevice(limits_of(arch)), **how)
+    return {bare(source.text()) for each in drivers(made) for source in each.sources.values()}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_another_batch_is_the_same_cuda(name):
+    f, args = PROGRAMS[name]
+
+    def texts(n):
+        return for_a_gpu(ge2.make_jaxpr(f)(*args(n)).graph)
+
+    assert texts(320) == texts(256)
+    assert texts(2000) == texts(2048)
+
+
+def step_for_a_gpu(batch, arch):
+    """The training step of the benchmarks."""
+    rng = np.random.default_rng(0)
+    x, y = rng.random((batch, WIDTHS[0]), np.float32), rng.integers(0, WIDTHS[-1], batch)
+    step = ge2.jit(lambda *args: adamw(ge2, np, *args), donate_argnums=0)
+    with ge2.config.using(executor="reference"):  # nothing of the CPU's is compiled
+        entry = step.trace(weights(rng, np.asarray), x, y).entry
+    return for_a_gpu(entry.as_run(), arch, donated=entry.donated)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100"])
+def test_a_training_step_compiles_nothing_for_another_batch(arch):
+    first = step_for_a_gpu(BATCH, arch)
+    assert len(first) >= 5
+    for batch in (192, 250, 255, 512):
+        assert step_for_a_gpu(batch, arch) == first, batch
+
+
+def test_a_batch_of_another_magnitude_has_another_block_at_most():
+    """Threads below each other share the rows that a sum folds: 256, 512 or 1024, by how many there are."""
+    first = step_for_a_gpu(BATCH, "sm_90a")
+    for batch in (32, 64, 128, 1024):
+        assert len(step_for_a_gpu(batch, "sm_90a") - first) <= 1, batch
+
+
+@pytest.mark.parametrize("code", ["x = f(y);", "z" * MARGIN, "z" * (MARGIN + 1), "z" * WIDTH])
+def test_comments_change_no_lines(code):
+    """They have sizes in them, and machine code knows its lines."""
+    texts = [note(Line(code, "mul " + "8" * n), 0) for n in range(1, 150, 7)]
+    assert len({bare(text) for text in texts}) == 1
+    assert all(len(line) <= WIDTH for text in texts for line in text.split("\n") if len(code) <= MARGIN)
+    assert all("mul 8" in text for text in texts)

@@ -204,7 +204,8 @@ def test_log_compiles_says_what_and_why(caplog: pytest.LogCaptureFixture) -> Non
         f(X, 2.0)
         f(X, 3.0)
         f(X[:2], 2)
-    first, second = caplog.messages
+    first, bill, second, _ = caplog.messages
+    assert bill.startswith("<lambda>: ready in ") and "\n  trace " in bill
     assert first == (
         "<lambda>(x: f64[3], scale: a Python float) is traced and compiled: it is called for the first time"
     )

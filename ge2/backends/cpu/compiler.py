@@ -23,6 +23,7 @@ from typing import Any, Final, final
 from ge2.backends.cpu.toolchain import ELSE, Hang, Toolchain, build, settled, time_limit, toolchain
 from ge2.backends.cpu.toolchain import excuse as excuse
 from ge2.backends.cpu.toolchain import replaced as _replaced
+from ge2.base.bill import note, spent
 from ge2.base.cache import VERSION, cache, content_key
 from ge2.base.config import brief_waits, config
 from ge2.base.errors import CompilerTrouble
@@ -146,10 +147,12 @@ def _kept(order: Order, key: str) -> Library | None:
     if content is None:
         return None
     try:
-        handle, path = _loaded(content, order)
+        with spent("load"):
+            handle, path = _loaded(content, order)
     except CompilerTrouble as trouble:  # of a system that changed since; what is compiled now fits it
         logger().info("%s is compiled again: %s", order.name, trouble)
         return None
+    note("disk")
     return Library(handle, key, path, cached=True, seconds=0.0)
 
 
@@ -157,10 +160,12 @@ def _compiled(order: Order, tools: Toolchain, key: str) -> Library:
     began = time.monotonic()
     try:
         content = build(tools, order.source, order.name, (*_include(), *order.flags), time_limit())
-        handle, path = _loaded(content, order)
+        with spent("load"):
+            handle, path = _loaded(content, order)
     except CompilerTrouble as trouble:
         return _saved(order, tools, key, trouble, began + time_limit() + LEEWAY)
     seconds = time.monotonic() - began
+    note("compiled", seconds)
     cache().put(key, content, _about(order, tools, seconds))
     if config.log_compiles:
         logger().info("%s: compiled in %.3f s by %s", order.name, seconds, tools.version)

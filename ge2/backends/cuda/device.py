@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 from ge2.backends.cuda.blas import Blas, LtProduct
 from ge2.backends.cuda.driver import broken, check_process, context, driver, resident_blocks
 from ge2.backends.cuda.launches import call, launches
-from ge2.backends.cuda.nvrtc import Binary, Order, compile, compile_all
+from ge2.backends.cuda.nvrtc import Binary, Order, compile, compile_all, key_of
 from ge2.backends.launches import LaunchList, Run, Straight
 from ge2.backends.limits import Limits
 from ge2.backends.product import Wanted
@@ -108,18 +108,20 @@ class CudaDevice:
         compile_all([Order(source, self.limits.architecture) for source in sources])
 
     def module(self, source: str) -> CudaModule:
-        """A source, compiled and loaded; remembered for as long as somebody has it.
+        """A source, compiled and loaded; remembered for as long as somebody has it, by all that its machine
+        code depends on: sources that differ in comments share one.
 
         CompileError if NVRTC refuses it, or the driver refuses what NVRTC made.
         """
-        found = self._modules.get(source)
+        key = key_of(Order(source, self.limits.architecture))
+        found = self._modules.get(key)
         if found is not None:
             return found
+        binary = compile(source, self.limits.architecture)  # by several threads at once
         with self._lock:
-            found = self._modules.get(source)
+            found = self._modules.get(key)
             if found is None:
-                found = CudaModule(self, compile(source, self.limits.architecture))
-                self._modules[source] = found
+                found = self._modules[key] = CudaModule(self, binary)
             return found
 
     def figures(self, source: str, name: str, threads: int, shared: int) -> Figures:

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextvars import copy_context
+from functools import partial
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -23,10 +24,11 @@ from ge2.backends.cuda.blas import LtProduct
 from ge2.backends.cuda.driver import LIBRARY
 from ge2.backends.device import address
 from ge2.backends.launches import Call, Launch, LaunchList, Number, Pointer, Run, Straight, one_by_one
+from ge2.base.bill import seconds_words
 from ge2.base.config import config
 from ge2.base.errors import CompilerTrouble, KernelError
 from ge2.base.gpu import look_by
-from ge2.base.log import logger
+from ge2.base.log import logger, say
 
 if TYPE_CHECKING:
     from ge2.backends.cuda.device import CudaDevice
@@ -98,6 +100,11 @@ class Meanwhile:
         return found
 
     @property
+    def seconds(self) -> float:
+        """As the extension's."""
+        return float(getattr(self.run, "seconds", 0.0))
+
+    @property
     def trouble(self) -> Exception | None:
         """As the extension's."""
         return getattr(self.run, "trouble", None)
@@ -149,9 +156,15 @@ def run_of(made: Any, device: CudaDevice, work: LaunchList) -> Run:
     callers = bytes(i in work.callers for i in range(work.arrays))
     run: Run = made.Run(
         LIBRARY, device.context, callers, work.numbers, tuple(nodes), work.captured and pays,
-        work.ready, stream, failed, work,
+        work.ready, stream, failed, work, partial(told, work) if config.log_compiles else None,
     )  # fmt: skip
     return run
+
+
+def told(work: LaunchList, count: int, seconds: float) -> None:
+    """Says that a graph was made."""
+    first = work.launches[0].name
+    say("%d launches, the first of them %s, are a graph now: %s", count, first, seconds_words(seconds))
 
 
 def title(each: Launch | Call) -> str:

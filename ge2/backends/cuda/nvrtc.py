@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, final
 from ge2.backends.cuda.headers import headers_key, include_folder, told
 from ge2.backends.cuda.report import Usage, fault, steady, usages
 from ge2.backends.cuda.toolkit import Nvrtc, nvrtc, place
+from ge2.base.bill import note
 from ge2.base.cache import VERSION, cache, content_key
 from ge2.base.config import config
 from ge2.base.errors import ArgumentError, CompileError, CompilerTrouble
@@ -167,6 +168,7 @@ def _known(order: Order, key: str) -> Binary | None:
     parts = _unpacked(content) if content is not None else None
     if parts is None:
         return found
+    note("disk")
     return _remembered(Binary(*parts, order.arch, key, cached=True))
 
 
@@ -188,6 +190,7 @@ def _compiled(order: Order, key: str) -> Binary:
             _refused[key] = str(error)
         raise
     seconds = time.monotonic() - began
+    note("compiled", seconds)
     cache().put(key, _packed(cubin, log), _about(order, tools, seconds))
     if config.log_compiles:
         logger().info("%s: compiled for %s in %.3f s", order.file, order.arch, seconds)

@@ -9,7 +9,7 @@ from typing import NoReturn, final
 
 import numpy as np
 
-from ge2.backends.cuda.nvrtc import Binary, compile
+from ge2.backends.cuda.nvrtc import Binary, Order, compile, compile_all
 from ge2.backends.device import address
 from ge2.backends.launches import LaunchList, Run, one_by_one
 from ge2.backends.limits import KB, KNOWN, Limits, double_ratio
@@ -33,6 +33,10 @@ class OfflineDevice:
     @property
     def xp(self) -> ModuleType:
         return np
+
+    def prepare(self, sources: list[str]) -> None:
+        """Compiles sources, so that `module` finds them compiled."""
+        compile_all([Order(source, self.limits.architecture) for source in sources])
 
     def module(self, source: str) -> OfflineModule:
         """A source, compiled. CompileError if NVRTC refuses it."""

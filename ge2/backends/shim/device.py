@@ -93,9 +93,19 @@ class ShimDevice:
         """The array module of what kernels read and write."""
         return np
 
+    @property
+    def watched(self) -> bool:
+        """Whether accesses are looked at."""
+        return config.shim_watch if self.watch is None else self.watch
+
+    def prepare(self, sources: list[str]) -> None:
+        """Compiles sources, so that `module` finds them compiled."""
+        for source in sources:
+            compiled(source, self.watched)
+
     def module(self, source: str) -> ShimModule:
         """A source, compiled. CompileError if it is no C++, or has no kernel."""
-        watched = config.shim_watch if self.watch is None else self.watch
+        watched = self.watched
         return ShimModule(self, compiled(source, watched), watched, entries(source))
 
     def product(self, wanted: Wanted) -> HostProduct:

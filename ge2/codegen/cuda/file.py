@@ -57,5 +57,15 @@ class Source:
         return render(KERNEL, self)
 
 
+def same_code(source: Source) -> str:
+    """A kernel without what is for people alone: equal texts are one."""
+    k, fixed = source.kernel, [f"{each.name} = {each.value}" for each in source.fixed]
+    return "\n".join([source.name, k.bounds, k.parameters, *fixed, *k.helpers, *nested(k.body)])
+
+
+def nested(texts: tuple[Text, ...]) -> list[str]:
+    return [line for t in texts for line in (t.pragma, t.code, "{", *nested(t.body), "}", t.end)]
+
+
 def codes(texts: tuple[Text, ...]) -> list[str]:
     return [line for t in texts for line in (t.code, *codes(t.body))]
