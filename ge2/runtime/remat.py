@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, final
 
 from ge2.base.errors import MemoryLimitError
@@ -36,6 +37,9 @@ ROUNDS: Final = 200
 
 Planned = Callable[[Graph], Program]
 Begun = Callable[[Step, int], tuple[Graph, Planned]]
+Smaller = Callable[
+    [int, int], "Remat | None"
+]  # of how many bytes there are, and how many are needed as it is
 Built = Callable[[Program], "Executable"]
 
 
@@ -100,6 +104,25 @@ def fitted(
     raise MemoryLimitError(
         f"{name} needs at least {sizes}", where=place, fix=f"memory_limit={min(least, before)}"
     )
+
+
+def estimated(
+    graph: Graph, limit: int, peak: int, planned: Planned, begun: Begun, seconds: float
+) -> Remat | None:
+    """What a program that needs `peak` bytes would compute again to need at most about `limit`.
+
+    Nothing is compiled: the scratch of its kernels is taken to stay what it is. None if nothing is found in
+    so much time.
+    """
+    start, end = Trial(graph, Planner(planned, begun)), monotonic() + seconds
+    own = max(peak - start.peak, 0)
+    for trial in rounds(start):
+        if trial.peak + own <= limit:
+            found = shortest(trial, limit - own)
+            return Remat(limit, peak, found.peak + own, found.repeats)
+        if monotonic() > end:
+            break
+    return None
 
 
 @final

@@ -61,7 +61,7 @@ def only_group(driver: GpuDriver) -> Group | None:
     if len(driver.body) != 1 or not isinstance(driver.body[0], Group):
         return None
     (group,) = driver.body
-    plain = len(group.before) == len(driver.begun) + len(driver.computed)
+    plain = len(group.before) + len(driver.results) == len(driver.begun) + len(driver.computed)
     return group if group.launches and plain else None
 
 

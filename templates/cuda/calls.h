@@ -134,11 +134,14 @@ static PyObject *run_on(const Call *me, PyObject **objects) {
     return results;
 }
 
-/* The scratch is put back when all is launched; after an error it is let go of, as in the Python text. */
-static PyObject *call_with(const Call *me, PyObject **objects) {
+/* The scratch is put back when all is launched; after an error it is let go of, as in the Python text. `begun`: whether
+ * anything may have been launched. */
+static PyObject *call_with(const Call *me, PyObject **objects, int *begun) {
     PyObject **scratch = &objects[me->given + me->made + me->constants + me->numbers];
-    if (me->take == Py_None) return run_on(me, objects);
+    *begun = me->take == Py_None;
+    if (*begun) return run_on(me, objects);
     PyObject *lent = PyObject_CallOneArg(me->take, me->size), *results = NULL;
+    *begun = lent != NULL;
     if (lent && PyTuple_Check(lent) && PyTuple_GET_SIZE(lent) == 2) {
         *scratch = PyTuple_GET_ITEM(lent, 0);
         results = run_on(me, objects);
@@ -167,9 +170,14 @@ static PyObject *call(PyObject *self, PyObject *const *args, size_t flagged, PyO
     PyObject **made = objects + me->given;
     memcpy(objects, args, (size_t)me->given * sizeof *objects);
     for (Py_ssize_t i = 0; i < me->constants; i++) made[me->made + i] = PyTuple_GET_ITEM(me->constant, i);
-    if (!make_numbers(me, objects, &numbers) && !make_arrays(me, stream, made, &done)) results = call_with(me, objects);
+    int begun = make_numbers(me, objects, &numbers);
+    if (!begun && !make_arrays(me, stream, made, &done)) results = call_with(me, objects, &begun);
     if (results) keep_arrays(me, stream, made);
     while (done) Py_DECREF(made[--done]);
+    if (!results && !begun && PyErr_ExceptionMatches(PyExc_Exception)) { /* no memory: Python knows what to do */
+        PyErr_Clear();
+        results = PyObject_Vectorcall(me->otherwise, args, (size_t)count, NULL);
+    }
     Py_XDECREF(numbers);
     if (objects != few) PyMem_Free(objects);
     return results;

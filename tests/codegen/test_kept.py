@@ -134,7 +134,7 @@ def test_a_damaged_entry_is_made_again(folder, rendered, damage):
     assert texts(graph()) == first and not rendered
 
 
-VIEW = Printed("a, b", 0, False, (Line("x = a"),), "x")
+VIEW = Printed("a, b", 0, False, (), "", (Line("x = a"),), "x")
 
 
 def test_an_entry_of_something_else_is_of_no_use(rendered):

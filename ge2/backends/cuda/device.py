@@ -5,8 +5,9 @@ Nothing of CuPy compiles our kernels: it is handed cubins, from memory, whose ch
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import cache as once
 from threading import Lock, get_ident
 from types import ModuleType
@@ -17,12 +18,14 @@ from ge2.backends.cuda.blas import Blas, LtProduct
 from ge2.backends.cuda.driver import broken, check_process, context, driver, resident_blocks
 from ge2.backends.cuda.launches import call, launches
 from ge2.backends.cuda.nvrtc import Binary, Order, compile, compile_all, key_of
+from ge2.backends.cuda.reserved import Arenas, DriverAddresses
 from ge2.backends.launches import LaunchList, Run, Straight
 from ge2.backends.limits import Limits
 from ge2.backends.product import Wanted
 from ge2.backends.ranges import Range
 from ge2.backends.scratch import Scratch
 from ge2.base.errors import CompileError, DeviceError, InputError
+from ge2.base.log import logger
 from ge2.base.record import record
 
 PER_THREAD: Final = 2  # CU_STREAM_PER_THREAD
@@ -59,7 +62,43 @@ class CudaDevice:
         self._modules: WeakValueDictionary[str, CudaModule] = WeakValueDictionary()
         self._lock = Lock()
         self._blas: Blas | None = None
-        self.scratch = Scratch(lambda nbytes: xp.empty(nbytes, "uint8"), lambda: stream_of(xp))
+        self.scratch = Scratch(
+            lambda nbytes: xp.empty(nbytes, "uint8"), lambda: stream_of(xp), self._arenas, self._free
+        )
+
+    def _arenas(self) -> Arenas | None:
+        try:
+            addresses = DriverAddresses(self.number)
+            found = Arenas(addresses, self.number, self.limits.memory, self.xp, self.wait)
+        except (DeviceError, MemoryError, OSError) as trouble:
+            logger().debug("arenas of GPU %d are arrays of CuPy's: %s", self.number, trouble)
+            return None
+        atexit.register(self._end)
+        return found
+
+    def _end(self) -> None:
+        """At the end of the process: arenas go while the driver is there. A forked child has none."""
+        if not broken:
+            with suppress(Exception):
+                self.scratch.close()
+
+    def _free(self) -> None:
+        """Has CuPy give back what it keeps for arrays to come."""
+        with self.here():
+            self.xp.get_default_memory_pool().free_all_blocks()
+
+    def wait(self) -> None:
+        """Until nothing runs on the GPU."""
+        with self.here():
+            self.xp.cuda.runtime.deviceSynchronize()
+
+    def memory(self) -> tuple[int, int]:
+        """The bytes that are free, and all that there are; at most those that CuPy's pool may give."""
+        with self.here():
+            free, total = self.xp.cuda.runtime.memGetInfo()
+            pool = self.xp.get_default_memory_pool()
+            limit, used = pool.get_limit(), pool.used_bytes()
+        return (min(free, limit - used), min(total, limit)) if limit else (free, total)
 
     def here(self) -> AbstractContextManager[Any]:
         """Makes the GPU CuPy's current one inside a `with`."""

@@ -57,7 +57,7 @@ def driver() -> Driver | None:
     cuda = number.value // 1000, number.value % 1000 // 10
     status = library.cuInit(0)
     if status not in (0, NO_DEVICE):
-        return Driver(cuda, _version(), (), f"cuInit says {_words(library, status)}")
+        return Driver(cuda, _version(), (), f"cuInit says {words(library, status)}")
     return Driver(cuda, _version(), _gpus(library) if status == 0 else ())
 
 
@@ -84,7 +84,7 @@ def context(number: int) -> int:
     status = library.cuDeviceGet(ctypes.byref(device), number)
     status = status or library.cuDevicePrimaryCtxRetain(ctypes.byref(found), device)
     if status:
-        raise DeviceError(f"GPU {number} gives no context: {_words(library, status)}", fix="ge2 doctor")
+        raise DeviceError(f"GPU {number} gives no context: {words(library, status)}", fix="ge2 doctor")
     _made.append(number)
     return found.value or 0
 
@@ -145,7 +145,8 @@ def _attribute(library: ctypes.CDLL, device: ctypes.c_int, which: int) -> int:
     return value.value
 
 
-def _words(library: ctypes.CDLL, status: int) -> str:
+def words(library: ctypes.CDLL, status: int) -> str:
+    """The driver's name for what one of its functions returned."""
     import ctypes
 
     text = ctypes.c_char_p()

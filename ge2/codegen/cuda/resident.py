@@ -196,7 +196,9 @@ class Writer:
             at += -(-count * array.type.dtype.itemsize // 16) * 16
         for k in self.kept:
             if k.rest:
-                lines.append(Text(f"ge2_four *const {k.name}_rest = (ge2_four *)(room + {at});", f"{k.rest} a thread"))
+                lines.append(
+                    Text(f"ge2_four *const {k.name}_rest = (ge2_four *)(room + {at});", f"{k.rest} a thread")
+                )
                 at += k.nbytes
         return [ROOM, *lines] if lines else [], at
 

@@ -125,12 +125,18 @@ def loading(k: Kept, reader: Reader) -> list[Text]:
         body = (
             Text(f"const int {k.name}_n = n + {start};") if start else Text(f"const int {k.name}_n = n;"),
             Text(f"const int column = {inside}, sum = {sums};"),
-            Text("for (int i = 0; i < 4; i++)", body=(Text(f"{to}.at[i] = {element};"),), pragma="#pragma unroll"),
+            Text(
+                "for (int i = 0; i < 4; i++)",
+                body=(Text(f"{to}.at[i] = {element};"),),
+                pragma="#pragma unroll",
+            ),
         )
         return Text(f"for (int n = 0; n < {count}; n++)", body=body, pragma="#pragma unroll")
 
     lines = [
-        Text(f"ge2_kept<{k.own}> {k.name};", f"of {k.chunks * COLUMNS} fours that a thread has, in registers"),
+        Text(
+            f"ge2_kept<{k.own}> {k.name};", f"of {k.chunks * COLUMNS} fours that a thread has, in registers"
+        ),
         piece(str(k.own), 0, f"{k.name}.piece[n]"),
     ]
     if k.rest:

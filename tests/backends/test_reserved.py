@@ -1,0 +1,289 @@
+"""Arenas at reserved addresses: they grow in place and are given back; with a driver that is the CPU's."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import subprocess
+from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ge2.backends.cpu.toolchain import toolchain
+from ge2.backends.cuda import device, reserved
+from ge2.backends.cuda.device import CudaDevice
+from ge2.backends.cuda.reserved import Arenas, DriverAddresses
+from ge2.backends.scratch import STREAMS, Scratch
+from ge2.base.errors import DeviceError
+
+pytestmark = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
+GRANULE = 64 << 10
+ROOM = 64 * GRANULE
+
+
+class Array:
+    """As CuPy's array of bytes, with the processor's eyes."""
+
+    def __init__(self, shape, dtype, pointer):
+        (self.nbytes,), self.data = shape, pointer
+
+    @property
+    def host(self):
+        return np.frombuffer((ctypes.c_char * self.nbytes).from_address(self.data.ptr), np.uint8)
+
+
+def memory(base, size, owner, device):
+    return SimpleNamespace(base=base, owner=owner)
+
+
+def pointer(memory, offset):
+    return SimpleNamespace(ptr=memory.base + offset, memory=memory)
+
+
+XP = SimpleNamespace(ndarray=Array, cuda=SimpleNamespace(UnownedMemory=memory, MemoryPointer=pointer))
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("driver") / "fake_addresses.so"
+    source = Path(__file__).parent / "fake_addresses.c"
+    subprocess.run(
+        ["cc", "-O1", "-Wall", "-Werror", "-shared", "-fPIC", str(source), "-o", str(path)], check=True
+    )
+    return str(path)
+
+
+@pytest.fixture
+def driver(path):
+    found = ctypes.CDLL(path)
+    yield found
+    set_(found, "supported", 1)
+    set_(found, "fail_access", 0)
+    assert room(found) == ROOM, "memory that nobody gave back"
+    assert ctypes.c_int.in_dll(found, "ranges").value == 0, "addresses that nobody gave back"
+
+
+def set_(driver, name, value):
+    ctypes.c_int.in_dll(driver, name).value = value
+
+
+def room(driver):
+    return ctypes.c_long.in_dll(driver, "room").value
+
+
+class World:
+    """Scratch over a fake GPU."""
+
+    def __init__(self, path, memory=2 * ROOM):
+        self.current, self.waits, self.freed, self.plain = 0, 0, 0, []
+        self.arenas = Arenas(DriverAddresses(0, path), 0, memory, XP, self.wait)
+        self.scratch = Scratch(self.empty, lambda: self.current, lambda: self.arenas, self.free)
+
+    def wait(self):
+        self.waits += 1
+
+    def free(self):
+        self.freed += 1
+
+    def empty(self, nbytes):
+        self.plain.append(nbytes)
+        return SimpleNamespace(nbytes=nbytes)
+
+    def used(self, nbytes):
+        found, idle = self.scratch.take(nbytes)
+        assert found.nbytes >= nbytes
+        found.host[:nbytes] = 7  # it is there, all of it
+        idle.append(found)
+        return found.data.ptr
+
+
+@pytest.fixture
+def world(path, driver):
+    found = World(path)
+    yield found
+    found.scratch.close()
+
+
+def test_growth_moves_nothing(world, driver):
+    begin = world.used(100)
+    for nbytes in (200, GRANULE, GRANULE + 1, 5 * GRANULE, 20 * GRANULE, 3):
+        assert world.used(nbytes) == begin
+    assert room(driver) == ROOM - 20 * GRANULE
+    assert world.scratch.nbytes == 20 * GRANULE
+
+
+def test_what_lies_there_stays_when_it_grows(world):
+    found, idle = world.scratch.take(GRANULE)
+    found.host[:] = 42
+    idle.append(found)
+    larger, idle = world.scratch.take(4 * GRANULE)
+    assert (larger.host[:GRANULE] == 42).all()
+    idle.append(larger)
+
+
+def test_two_at_once_are_two_and_both_are_kept(world):
+    (first, idle), (second, _) = world.scratch.take(8), world.scratch.take(8)
+    begins = {first.data.ptr, second.data.ptr}
+    assert len(begins) == 2
+    idle += [first, second]
+    assert {world.scratch.take(8)[0].data.ptr, world.scratch.take(8)[0].data.ptr} == begins
+
+
+def test_streams_have_their_own(world):
+    begin = world.used(8)
+    world.current = 1
+    other = world.used(GRANULE + 1)
+    assert other != begin
+    world.current = 0
+    assert world.used(GRANULE + 1) == begin
+    assert len(world.arenas.ranges) == 2
+
+
+def test_memory_is_given_back_and_comes_back_in_place(world, driver):
+    begin = world.used(6 * GRANULE)
+    world.scratch.release()
+    assert world.waits == 1
+    assert room(driver) == ROOM
+    assert world.used(9 * GRANULE) == begin
+
+
+def test_what_cannot_be_waited_for_is_kept(world, driver):
+    world.used(6 * GRANULE)
+
+    def wait():
+        raise RuntimeError("a stream is captured")
+
+    world.arenas.wait = wait
+    world.scratch.release()
+    assert room(driver) == ROOM - 6 * GRANULE
+    world.arenas.wait = world.wait
+
+
+def test_what_is_idle_goes_before_memory_runs_out(world, driver):
+    world.used(40 * GRANULE)
+    world.current = 1
+    begin = world.used(50 * GRANULE)
+    assert room(driver) == ROOM - 50 * GRANULE
+    assert world.freed == 1
+    with pytest.raises(MemoryError):
+        world.used(65 * GRANULE)
+    assert world.used(60 * GRANULE) == begin  # what was there is not lost
+    with pytest.raises(MemoryError, match="more than the GPU has"):
+        world.used(2 * ROOM + 1)
+
+
+def test_an_array_that_everybody_drops_is_used_again(world):
+    """As when a program fails in the middle."""
+    begin = world.used(8)
+    world.scratch.take(8)
+    gc.collect()
+    assert world.used(8) == begin
+    assert len(world.arenas.ranges) == 1
+
+
+def test_what_is_out_when_the_rest_is_released_comes_back(world):
+    found, idle = world.scratch.take(8)
+    begin = found.data.ptr
+    world.scratch.release()
+    found.host[:8] = 1
+    idle.append(found)
+    del found, idle
+    gc.collect()
+    assert world.used(8) == begin
+
+
+def test_many_streams_share_few_ranges(world, driver):
+    for n in range(5 * STREAMS):
+        world.current = n
+        world.used(1)
+    assert len(world.arenas.ranges) <= STREAMS
+    assert len(world.scratch.idle) <= STREAMS
+
+
+def test_a_capture_of_the_users_has_an_array_of_its_own(world):
+    world.current = None
+    found, captured = world.scratch.take(10)
+    assert world.plain == [10]
+    captured.append(found)
+    world.current = 0
+    assert world.used(10)
+
+
+def test_access_that_fails_leaves_no_memory_behind(world, driver):
+    begin = world.used(GRANULE)
+    set_(driver, "fail_access", 1)
+    with pytest.raises(DeviceError, match="cuMemSetAccess fails with CUDA_ERROR_INVALID_VALUE"):
+        world.used(3 * GRANULE)
+    assert room(driver) == ROOM - GRANULE
+    set_(driver, "fail_access", 0)
+    assert world.used(3 * GRANULE) == begin
+
+
+def test_threads_never_have_the_same_at_once(world):
+    held, wrong = set(), []
+
+    def work(seed):
+        for n in range(300):
+            memory, idle = world.scratch.take((seed * n) % (2 * GRANULE) + 1)
+            begin = memory.data.ptr
+            if begin in held:
+                wrong.append(begin)
+            held.add(begin)
+            memory.host[-1] = seed
+            if n % 90 == seed:
+                world.scratch.release()
+            held.remove(begin)
+            idle.append(memory)
+
+    threads = [Thread(target=work, args=(n,)) for n in range(1, 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_the_end_of_the_process_gives_all_back(path, driver):
+    world = World(path)
+    world.used(3 * GRANULE)
+    world.current = 1
+    world.used(3 * GRANULE)
+    world.scratch.close()
+    assert not world.arenas.ranges
+    assert world.used(8)  # and what comes after that has memory again
+    world.scratch.close()
+
+
+def test_the_device_closes_its_arenas_but_not_in_a_child(monkeypatch):
+    closed = []
+    scratch = SimpleNamespace(close=lambda: closed.append(1) or 1 // 0)  # the driver may be gone
+    monkeypatch.setattr(device, "broken", [True])
+    CudaDevice._end(SimpleNamespace(scratch=scratch))
+    assert not closed
+    monkeypatch.setattr(device, "broken", [])
+    CudaDevice._end(SimpleNamespace(scratch=scratch))
+    assert closed
+
+
+def test_a_gpu_that_cannot_do_it(path, driver):
+    set_(driver, "supported", 0)
+    with pytest.raises(DeviceError, match="no addresses apart from memory"):
+        DriverAddresses(0, path)
+
+
+def test_the_words_for_the_driver_are_as_it_has_them(path, driver):
+    """The bindings know how its structures lie."""
+    cuda = pytest.importorskip("cuda.bindings.driver")
+    found = DriverAddresses(0, path)
+    prop, access = cuda.CUmemAllocationProp(), cuda.CUmemAccessDesc()
+    prop.type = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    for each in (prop, access):
+        each.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    access.flags = cuda.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    assert ctypes.string_at(prop.getPtr(), 32) == bytes(found.wanted)
+    assert ctypes.string_at(access.getPtr(), 12) == bytes(found.access)
+    number = cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+    assert int(number) == reserved.SUPPORTED
