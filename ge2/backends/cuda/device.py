@@ -13,6 +13,7 @@ from typing import Any, Final, final
 from weakref import WeakValueDictionary
 
 from ge2.backends.cuda.blas import Blas, LtProduct
+from ge2.backends.cuda.conditional import SWITCHES, decider, knows
 from ge2.backends.cuda.driver import broken, check_process, context, driver, resident_blocks
 from ge2.backends.cuda.launches import launches
 from ge2.backends.cuda.nvrtc import Binary, Order, compile, compile_all
@@ -51,13 +52,14 @@ class CudaDevice:
     current stream: `with device.here(): kernel(grid, block, args, shared_mem=bytes)`.
     """
 
-    __slots__ = ("_blas", "_lock", "_modules", "limits", "number", "scratch", "xp")
+    __slots__ = ("_blas", "_decider", "_lock", "_modules", "limits", "number", "scratch", "xp")
 
     def __init__(self, number: int, limits: Limits, xp: ModuleType) -> None:
         self.number, self.limits, self.xp = number, limits, xp
         self._modules: WeakValueDictionary[str, CudaModule] = WeakValueDictionary()
         self._lock = Lock()
         self._blas: Blas | None = None
+        self._decider: list[Any] = []  # once it was asked for
         self.scratch = Scratch(lambda nbytes: xp.empty(nbytes, "uint8"), lambda: stream_of(xp))
 
     def here(self) -> AbstractContextManager[Any]:
@@ -92,6 +94,20 @@ class CudaDevice:
     def launches(self, work: LaunchList) -> Run:
         """Launches that follow each other, as one call, which may launch a graph of them."""
         return launches(self, work)
+
+    @property
+    def decider(self) -> int:
+        """The driver's handle of the kernel that decides conditional nodes; 0 if there are no such nodes."""
+        with self._lock:
+            if not self._decider:
+                self._decider.append(decider(self))
+        (found,) = self._decider
+        return found.ptr if found is not None else 0
+
+    @property
+    def switches(self) -> bool:
+        """Whether a conditional node may have several graphs."""
+        return knows(SWITCHES)
 
     @property
     def context(self) -> int:

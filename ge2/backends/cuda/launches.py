@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextvars import copy_context
+from functools import partial
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -18,10 +19,11 @@ import numpy as np
 from ge2.backends.cpu.compiler import extension, include_folder, is_known
 from ge2.backends.cpu.extension import ABI
 from ge2.backends.cpu.toolchain import toolchain
-from ge2.backends.cuda.blas import LtProduct
 from ge2.backends.cuda.driver import LIBRARY
+from ge2.backends.cuda.nodes import AT, Nodes, count, title
 from ge2.backends.device import address
-from ge2.backends.launches import Call, Launch, LaunchList, Number, Pointer, Run, one_by_one
+from ge2.backends.launches import Branch, LaunchList, Run, While, one_by_one
+from ge2.base.cache import content_key
 from ge2.base.config import config
 from ge2.base.errors import CompilerTrouble, KernelError
 from ge2.base.log import logger
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 NAME: Final = "ge2_launches"
 FEW: Final = 3  # launches that are no slower one by one than as a graph
+IN_CAPTURE: Final = 900  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+DECIDED: Final = "what the host decides"
 _made: dict[str, Any] = {}  # the extension's type by the compiler's setting; None where it cannot be made
 _waiting: dict[str, list[Meanwhile]] = {}
 _lock = Lock()
@@ -50,7 +54,22 @@ def launches(device: CudaDevice, work: LaunchList) -> Run:
             _waiting[setting].append(found)
             return found
     made = _made[setting]
-    return one_by_one(work, address) if made is None else run_of(made, device, work)
+    return from_python(device, work) if made is None else run_of(made, device, work)
+
+
+def from_python(device: CudaDevice, work: LaunchList) -> Run:
+    return one_by_one(work, address, partial(downloaded, device))
+
+
+def downloaded(device: CudaDevice, item: While | Branch, place: int) -> Any:
+    """The number by which a loop or a branch goes on, once all that was launched has ended."""
+    stream, found = device.xp.cuda.get_current_stream(), np.empty((), item.dtype)
+    if stream.ptr and stream.is_capturing():
+        failed(DECIDED, IN_CAPTURE, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", title(item))
+    to_host = device.xp.cuda.runtime.memcpyDeviceToHost
+    device.xp.cuda.runtime.memcpyAsync(found.ctypes.data, place, found.nbytes, to_host, stream.ptr)
+    stream.synchronize()
+    return found[()]
 
 
 @final
@@ -61,7 +80,7 @@ class Meanwhile:
 
     def __init__(self, device: CudaDevice, work: LaunchList) -> None:
         self.device, self.work = device, work
-        self.run = one_by_one(work, address)
+        self.run = from_python(device, work)
 
     def __call__(self, *given: Any) -> None:
         self.run(*given)
@@ -80,64 +99,41 @@ class Meanwhile:
         return found
 
     @property
+    def choices(self) -> tuple[int, int]:
+        """As the extension's."""
+        found: tuple[int, int] = getattr(self.run, "choices", (0, 0))
+        return found
+
+    @property
     def trouble(self) -> Exception | None:
         """As the extension's."""
         return getattr(self.run, "trouble", None)
 
 
 def run_of(made: Any, device: CudaDevice, work: LaunchList) -> Run:
-    nodes, last = list[tuple[Any, ...]](), list[int]()  # last: the last node of each launch
-    for each in work.launches:
-        before = tuple(last[n] for n in each.after)
-        for function, parts in described(each):  # a product may be several
-            nodes.append((isinstance(each, Call), function, *parts, before, title(each)))
-            before = (len(nodes) - 1,)
-        last.append(len(nodes) - 1)
-    pays = config.capture == "on" or (config.capture == "auto" and len(nodes) > FEW)
+    choices = any(isinstance(each, While | Branch) for each in work.launches)
+    pays = config.capture == "on" or (config.capture == "auto" and (choices or count(work.launches) > FEW))
+    captured = work.captured and pays
+    nodes = Nodes(device.decider if choices and captured else 0, not choices or device.switches)
+    nodes.add_lists(work.launches)
     stream: Callable[[], Any] = device.xp.cuda.get_current_stream
     callers = bytes(i in work.callers for i in range(work.arrays))
     run: Run = made(
-        LIBRARY, device.context, callers, work.numbers, tuple(nodes), work.captured and pays,
+        LIBRARY, device.context, callers, work.numbers, tuple(nodes.nodes), tuple(nodes.lists), captured,
         work.ready, stream, failed, work,
     )  # fmt: skip
     return run
 
 
-def title(each: Launch | Call) -> str:
-    return f"{each.name}\n  at   {each.where}" if each.where else each.name
-
-
-def described(each: Launch | Call) -> list[tuple[int, tuple[Any, ...]]]:
-    """The functions that a launch calls, and for each grid, block, shared memory and arguments."""
-    if isinstance(each, Launch):
-        grid, block = ((*size, 1, 1)[:3] for size in (each.grid, each.block))
-        return [(each.kernel.ptr, (grid, block, each.shared, tuple(map(parameter, each.arguments))))]
-    product, one = each.product, (1, 1, 1)
-    assert isinstance(product, LtProduct)
-    places = (each.first, each.other, each.result, each.scratch or 0)
-    calls = product.words(*places, moved)
-    return [
-        (product.function, (one, one, 0, tuple(w if isinstance(w, int) else parameter(w) for w in words)))
-        for words in calls
-    ]
-
-
-def moved(place: Pointer | int, offset: int) -> Pointer | int:
-    return place + offset if isinstance(place, int) else Pointer(place.array, place.offset + offset)
-
-
-def parameter(a: Any) -> Any:
-    """An argument of a kernel: bytes, or (is it a number, which one, offset)."""
-    if isinstance(a, Pointer):
-        return False, a.array, a.offset
-    if isinstance(a, Number):
-        return True, a.number, 0
-    return np.asarray(a).tobytes()
-
-
 def failed(what: str, status: int, name: str, of: str | None) -> None:
     """The error of a launch."""
-    raise KernelError(f"{what} fails with {name} ({status})" + (f" in {of}" if of else ""))
+    if what != DECIDED:
+        raise KernelError(f"{what} fails with {name} ({status})" + (f" in {of}" if of else ""))
+    title, _, where = (of or "").partition(AT)
+    why = f"{title} goes on by a number on the GPU, for which nobody can wait while a stream is captured"
+    raise KernelError(
+        why, where=where, fix="call it outside of the capture: ge2 makes a graph of its own of it"
+    )
 
 
 def is_at_hand() -> bool:
@@ -145,7 +141,7 @@ def is_at_hand() -> bool:
     if toolchain() is None:
         return True
     try:
-        return is_known(*parts(), ABI)
+        return is_known(*parts())
     except OSError:
         return True
 
@@ -154,8 +150,8 @@ def make(setting: str) -> None:
     """Makes the extension, or finds that this cannot be done, and tells all lists that wait for it."""
     made: Any = None
     try:
-        source, flags = parts()
-        made = extension(source, NAME, flags, ABI, {"name": "launches"}).Run
+        source, flags, key = parts()
+        made = extension(source, NAME, flags, key, {"name": "launches"}).Run
     except (CompilerTrouble, OSError, ImportError, AttributeError) as trouble:
         logger().debug("launches go one by one from Python: %s", trouble)
     with _lock:
@@ -165,15 +161,22 @@ def make(setting: str) -> None:
         each.settle(made)
 
 
-def parts() -> tuple[str, tuple[str, ...]]:
-    """The extension's source, and the options that it needs. OSError if a header is missing."""
+def parts() -> tuple[str, tuple[str, ...], str]:
+    """The extension's source, the options that it needs, and what else it depends on. OSError if a header is
+    missing."""
     from sysconfig import get_path
 
     headers = get_path("include")
     os.stat(os.path.join(headers, "Python.h"))
-    templates = os.path.dirname(os.path.dirname(include_folder()))
-    with open(os.path.join(templates, "cuda", "launches.c"), encoding="utf-8") as file:
-        return file.read(), ("-O2", "-fno-openmp", "-ldl", "-isystem", headers)
+    folder = os.path.join(os.path.dirname(os.path.dirname(include_folder())), "cuda")
+    source, driver = (read(os.path.join(folder, name)) for name in ("launches.c", "driver.h"))
+    flags = ("-O2", "-fno-openmp", "-ldl", "-isystem", headers, "-I", folder)
+    return source, flags, content_key(ABI, driver)
+
+
+def read(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()
 
 
 def _after_fork() -> None:
