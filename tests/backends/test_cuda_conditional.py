@@ -7,6 +7,7 @@ import gc
 import re
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -176,20 +177,16 @@ def test_loops_and_branches_in_each_other(run_of, write, how, index):
         assert (a[0], b[0], c[0], rest[0]) == (3, 4 * index, 3 * (1 - index), 6)
 
 
-def test_lists_in_python_mean_the_same(run_of, write, driver):
+def test_lists_in_python_mean_the_same(write):
     """The oracle: kernels that are Python's, one by one and in any order."""
 
     def python(item):
         if isinstance(item, While):
-            return While(
-                tuple(map(python, item.test)), tuple(map(python, item.round)), item.going, item.after, ""
-            )
+            test, round_ = (tuple(map(python, each)) for each in (item.test, item.round))
+            return replace(item, test=test, round=round_)
         if isinstance(item, Branch):
-            lists = tuple(tuple(map(python, each)) for each in item.lists)
-            return Branch(lists, item.index, item.dtype, item.after, "")
-        return Launch(
-            scaled if item.name == "scaled" else below, (N,), (1,), 0, item.arguments, item.after, ""
-        )
+            return replace(item, lists=tuple(tuple(map(python, each)) for each in item.lists))
+        return replace(item, kernel=scaled if item.name == "scaled" else below)
 
     def scaled(grid, block, handed, shared_mem):
         x, out, add, k = handed
@@ -275,15 +272,12 @@ class FakeProduct:
         self.function, self.words = function, words
 
 
-def test_a_driver_without_such_nodes(run_of, write, tmp_path):
+def test_a_driver_without_such_nodes(run_of, tmp_path):
     old = fake_driver(tmp_path, "-DOLD")
     made = launches_extension("ge2_launches_of_old")
-    run = run_of(
-        (Writer(old).counted(0, 1, 2, 9), Writer(old).scaled(0, 3, after=(0,), k=2.0)),
-        4,
-        driver=old,
-        made=made,
-    )
+    write = Writer(old)
+    items = (write.counted(0, 1, 2, 9), write.scaled(0, 3, after=(0,), k=2.0))
+    run = run_of(items, 4, driver=old, made=made)
     loop_calls(run, 8)
     assert run.counts == (8, 8, 0, 0)
     assert "a conditional node fails with" in str(run.trouble) and "(801)" in str(run.trouble)
@@ -362,7 +356,7 @@ def test_an_endless_loop_of_the_hosts_can_be_interrupted(run_of, write):
 
 
 @pytest.mark.parametrize(
-    "about, lists, said",
+    ("about", "lists", "said"),
     [
         ((0, 1, 0, 1), ((0, 1),), "lists that there are not"),  # its own list
         ((0, 1, 1, 1), ((0, 1),), "lists that there are not"),
@@ -378,31 +372,43 @@ def test_wrong_choices_are_errors(made, driver, about, lists, said):
         made(driver.path, context, b"", (), (node,), lists, True, None, None, native.failed, ())
 
 
-# ------------------------------------------------------------------------------------------------- against CUDA
+# -------------------------------------------------------------------------------------------- CUDA's own word
+
+
+FIELDS = {
+    "node": "type",
+    "handle": "conditional.handle",
+    "type": "conditional.type",
+    "size": "conditional.size",
+    "bodies": "conditional.phGraph_out",
+    "context": "conditional.ctx",
+}
+KERNEL_FIELDS = {"function": "func", "shared": "sharedMemBytes", "params": "kernelParams", "context": "ctx"}
+NUMBERS = {
+    "IF": "CU_GRAPH_COND_TYPE_IF",
+    "WHILE": "CU_GRAPH_COND_TYPE_WHILE",
+    "SWITCH": "CU_GRAPH_COND_TYPE_SWITCH",
+    "CONDITIONAL": "CU_GRAPH_NODE_TYPE_CONDITIONAL",
+    "UNSUPPORTED": "CUDA_ERROR_NOT_SUPPORTED",
+    "IN_CAPTURE": "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+    "APART": "CU_STREAM_NON_BLOCKING",
+    "RELAXED": "CU_STREAM_CAPTURE_MODE_RELAXED",
+}
 
 
 @pytest.mark.skipif(HEADER is None, reason="no cuda.h")
 def test_layouts_are_those_of_the_real_header(tmp_path):
     own = Path(native.__file__).parents[3] / "templates" / "cuda" / "driver.h"
-    fields = {"node": "type", "handle": "conditional.handle", "type": "conditional.type", "size": "conditional.size",
-              "bodies": "conditional.phGraph_out", "context": "conditional.ctx"}  # fmt: skip
     same = [
-        f"offsetof(ConditionalParams, {a}) == offsetof(CUgraphNodeParams, {b})" for a, b in fields.items()
-    ]
-    kernel = {"function": "func", "shared": "sharedMemBytes", "params": "kernelParams", "context": "ctx"}
-    same += [
-        f"offsetof(KernelParams, {a}) == offsetof(CUDA_KERNEL_NODE_PARAMS_v2, {b})" for a, b in kernel.items()
-    ]
-    same += [
+        *(f"offsetof(ConditionalParams, {a}) == offsetof(CUgraphNodeParams, {b})" for a, b in FIELDS.items()),
+        *(
+            f"offsetof(KernelParams, {a}) == offsetof(CUDA_KERNEL_NODE_PARAMS_v2, {b})"
+            for a, b in KERNEL_FIELDS.items()
+        ),
+        *(f"(int){a} == (int){b}" for a, b in NUMBERS.items()),
         "sizeof(ConditionalParams) == sizeof(CUgraphNodeParams)",
         "sizeof(CUgraphConditionalHandle) == 8",
     ]
-    same += [
-        "IF == CU_GRAPH_COND_TYPE_IF && WHILE == CU_GRAPH_COND_TYPE_WHILE",
-        "SWITCH == CU_GRAPH_COND_TYPE_SWITCH",
-    ]
-    same += ["CONDITIONAL == CU_GRAPH_NODE_TYPE_CONDITIONAL", "UNSUPPORTED == CUDA_ERROR_NOT_SUPPORTED"]
-    same += ["IN_CAPTURE == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "APART == CU_STREAM_NON_BLOCKING"]
     checks = "\n".join(f'_Static_assert({each}, "");' for each in same)
     text = own.read_text()
     names = sorted(set(re.findall(r"\b(cu[A-Z]\w+)", text)))
