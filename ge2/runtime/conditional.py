@@ -36,9 +36,7 @@ def conditional(driver: GpuDriver, step: Step, turns: Sequence[Turn]) -> bool:
     driver.fresh(*eqn.outs)
     writer = Writer(driver, step)
     memory = writer.own(ArrayType((max(t.nbytes for t in turns),), np.dtype(np.uint8)))
-    spares, results = (
-        [*map(make, given)] for make, given in ((writer.own, spare(op)), (writer.placed, eqn.outs))
-    )
+    spares, results = [*map(writer.own, spare(op))], [*map(writer.placed, eqn.outs)]
     inputs, symbolic = [*map(writer.placed, eqn.inputs)], [*map(writer.turn, turns)]
     if isinstance(op, WhileLoop):
         loop(writer, op, symbolic, memory, results, spares, inputs)

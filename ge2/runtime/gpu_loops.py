@@ -66,7 +66,7 @@ def as_round(driver: GpuDriver, places: Sequence[int]) -> Round | None:
 def end(driver: GpuDriver, a: Atom) -> str | tuple[At, ArrayType] | None:
     """A result by the name of a parameter, or by its place; None for one that is in another order."""
     if isinstance(a, Literal):
-        return None
+        return At(driver.array(a)), a.type
     buffer, layout = driver.buffer(a), driver.layout(a)
     if buffer.base is None and buffer.storage != "arena":
         return buffer.name
