@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ge2.backends.cuda.launches import call
+from ge2.backends.cuda.calls import call
 from ge2.backends.limits import H200, Limits
 from ge2.backends.scratch import Scratch
 from ge2.backends.shim.device import ShimDevice, ShimStream

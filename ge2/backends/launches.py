@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any, Final, final
 
@@ -70,6 +71,42 @@ class Call:
 
 @final
 @record
+class While:
+    """`round` as long as the bool at `going` holds, which `test` writes, and each round at its end.
+
+    What is in a list waits for others of that list.
+    """
+
+    test: tuple[Item, ...]
+    round: tuple[Item, ...]
+    going: Pointer
+    after: tuple[int, ...]
+    name: str
+    where: str = ""
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(np.bool_)
+
+
+@final
+@record
+class Branch:
+    """That of the `lists` whose number is the integer, or the bool, at `index`: else the nearest."""
+
+    lists: tuple[tuple[Item, ...], ...]
+    index: Pointer
+    dtype: np.dtype
+    after: tuple[int, ...]
+    name: str
+    where: str = ""
+
+
+Item = Launch | Call | While | Branch
+
+
+@final
+@record
 class LaunchList:
     """Launches that follow each other, to be called as `f(*arrays, *numbers)`.
 
@@ -78,7 +115,7 @@ class LaunchList:
     bytes of each, which is a NumPy scalar. `captured`: calls may become one graph.
     """
 
-    launches: tuple[Launch | Call, ...]
+    launches: tuple[Item, ...]
     arrays: int
     numbers: tuple[int, ...]
     callers: frozenset[int]
@@ -111,49 +148,86 @@ class Straight:
     run: Run
 
 
-def one_by_one(work: LaunchList, at: Callable[[Any], int]) -> Run:
+Decide = Callable[[While | Branch, int], Any]  # the number at an address by which an item goes on
+
+
+def number_at(item: While | Branch, place: int) -> Any:
+    """The number that decides, in memory that the host can read."""
+    from ctypes import c_char
+
+    memory: Any = (c_char * item.dtype.itemsize).from_address(place)
+    return np.ndarray((), item.dtype, memory)[()]
+
+
+def one_by_one(work: LaunchList, at: Callable[[Any], int], decide: Decide = number_at) -> Run:
     """What launches one after another; `at` tells where an array lies."""
-    arrays, launches, ready = work.arrays, work.launches, work.ready
 
     def run(*raw: Any) -> None:
-        given = [ready(x) if i in work.callers else x for i, x in enumerate(raw)]
-        for each in launches:
-            if isinstance(each, Call):
-                each.product(
-                    *(place(p, given, at) for p in (each.first, each.other, each.result, each.scratch))
-                )
-            else:
-                handed = tuple(argument(a, given, arrays, at) for a in each.arguments)
-                each.kernel(each.grid, each.block, handed, shared_mem=each.shared)
+        given = tuple(work.ready(x) if i in work.callers else x for i, x in enumerate(raw))
+        launched(work.launches, Given(given, work.arrays, at, decide))
 
     return run
 
 
-def in_any_order(launches: Sequence[Launch | Call], seed: int) -> tuple[Launch | Call, ...]:
-    """The launches in a random order in which each comes after those that it waits for."""
+@final
+@record
+class Given:
+    """What a call is given: so many arrays, and numbers after them."""
+
+    xs: tuple[Any, ...]
+    arrays: int
+    at: Callable[[Any], int]
+    decide: Decide
+
+    def place(self, pointer: Pointer | None) -> int:
+        """An address; 0 for none."""
+        if pointer is None:
+            return 0
+        x = self.xs[pointer.array]
+        return (x if isinstance(x, int) else self.at(x)) + pointer.offset
+
+    def argument(self, a: Any) -> Any:
+        """An argument as a kernel is handed it: an array as itself where it is meant from its beginning."""
+        if isinstance(a, Number):
+            return self.xs[self.arrays + a.number]
+        if not isinstance(a, Pointer):
+            return a
+        x = self.xs[a.array]
+        return np.uint64(self.place(a)) if a.offset or isinstance(x, int) else x
+
+
+def launched(items: Sequence[Item], given: Given) -> None:
+    for each in items:
+        if isinstance(each, Launch):
+            handed = tuple(map(given.argument, each.arguments))
+            each.kernel(each.grid, each.block, handed, shared_mem=each.shared)
+        elif isinstance(each, Call):
+            each.product(*map(given.place, (each.first, each.other, each.result, each.scratch)))
+        elif isinstance(each, While):
+            launched(each.test, given)
+            while given.decide(each, given.place(each.going)):
+                launched(each.round, given)
+        else:
+            index = int(given.decide(each, given.place(each.index)))
+            launched(each.lists[min(max(index, 0), len(each.lists) - 1)], given)
+
+
+def in_any_order(launches: Sequence[Item], seed: int) -> tuple[Item, ...]:
+    """The launches in a random order in which each comes after those that it waits for; in lists likewise."""
     random, done, left = Random(seed), set[int](), list(range(len(launches)))
-    found = list[Launch | Call]()
+    found = list[Item]()
     while left:
         i = random.choice([n for n in left[:AHEAD] if done.issuperset(launches[n].after)])
         left.remove(i)
         done.add(i)
-        found.append(launches[i])
+        found.append(inside(launches[i], lambda items: in_any_order(items, seed)))
     return tuple(found)
 
 
-def argument(a: Any, given: Sequence[Any], arrays: int, at: Callable[[Any], int]) -> Any:
-    """An argument as a kernel is handed it: an array as itself where it is meant from its beginning."""
-    if isinstance(a, Number):
-        return given[arrays + a.number]
-    if not isinstance(a, Pointer):
-        return a
-    x = given[a.array]
-    return np.uint64(place(a, given, at)) if a.offset or isinstance(x, int) else x
-
-
-def place(pointer: Pointer | None, given: Sequence[Any], at: Callable[[Any], int]) -> int:
-    """An address; 0 for none."""
-    if pointer is None:
-        return 0
-    x = given[pointer.array]
-    return (x if isinstance(x, int) else at(x)) + pointer.offset
+def inside(item: Item, change: Callable[[tuple[Item, ...]], tuple[Item, ...]]) -> Item:
+    """The item with its lists changed."""
+    if isinstance(item, While):
+        return replace(item, test=change(item.test), round=change(item.round))
+    if isinstance(item, Branch):
+        return replace(item, lists=tuple(map(change, item.lists)))
+    return item

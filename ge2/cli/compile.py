@@ -29,7 +29,7 @@ HEAD: Final = ("kernel", "threads", "registers", "spills", "stack", "shared", "c
 FIGURES: Final = ("threads", "registers", "spills", "stack", "shared", "asked")
 ELSEWHERE: Final = {
     "matmul": "matrix product",
-    "hosted": "loop or branch by the host",
+    "hosted": "loop or branch",
     "library": "step by a library",
 }
 

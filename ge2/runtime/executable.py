@@ -169,6 +169,11 @@ def manner(run: Any) -> str:
         return "launched one by one, from Python"
     calls, one_by_one, graphs, patched = run.counts
     said = [f"{one_by_one} of {calls} calls one by one", f"{graphs} captured graphs", f"{patched} patches"]
+    nodes, anew = getattr(run, "choices", (0, 0))
+    if nodes:
+        said += [f"{nodes} conditional nodes" if graphs else f"{nodes} loops and branches by the host"]
+    if anew:
+        said += [f"{anew} graphs made anew"]
     return ", ".join(said) + (f"; no graph, for {run.trouble}" if run.trouble else "")
 
 

@@ -1,14 +1,13 @@
 """Loops and branches of a program for a device.
 
-A loop whose rounds are nothing but launches, at places that are known beforehand, is written down whole. Of
-any other, and of a branch, the rounds are programs that take scratch and places from the one around them.
+A loop whose rounds are nothing but launches, at places that are known beforehand, is written down whole; if
+numbers on the device decide, as a loop or a branch of launches (`conditional`). Of any other the rounds are
+programs that take scratch and places from the one around them.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,18 +15,15 @@ import numpy as np
 
 from ge2.base.config import config
 from ge2.codegen.c.layout import plain
-from ge2.codegen.c.text import Operand
-from ge2.codegen.cuda.chip import Chip
-from ge2.codegen.cuda.file import Source
 from ge2.codegen.view import Line
 from ge2.ir import ArrayType, Atom, Literal, Var
-from ge2.kernels.cuda import copying
 from ge2.ops.loops import RepeatLoop, ScanLoop
-from ge2.runtime.launching import At, Pending, written_by
+from ge2.runtime.conditional import conditional
+from ge2.runtime.launching import At
 from ge2.runtime.program import Step
-from ge2.runtime.records import place
 from ge2.runtime.rounds import Turn, rounds, spare
-from ge2.runtime.unrolled import MOST, Placed, Round
+from ge2.runtime.unrolled import MOST, Round
+from ge2.runtime.writer import Writer, is_plain
 
 if TYPE_CHECKING:
     from ge2.runtime.gpu import GpuDriver
@@ -70,7 +66,7 @@ def as_round(driver: GpuDriver, places: Sequence[int]) -> Round | None:
 def end(driver: GpuDriver, a: Atom) -> str | tuple[At, ArrayType] | None:
     """A result by the name of a parameter, or by its place; None for one that is in another order."""
     if isinstance(a, Literal):
-        return None
+        return At(driver.array(a)), a.type
     buffer, layout = driver.buffer(a), driver.layout(a)
     if buffer.base is None and buffer.storage != "arena":
         return buffer.name
@@ -83,7 +79,7 @@ def hosted(driver: GpuDriver, step: Step) -> None:
     """A loop or a branch: its rounds are launched one after another, in memory of the arena."""
     eqn, chosen = step.eqn, driver.branches[step.number]
     turns = [branch.turn(driver.run) for branch in chosen]
-    if unrolled(driver, step, turns):
+    if unrolled(driver, step, turns) or conditional(driver, step, turns):
         return
     memory = driver.need(max(t.nbytes for t in turns), step.number)
     spares = [(t, driver.need(t.nbytes, step.number)) for t in spare(eqn.op)]
@@ -105,64 +101,15 @@ def unrolled(driver: GpuDriver, step: Step, turns: Sequence[Turn]) -> bool:
     if driver.ranged or driver.meter:  # each round is to be seen
         return False
     atoms = *eqn.outs, *eqn.inputs
-    if len(known.launches) * op.length > MOST or not all(is_plain(driver, a) for a in atoms):
+    if known.count * op.length > MOST or not all(is_plain(driver, a) for a in atoms):
         return False
     driver.fresh(*eqn.outs)
-    defined = [driver.define(source.kernel) for source in known.sources]  # once, not in each round
-
-    def launch(each: Pending, source: Source | None) -> None:
-        if source is not None:
-            number, name = defined[each.kernel]
-            each = replace(each, kernel=number, name=name)
-        driver.group().launches.append(each)
-
-    def copy(x: Placed, to: Placed) -> None:
-        copied(driver, step, x, to)
-
-    def own(t: ArrayType) -> Placed:
-        return Placed(At(driver.need(t.nbytes, step.number), own=True), t, copy)
-
-    memory = own(ArrayType((turn.nbytes,), np.dtype(np.uint8)))
-    symbolic = replace(turn, run=partial(known.run, launch, partial(constant, driver)))
-    spares, places = [own(t) for t in spare(op)], [placed_at(driver, a, copy) for a in atoms]
+    writer = Writer(driver, step)
+    memory = writer.own(ArrayType((turn.nbytes,), np.dtype(np.uint8)))
+    spares, places = [writer.own(t) for t in spare(op)], [writer.placed(a) for a in atoms]
     results, inputs = places[: len(eqn.outs)], places[len(eqn.outs) :]
-    rounds(op, [symbolic])(memory, results, spares, *inputs)
+    rounds(op, [writer.turn(turn)])(memory, results, spares, *inputs)
     return True
-
-
-def is_plain(driver: GpuDriver, a: Atom) -> bool:
-    """Whether an array lies in C order, from where wide accesses may begin."""
-    if a.type.weak:
-        return False
-    if isinstance(a, Literal):
-        return True
-    layout, loose = driver.layout(a), driver.loose.get((driver.buffer(a).base or driver.buffer(a)).name, 0)
-    begins = all(n * a.type.dtype.itemsize % 16 == 0 for n in (layout.offset, loose))
-    return begins and layout.strides == plain(a.type.shape).strides
-
-
-def placed_at(driver: GpuDriver, a: Atom, copy: Callable[[Placed, Placed], None]) -> Placed:
-    offset = 0 if isinstance(a, Literal) else driver.layout(a).offset * a.type.dtype.itemsize
-    return Placed(driver.at(a, offset), a.type, copy)
-
-
-def constant(driver: GpuDriver, value: Any) -> At:
-    """A place for an array that is there from the start."""
-    known = next((name for name, found in driver.names.items() if found is value), None)
-    return At(known or driver.given(value, "k"))
-
-
-def copied(driver: GpuDriver, step: Step, x: Placed, to: Placed) -> None:
-    """Launches a copy."""
-    strides, n = plain(x.type.shape).strides, math.prod(x.type.shape)
-    source, target = Operand("in", 0, strides, loose=n), Operand("out", 0, strides, loose=n)
-    for kernel in copying(x.type, to.type, source, target, Chip.of(driver.device.limits)).kernels:
-        number, name = driver.define(kernel)
-        ends = {"array": x.at, "result": to.at}
-        handed = tuple(ends[a.kind] if a.kind in ends else driver.handed(step, a, ()) for a in kernel.given)
-        sizes = kernel.grid, kernel.shape, kernel.shared
-        launch = Pending(number, *sizes, handed, written_by(kernel), name, place(step.eqn))
-        driver.group().launches.append(launch)
 
 
 def lent(driver: GpuDriver, name: str, type_: ArrayType) -> str:

@@ -5,12 +5,14 @@ Where arrays of the arena lie is known when all steps are written, so a launch f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from functools import partial
 from typing import Any, final
 
 import numpy as np
 
+from ge2.backends import launches as lists
 from ge2.backends.device import Device
 from ge2.backends.launches import Call, Launch, LaunchList, Number, Pointer, Run
 from ge2.backends.product import Product
@@ -72,6 +74,45 @@ class Pending:
         return f"{self.name}<<<{grid}, {block}{shared}>>>({given})"
 
 
+@final
+@record
+class While:
+    """`round` as long as the bool at `going` holds, which `test` writes, and each round at its end."""
+
+    test: tuple[Item, ...]
+    round: tuple[Item, ...]
+    going: At
+    name: str
+    where: str
+
+    @property
+    def lists(self) -> tuple[tuple[Item, ...], ...]:
+        return self.test, self.round
+
+    @property
+    def arguments(self) -> tuple[At, ...]:
+        return (self.going,)
+
+
+@final
+@record
+class Branch:
+    """That of the `lists` whose number is at `index`: else the nearest."""
+
+    lists: tuple[tuple[Item, ...], ...]
+    index: At
+    dtype: np.dtype
+    name: str
+    where: str
+
+    @property
+    def arguments(self) -> tuple[At, ...]:
+        return (self.index,)
+
+
+Item = Pending | While | Branch
+
+
 def words(argument: At | Asked | np.generic | None) -> str:
     if isinstance(argument, At):
         return argument.array + (f" + {argument.offset}" if argument.offset else "")
@@ -85,7 +126,7 @@ class Group:
 
     number: int
     before: list[Line] = field(default_factory=list)
-    launches: list[Pending] = field(default_factory=list)
+    launches: list[Item] = field(default_factory=list)
     through: str = ""  # what calls it, to time it
 
     @property
@@ -95,18 +136,18 @@ class Group:
     @property
     def bases(self) -> list[str]:
         """The arrays that it is called with, by their names."""
-        return [*dict.fromkeys(a.base for each in self.launches for a in each.arguments if isinstance(a, At))]
+        return [*dict.fromkeys(a.base for a in handed(self.launches) if isinstance(a, At))]
 
     @property
     def numbers(self) -> list[Asked]:
-        return [*dict.fromkeys(a for each in self.launches for a in each.arguments if isinstance(a, Asked))]
+        return [*dict.fromkeys(a for a in handed(self.launches) if isinstance(a, Asked))]
 
     def lines(self) -> list[Line]:
         handed = ", ".join([*self.bases, *(number.text for number in self.numbers)])
         text = f"{self.through}({self.name}, {handed})" if self.through else f"{self.name}({handed})"
         call = [Line(text)] if self.launches else []
-        shown = [Line(f"# {each}") for each in self.launches[:SHOWN]]
-        more = len(self.launches) - SHOWN
+        written = [*texts(self.launches)]
+        shown, more = [Line(f"# {each}") for each in written[:SHOWN]], len(written) - SHOWN
         return [*self.before, *shown, *([Line(f"# and {more} more")] if more > 0 else []), *call]
 
     def run(
@@ -128,11 +169,7 @@ class Group:
                 return Pointer(arrays[a.base], a.offset + (spans[a.array][0] if a.own else 0))
             return Number(numbers[a]) if isinstance(a, Asked) else a
 
-        order = waits([accesses(each, spans, donors) for each in self.launches])
-        found = tuple(
-            launch(each, tuple(map(settled, each.arguments)), kernels, before)
-            for each, before in zip(self.launches, order, strict=True)
-        )
+        found = listed(self.launches, settled, kernels, partial(accesses, spans=spans, donors=donors))
         names, ready = callers or ((), itself)
         given = frozenset(i for name, i in arrays.items() if name in names)
         sizes = tuple(each.nbytes for each in self.numbers)
@@ -149,15 +186,80 @@ def written_by(kernel: CudaKernel) -> frozenset[int]:
     return frozenset(i for i, a in memory if a.kind == "result" or "const " not in a.declaration)
 
 
-def accesses(each: Pending, spans: Mapping[str, Span], donors: Mapping[str, str]) -> list[Access]:
-    """The memory that a launch reads and writes: of the arena its part of it, of all else the whole array."""
+def handed(items: Sequence[Item]) -> Iterator[Any]:
+    """All that launches are handed."""
+    for each in items:
+        yield from each.arguments
+        for inner in () if isinstance(each, Pending) else each.lists:
+            yield from handed(inner)
+
+
+def count(items: Sequence[Item]) -> int:
+    """How many launches there are, those in lists included; a loop and a branch is one besides."""
+    return sum(1 if isinstance(each, Pending) else 1 + sum(map(count, each.lists)) for each in items)
+
+
+def texts(items: Sequence[Item], margin: str = "") -> Iterator[str]:
+    """A line for each, loops and branches as Python has them."""
+    for each in items:
+        if isinstance(each, Pending):
+            yield f"{margin}{each}"
+        elif isinstance(each, While):
+            yield from texts(each.test, margin)
+            yield f"{margin}while {words(each.going)}:"
+            yield from texts(each.round, f"{margin}    ")
+        else:
+            yield f"{margin}match {words(each.index)}:"
+            for n, inner in enumerate(each.lists):
+                yield f"{margin}    case {n}:"
+                yield from texts(inner, f"{margin}        ")
+
+
+def anew(item: Item, place: Callable[[Any], Any], kernel: Callable[[Pending], Pending]) -> Item:
+    """An item with other places and kernels."""
+    if isinstance(item, Pending):
+        return kernel(replace(item, arguments=tuple(map(place, item.arguments))))
+    parts = [tuple(anew(each, place, kernel) for each in inner) for inner in item.lists]
+    if isinstance(item, While):
+        return replace(item, test=parts[0], round=parts[1], going=place(item.going))
+    return replace(item, lists=tuple(parts), index=place(item.index))
+
+
+def accesses(each: Item, spans: Mapping[str, Span], donors: Mapping[str, str]) -> list[Access]:
+    """The memory that a launch reads and writes: of the arena its part of it, of all else the whole array.
+
+    A loop and a branch reads and writes all that its lists do.
+    """
     found = []
     for i, a in enumerate(each.arguments):
         if isinstance(a, At):
             offset, nbytes = spans[a.array] if a.own else (0, 1)
-            base = donors.get(a.base, a.base)
-            found.append(Access(base, offset, offset + max(nbytes, 1), i in each.written))
-    return found
+            base, written = donors.get(a.base, a.base), isinstance(each, Pending) and i in each.written
+            found.append(Access(base, offset, offset + max(nbytes, 1), written))
+    for inner in () if isinstance(each, Pending) else each.lists:
+        found += [access for item in inner for access in accesses(item, spans, donors)]
+    return [*dict.fromkeys(found)]
+
+
+def listed(
+    items: Sequence[Item],
+    settled: Callable[[Any], Any],
+    kernels: list[Any],
+    touched: Callable[[Item], list[Access]],
+) -> tuple[lists.Item, ...]:
+    """Launches as a device takes them, each with those that it waits for."""
+    inner = partial(listed, settled=settled, kernels=kernels, touched=touched)
+    found = list[lists.Item]()
+    for each, after in zip(items, waits([*map(touched, items)]), strict=True):
+        if isinstance(each, Pending):
+            found.append(launch(each, tuple(map(settled, each.arguments)), kernels, after))
+        elif isinstance(each, While):
+            both, going = (inner(each.test), inner(each.round)), settled(each.going)
+            found.append(lists.While(*both, going, after, each.name, each.where))
+        else:
+            cases, index = tuple(map(inner, each.lists)), settled(each.index)
+            found.append(lists.Branch(cases, index, each.dtype, after, each.name, each.where))
+    return tuple(found)
 
 
 def launch(

@@ -15,8 +15,9 @@ import numpy as np
 
 from ge2.base.dtypes import FP8
 from ge2.codegen.cuda.file import Source
+from ge2.codegen.cuda.kernel import CudaKernel
 from ge2.ir import ArrayType
-from ge2.runtime.launching import At, Pending
+from ge2.runtime.launching import At, Item, Pending, anew, count
 
 MOST: Final = 1 << 14  # launches of a loop that are written down; a graph of more takes long to make
 
@@ -62,7 +63,7 @@ class Round:
     def __init__(
         self,
         parameters: Sequence[str],
-        launches: Sequence[Pending],
+        launches: Sequence[Item],
         sources: Sequence[Source],
         offsets: dict[str, int],
         results: Sequence[str | tuple[At, ArrayType]],
@@ -71,11 +72,16 @@ class Round:
         self.parameters, self.launches, self.sources = parameters, launches, sources
         self.offsets, self.results, self.constants = offsets, results, constants
 
+    @property
+    def count(self) -> int:
+        """How many launches it is."""
+        return count(self.launches)
+
     def run(
-        self, launch: Callable[[Pending, Source | None], None], constant: Callable[[Any], At], memory: Placed,
-        *given: Placed,
+        self, launch: Callable[[Item], None], define: Callable[[CudaKernel], tuple[int, str]],
+        constant: Callable[[Any], At], memory: Placed, *given: Placed,
     ) -> list[Placed]:  # fmt: skip
-        """Hands each launch to `launch`, and a constant array to `constant`; the results."""
+        """Hands each launch to `launch`, kernels to `define`, constant arrays to `constant`; the results."""
         names = dict(zip(self.parameters, given, strict=True))
 
         def settled(a: Any) -> Any:
@@ -87,9 +93,14 @@ class Round:
                 return moved(names[a.array].at, a.offset)
             return moved(constant(self.constants[a.array]), a.offset)
 
+        def defined(each: Pending) -> Pending:
+            if not isinstance(each.kernel, int):
+                return each
+            number, name = define(self.sources[each.kernel].kernel)
+            return replace(each, kernel=number, name=name)
+
         for each in self.launches:
-            source = self.sources[each.kernel] if isinstance(each.kernel, int) else None
-            launch(replace(each, arguments=tuple(map(settled, each.arguments))), source)
+            launch(anew(each, settled, defined))
         return [
             names[y] if isinstance(y, str) else Placed(settled(y[0]), y[1], memory.copy) for y in self.results
         ]

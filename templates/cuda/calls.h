@@ -259,7 +259,7 @@ static PyObject *make_call(PyTypeObject *type, PyObject *args, PyObject *keyword
     return (PyObject *)me;
 }
 
-static PyTypeObject CALL = {
+static PyTypeObject CALLS = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "ge2_launches.Call",
     .tp_basicsize = sizeof(Call),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
@@ -401,5 +401,5 @@ static int name_all(void) {
     } NAMES[] = {{&DEVICE_ID, "device_id"}, {&SHAPE, "shape"}, {&DTYPE, "dtype"}, {&BASE, "base"}, {&MEM, "mem"}};
     for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
         if (!(*NAMES[i].name = PyUnicode_InternFromString(NAMES[i].text))) return -1;
-    return PyType_Ready(&CALL);
+    return PyType_Ready(&CALLS);
 }

@@ -2,71 +2,26 @@
  *
  * A call launches one kernel after another, or, from the second time on, all of them as one captured graph. Of
  * that there are several, by the pointers that they were made for; where none fits, the one that was not used for
- * longest is patched: kernels get new parameters, what a library launches is captured again. The driver is
- * loaded when the first run is made, so this compiles without CUDA's headers; names and numbers are those of cuda.h. */
+ * longest is patched: kernels get new parameters, what a library launches is captured again.
+ *
+ * Loops and branches are launches of lists, which numbers on the device decide: in a graph they are conditional
+ * nodes, and one by one the host waits for the numbers. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include <dlfcn.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
+
+#include "driver.h"
 
 #define GRAPHS 4   /* that are kept of one run */
 #define WORDS 16   /* parameters of a library's function */
-#define RELAXED 2  /* CU_STREAM_CAPTURE_MODE_RELAXED */
-#define APART 1    /* CU_STREAM_NON_BLOCKING */
 #define ALIGNED 16 /* bytes that an access may have */
 #define PATIENCE 2 /* calls before a graph is worth making */
 #define NO_MEMORY 2 /* CUDA_ERROR_OUT_OF_MEMORY */
 
-typedef int Status;
-typedef void *Handle;
-
-typedef struct { /* CUDA_KERNEL_NODE_PARAMS_v2 */
-    Handle function;
-    unsigned grid[3], block[3], shared;
-    void **params, **extra;
-    Handle kernel, context;
-} KernelParams;
-
-static struct {
-    Handle library;
-    Status (*cuGetErrorName)(Status, const char **);
-    Status (*cuCtxGetCurrent)(Handle *);
-    Status (*cuCtxPushCurrent_v2)(Handle);
-    Status (*cuCtxPopCurrent_v2)(Handle *);
-    Status (*cuStreamCreate)(Handle *, unsigned);
-    Status (*cuStreamDestroy_v2)(Handle);
-    Status (*cuStreamIsCapturing)(Handle, int *);
-    Status (*cuStreamBeginCapture_v2)(Handle, int);
-    Status (*cuStreamEndCapture)(Handle, Handle *);
-    Status (*cuLaunchKernel)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle,
-                             void **, void **);
-    Status (*cuGraphCreate)(Handle *, unsigned);
-    Status (*cuGraphDestroy)(Handle);
-    Status (*cuGraphAddKernelNode_v2)(Handle *, Handle, const Handle *, size_t, const KernelParams *);
-    Status (*cuGraphAddChildGraphNode)(Handle *, Handle, const Handle *, size_t, Handle);
-    Status (*cuGraphInstantiateWithFlags)(Handle *, Handle, unsigned long long);
-    Status (*cuGraphExecDestroy)(Handle);
-    Status (*cuGraphExecKernelNodeSetParams_v2)(Handle, Handle, const KernelParams *);
-    Status (*cuGraphExecChildGraphNodeSetParams)(Handle, Handle, Handle);
-    Status (*cuGraphLaunch)(Handle, Handle);
-} cuda;
-
-#define NAMED(name) {#name, offsetof(__typeof__(cuda), name)}
-static const struct {
-    const char *name;
-    size_t at;
-} FUNCTIONS[] = {
-    NAMED(cuGetErrorName), NAMED(cuCtxGetCurrent), NAMED(cuCtxPushCurrent_v2), NAMED(cuCtxPopCurrent_v2),
-    NAMED(cuStreamCreate), NAMED(cuStreamDestroy_v2), NAMED(cuStreamIsCapturing), NAMED(cuStreamBeginCapture_v2), NAMED(cuStreamEndCapture),
-    NAMED(cuLaunchKernel), NAMED(cuGraphCreate), NAMED(cuGraphDestroy), NAMED(cuGraphAddKernelNode_v2),
-    NAMED(cuGraphAddChildGraphNode), NAMED(cuGraphInstantiateWithFlags), NAMED(cuGraphExecDestroy),
-    NAMED(cuGraphExecKernelNodeSetParams_v2), NAMED(cuGraphExecChildGraphNodeSetParams), NAMED(cuGraphLaunch),
-};
+/* What a node is. A decision reads a number, by which the conditional nodes of its handle go on. */
+typedef enum { KERNEL = 0, CALL = 1, DECISION = 2, CHOICE = 3 } Kind;
 
 /* A parameter that changes: a pointer into array `from`, or number `from`. */
 typedef struct {
@@ -76,16 +31,27 @@ typedef struct {
 } Slot;
 
 typedef struct {
-    int is_call; /* whether a library launches it */
-    int first_slot, slots, first_need, needs;
+    int kind, first_slot, slots, first_need, needs;
     KernelParams kernel;
     Status (*function)(); /* of a library: takes WORDS words, the last of which is a stream */
     size_t words;         /* where they lie in the values */
+    int handle;           /* of a decision and a choice: which of the run's */
+    int type, first_list, lists;
     PyObject *name;
 } Node;
 
 typedef struct {
+    int first, count; /* its nodes */
+} List;
+
+typedef struct {
+    uint64_t handle;
+    int made;
+} Deciding;
+
+typedef struct {
     Handle graph, exec, *nodes;
+    Deciding *decided;
     uint64_t *places; /* for which it is patched */
     char *numbers;
     unsigned long long used;
@@ -94,8 +60,10 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    Py_ssize_t arrays, numbers, count;
+    Py_ssize_t arrays, numbers, count, lists, handles;
     Node *node;
+    List *list;      /* the first is that which a call launches */
+    unsigned *value; /* of each handle, where the host decides */
     Slot *slot;
     int *need; /* the nodes that a node waits for */
     char *values;
@@ -105,7 +73,8 @@ typedef struct {
     size_t *number_at, number_bytes;
     Graph graph[GRAPHS];
     int graphs, captures;
-    unsigned long long calls, launched, patched;
+    int rigid; /* whether the driver refuses to patch what is in a choice's list */
+    unsigned long long calls, launched, patched, remade;
     Handle context, apart; /* a stream of its own, on which libraries are captured */
     double seconds;    /* spent on making graphs */
     PyObject *trouble; /* why there is no graph */
@@ -116,27 +85,6 @@ typedef struct {
 } Run;
 
 static PyObject *DATA, *PTR, *ORDERED;
-
-/* ------------------------------------------------------------------------------------------------------ the driver */
-
-static int load(const char *path) {
-    if (cuda.library) return 0;
-    Handle library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        PyErr_Format(PyExc_OSError, "%s", dlerror());
-        return -1;
-    }
-    for (size_t i = 0; i < sizeof FUNCTIONS / sizeof *FUNCTIONS; i++) {
-        Handle found = dlsym(library, FUNCTIONS[i].name);
-        if (!found) {
-            PyErr_Format(PyExc_OSError, "the driver has no %s", FUNCTIONS[i].name);
-            return -1;
-        }
-        memcpy((char *)&cuda + FUNCTIONS[i].at, &found, sizeof found);
-    }
-    cuda.library = library;
-    return 0;
-}
 
 /* Has Python raise what a function of the driver, or of a library, said of a node; -1 for none. */
 static int failed(Run *me, Status status, const char *what, Py_ssize_t node) {
@@ -243,24 +191,117 @@ static int differs(const Run *me, const Node *node, const Graph *graph) {
 
 /* -------------------------------------------------------------------------------------------------- one by one */
 
+static int launch_list(Run *me, const List *list, Handle stream);
+static int decide(Run *me, Py_ssize_t i, Handle stream);
+static int follow(Run *me, Py_ssize_t i, Handle stream);
+
 static Status call_library(Run *me, const Node *node, Handle stream) {
     uint64_t *w = (uint64_t *)(me->values + node->words);
     return node->function(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13],
                           w[14], stream);
 }
 
+static int launch_node(Run *me, Py_ssize_t i, Handle stream) {
+    const Node *node = &me->node[i];
+    const KernelParams *k = &node->kernel;
+    if (node->kind == DECISION) return decide(me, i, stream);
+    if (node->kind == CHOICE) return follow(me, i, stream);
+    fill(me, node);
+    Status status = node->kind == CALL
+                        ? call_library(me, node, stream)
+                        : cuda.cuLaunchKernel(k->function, k->grid[0], k->grid[1], k->grid[2], k->block[0],
+                                              k->block[1], k->block[2], k->shared, stream, k->params, NULL);
+    return status ? failed(me, status, node->kind == CALL ? "a library" : "cuLaunchKernel", i) : 0;
+}
+
+static int launch_list(Run *me, const List *list, Handle stream) {
+    for (int i = list->first; i < list->first + list->count; i++)
+        if (launch_node(me, i, stream)) return -1;
+    return 0;
+}
+
 static int launch_each(Run *me, Handle stream) {
-    for (Py_ssize_t i = 0; i < me->count; i++) {
-        const Node *node = &me->node[i];
-        const KernelParams *k = &node->kernel;
-        fill(me, node);
-        Status status = node->is_call
-                            ? call_library(me, node, stream)
-                            : cuda.cuLaunchKernel(k->function, k->grid[0], k->grid[1], k->grid[2], k->block[0],
-                                                  k->block[1], k->block[2], k->shared, stream, k->params, NULL);
-        if (status) return failed(me, status, node->is_call ? "a library" : "cuLaunchKernel", i);
-    }
+    if (launch_list(me, me->list, stream)) return -1;
     me->launched++;
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------- loops, branches
+ *
+ * A decision is a kernel `ge2_decide(handle, place, bytes, most, which)`, which sets the value that a handle has. A
+ * choice is a conditional node, which looks at that value: a loop launches its list as long as it is not 0, and the
+ * list ends with a decision of the same handle. The host does as they do, when a run is launched one by one. */
+
+static int32_t word(const Node *node, int i) {
+    int32_t found;
+    memcpy(&found, node->kernel.params[i], sizeof found);
+    return found;
+}
+
+/* As the kernel has it: the integer as one of 0 to `most`, or whether that is `which`. */
+static unsigned value_of(uint64_t found, int bytes, unsigned most, int which) {
+    int size = bytes < 0 ? -bytes : bytes, rest = 64 - 8 * size;
+    uint64_t number = found << rest >> rest;
+    int negative = bytes < 0 && number >> (8 * size - 1);
+    unsigned value = negative ? 0 : number > most ? most : (unsigned)number;
+    return which < 0 ? value : value == (unsigned)which;
+}
+
+/* Waits for what was launched, and reads the number. The lock of the run is held, so others may have Python's. */
+static int decide(Run *me, Py_ssize_t i, Handle stream) {
+    const Node *node = &me->node[i];
+    uint64_t found = 0, place;
+    Status status;
+    fill(me, node);
+    memcpy(&place, node->kernel.params[1], sizeof place);
+    int bytes = word(node, 2);
+    Py_BEGIN_ALLOW_THREADS
+    status = cuda.cuMemcpyDtoHAsync_v2(&found, place, (size_t)abs(bytes), stream);
+    if (!status) status = cuda.cuStreamSynchronize(stream);
+    Py_END_ALLOW_THREADS
+    if (status) return failed(me, status, "reading what decides", i);
+    me->value[node->handle] = value_of(found, bytes, (unsigned)word(node, 3), word(node, 4));
+    return 0;
+}
+
+static int follow(Run *me, Py_ssize_t i, Handle stream) {
+    const Node *node = &me->node[i];
+    const List *lists = me->list + node->first_list;
+    const unsigned *value = &me->value[node->handle];
+    if (node->type == SWITCH) return *value < (unsigned)node->lists ? launch_list(me, lists + *value, stream) : 0;
+    while (*value) {
+        if (launch_list(me, lists, stream)) return -1;
+        if (node->type == IF) return 0;
+        if (PyErr_CheckSignals()) return -1; /* a loop may be endless */
+    }
+    return 0;
+}
+
+/* The handle of a decision as the kernel gets it; it is made where the first of its decisions is. */
+static int name_handle(Run *me, Graph *graph, Py_ssize_t i, Handle into) {
+    const Node *node = &me->node[i];
+    Deciding *decided = &graph->decided[node->handle];
+    if (!decided->made) {
+        Status status = UNSUPPORTED;
+        if (cuda.cuGraphConditionalHandleCreate && cuda.cuGraphAddNode_v2 && node->kernel.function)
+            status = cuda.cuGraphConditionalHandleCreate(&decided->handle, into, me->context, 0, 0);
+        if (status) return failed(me, status, "a conditional node", i);
+        decided->made = 1;
+    }
+    memcpy(node->kernel.params[0], &decided->handle, sizeof decided->handle);
+    return 0;
+}
+
+static int add_list(Run *me, Graph *graph, const List *list, Handle into);
+
+static int add_choice(Run *me, Graph *graph, Py_ssize_t i, Handle into, const Handle *needs) {
+    const Node *node = &me->node[i];
+    ConditionalParams params = {.node = CONDITIONAL, .handle = graph->decided[node->handle].handle,
+                                .type = node->type, .size = (unsigned)node->lists, .context = me->context};
+    Status status = cuda.cuGraphAddNode_v2(&graph->nodes[i], into, needs, NULL, (size_t)node->needs, &params);
+    if (status) return failed(me, status, "a conditional node", i);
+    for (int n = 0; n < node->lists; n++)
+        if (add_list(me, graph, &me->list[node->first_list + n], params.bodies[n])) return -1;
     return 0;
 }
 
@@ -281,7 +322,26 @@ static int captured(Run *me, Py_ssize_t i, Handle *graph) {
     return 0;
 }
 
-static int add_node(Run *me, Graph *graph, Py_ssize_t i) {
+/* A launch, or a decision, which is one. */
+static int add_kernel(Run *me, Graph *graph, Py_ssize_t i, Handle into, const Handle *needs) {
+    const Node *node = &me->node[i];
+    fill(me, node);
+    if (node->kind == DECISION && name_handle(me, graph, i, into)) return -1;
+    Status status = cuda.cuGraphAddKernelNode_v2(&graph->nodes[i], into, needs, (size_t)node->needs, &node->kernel);
+    return status ? failed(me, status, "cuGraphAddKernelNode", i) : 0;
+}
+
+static int add_call(Run *me, Graph *graph, Py_ssize_t i, Handle into, const Handle *needs) {
+    const Node *node = &me->node[i];
+    Handle child = NULL;
+    fill(me, node);
+    if (captured(me, i, &child)) return -1;
+    Status status = cuda.cuGraphAddChildGraphNode(&graph->nodes[i], into, needs, (size_t)node->needs, child);
+    cuda.cuGraphDestroy(child); /* the node has a copy */
+    return status ? failed(me, status, "cuGraphAddChildGraphNode", i) : 0;
+}
+
+static int add_node(Run *me, Graph *graph, Py_ssize_t i, Handle into) {
     const Node *node = &me->node[i];
     Handle few[64], *needs = few;
     if (node->needs > 64 && !(needs = malloc((size_t)node->needs * sizeof *needs))) {
@@ -289,30 +349,24 @@ static int add_node(Run *me, Graph *graph, Py_ssize_t i) {
         return -1;
     }
     for (int n = 0; n < node->needs; n++) needs[n] = graph->nodes[me->need[node->first_need + n]];
-    fill(me, node);
-    int bad = 0;
-    Status status;
-    if (!node->is_call) {
-        status = cuda.cuGraphAddKernelNode_v2(&graph->nodes[i], graph->graph, needs, (size_t)node->needs, &node->kernel);
-        if (status) bad = failed(me, status, "cuGraphAddKernelNode", i);
-    } else {
-        Handle child = NULL;
-        bad = captured(me, i, &child);
-        if (!bad) {
-            status =
-                cuda.cuGraphAddChildGraphNode(&graph->nodes[i], graph->graph, needs, (size_t)node->needs, child);
-            cuda.cuGraphDestroy(child); /* the node has a copy */
-            if (status) bad = failed(me, status, "cuGraphAddChildGraphNode", i);
-        }
-    }
+    int bad = node->kind == CALL     ? add_call(me, graph, i, into, needs)
+              : node->kind == CHOICE ? add_choice(me, graph, i, into, needs)
+                                     : add_kernel(me, graph, i, into, needs);
     if (needs != few) free(needs);
     return bad;
+}
+
+static int add_list(Run *me, Graph *graph, const List *list, Handle into) {
+    for (int i = list->first; i < list->first + list->count; i++)
+        if (add_node(me, graph, i, into)) return -1;
+    return 0;
 }
 
 static void drop(Graph *graph) {
     if (graph->exec) cuda.cuGraphExecDestroy(graph->exec);
     if (graph->graph) cuda.cuGraphDestroy(graph->graph);
     free(graph->nodes);
+    free(graph->decided);
     free(graph->places);
     free(graph->numbers);
     memset(graph, 0, sizeof *graph);
@@ -325,9 +379,10 @@ static void note(Run *me, Graph *graph) {
 
 static int make(Run *me, Graph *graph) {
     graph->nodes = calloc((size_t)me->count, sizeof *graph->nodes);
+    graph->decided = calloc((size_t)me->handles + 1, sizeof *graph->decided);
     graph->places = calloc((size_t)me->arrays + 1, sizeof *graph->places);
     graph->numbers = calloc(me->number_bytes + 1, 1);
-    if (!graph->nodes || !graph->places || !graph->numbers) {
+    if (!graph->nodes || !graph->decided || !graph->places || !graph->numbers) {
         PyErr_NoMemory();
         goto bad;
     }
@@ -336,8 +391,7 @@ static int make(Run *me, Graph *graph) {
         failed(me, status, "cuGraphCreate", -1);
         goto bad;
     }
-    for (Py_ssize_t i = 0; i < me->count; i++)
-        if (add_node(me, graph, i)) goto bad;
+    if (add_list(me, graph, me->list, graph->graph)) goto bad;
     if ((status = cuda.cuGraphInstantiateWithFlags(&graph->exec, graph->graph, 0))) {
         failed(me, status, "cuGraphInstantiate", -1);
         goto bad;
@@ -368,20 +422,28 @@ static int make_timed(Run *me, Graph *graph) {
     return 0;
 }
 
+static int patch_node(Run *me, Graph *graph, Py_ssize_t i, Status *status) {
+    const Node *node = &me->node[i];
+    fill(me, node);
+    if (node->kind == CALL) {
+        Handle child = NULL;
+        if (captured(me, i, &child)) return -1;
+        *status = cuda.cuGraphExecChildGraphNodeSetParams(graph->exec, graph->nodes[i], child);
+        cuda.cuGraphDestroy(child);
+        return 0;
+    }
+    if (node->kind == DECISION && name_handle(me, graph, i, NULL)) return -1;
+    *status = cuda.cuGraphExecKernelNodeSetParams_v2(graph->exec, graph->nodes[i], &node->kernel);
+    return 0;
+}
+
+/* What is in the list of a choice, not every driver may patch: where it does not, `rigid` is set. */
 static int patch(Run *me, Graph *graph) {
     for (Py_ssize_t i = 0; i < me->count; i++) {
-        const Node *node = &me->node[i];
-        if (!differs(me, node, graph)) continue;
-        fill(me, node);
-        Status status;
-        if (!node->is_call) {
-            status = cuda.cuGraphExecKernelNodeSetParams_v2(graph->exec, graph->nodes[i], &node->kernel);
-        } else {
-            Handle child = NULL;
-            if (captured(me, i, &child)) return -1;
-            status = cuda.cuGraphExecChildGraphNodeSetParams(graph->exec, graph->nodes[i], child);
-            cuda.cuGraphDestroy(child);
-        }
+        Status status = 0;
+        if (!differs(me, &me->node[i], graph)) continue;
+        if (patch_node(me, graph, i, &status)) return -1;
+        if (status && i >= me->list->count) return me->rigid = 1;
         if (status) return failed(me, status, "a parameter's change", i);
     }
     note(me, graph);
@@ -395,6 +457,16 @@ static int is_placed(const Run *me, const Graph *graph) {
 
 static int fits(const Run *me, const Graph *graph) {
     return is_placed(me, graph) && !memcmp(graph->numbers, me->given, me->number_bytes);
+}
+
+/* Has a graph fit this call: patched, or made anew. */
+static int renewed(Run *me, Graph *graph) {
+    int bad = me->rigid ? 1 : patch(me, graph);
+    if (bad <= 0) return bad;
+    drop(graph);
+    if (make_timed(me, graph)) return -1;
+    me->remade++;
+    return 0;
 }
 
 /* A graph for the places of this call: one that is as it should be, or in which numbers alone change; a new one; or
@@ -411,7 +483,7 @@ static Graph *suitable(Run *me) {
         return &me->graph[me->graphs++];
     }
     Graph *chosen = placed ? placed : oldest;
-    if (!patch(me, chosen)) return chosen;
+    if (!renewed(me, chosen)) return chosen;
     int at = (int)(chosen - me->graph); /* half patched: it is of no use any more */
     drop(chosen);
     me->graph[at] = me->graph[--me->graphs];
@@ -436,12 +508,18 @@ static int give_up(Run *me) {
     return 0;
 }
 
+static Py_ssize_t first_choice(const Run *me) {
+    Py_ssize_t i = 0;
+    while (i < me->count && me->node[i].kind != CHOICE) i++;
+    return i < me->count ? i : -1;
+}
+
 static int launch(Run *me, Handle stream) {
-    int busy = 0;
-    if (!me->captures || me->calls < PATIENCE) return launch_each(me, stream);
-    Status status = cuda.cuStreamIsCapturing(stream, &busy);
+    int busy = 0, ready = me->captures && me->calls >= PATIENCE;
+    Status status = ready || me->handles ? cuda.cuStreamIsCapturing(stream, &busy) : 0;
     if (status) return failed(me, status, "cuStreamIsCapturing", -1);
-    if (busy) return launch_each(me, stream); /* of somebody else's graph these are part */
+    if (busy && me->handles) return failed(me, IN_CAPTURE, "what the host decides", first_choice(me));
+    if (busy || !ready) return launch_each(me, stream); /* of somebody else's graph these are part */
     Graph *graph = suitable(me);
     if (!graph) return give_up(me) ? -1 : launch_each(me, stream);
     graph->used = me->calls;
@@ -550,14 +628,50 @@ static int read_words(Run *me, Node *node, PyObject *given, int *slots, size_t *
     return 0;
 }
 
-/* (is a library's, function, grid, block, shared memory, parameters, needs, name) */
+/* What a decision and a choice have besides: (handle), or (handle, type, first list, number of lists). */
+static int read_about(Run *me, Py_ssize_t i, PyObject *about, Py_ssize_t params) {
+    Node *node = &me->node[i];
+    int choice = node->kind == CHOICE;
+    if (node->kind < KERNEL || node->kind > CHOICE) {
+        PyErr_SetString(PyExc_ValueError, "a launch of no known kind");
+        return -1;
+    }
+    if (node->kind < DECISION) return 0;
+    if (!(choice ? PyArg_ParseTuple(about, "iiii", &node->handle, &node->type, &node->first_list, &node->lists)
+                 : PyArg_ParseTuple(about, "i", &node->handle)))
+        return -1;
+    int wrong = node->handle < 0 || node->handle >= me->count || (!choice && (params != 5 || node->slots != 1));
+    wrong |= choice && (node->lists < 1 || node->first_list < 1 || node->first_list > me->lists - node->lists);
+    for (int n = 0; !wrong && n < node->lists; n++) wrong = me->list[node->first_list + n].first <= i;
+    if (wrong) {
+        PyErr_SetString(PyExc_ValueError, "a choice of lists that there are not, or that do not come later");
+        return -1;
+    }
+    if (node->handle >= me->handles) me->handles = node->handle + 1;
+    return 0;
+}
+
+static int read_lists(Run *me, PyObject *lists) {
+    for (Py_ssize_t n = 0; n < me->lists; n++) {
+        List *list = &me->list[n];
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(lists, n), "ii", &list->first, &list->count)) return -1;
+        if (list->first < 0 || list->count < 0 || list->first > me->count - list->count) {
+            PyErr_SetString(PyExc_ValueError, "a list of launches that there are not");
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* (kind, function, grid, block, shared memory, parameters, needs, name, what else) */
 static int read_node(Run *me, Py_ssize_t i, PyObject *x, int *slots, int *params, int *needs, size_t *at) {
     Node *node = &me->node[i];
     unsigned *g = node->kernel.grid, *b = node->kernel.block;
     unsigned long long function;
-    PyObject *given, *after, *name;
-    if (!PyArg_ParseTuple(x, "pK(III)(III)IO!O!O", &node->is_call, &function, &g[0], &g[1], &g[2], &b[0], &b[1], &b[2],
-                          &node->kernel.shared, &PyTuple_Type, &given, &PyTuple_Type, &after, &name))
+    PyObject *given, *after, *name, *about;
+    if (!PyArg_ParseTuple(x, "iK(III)(III)IO!O!OO!", &node->kind, &function, &g[0], &g[1], &g[2], &b[0], &b[1], &b[2],
+                          &node->kernel.shared, &PyTuple_Type, &given, &PyTuple_Type, &after, &name, &PyTuple_Type,
+                          &about))
         return -1;
     node->kernel.function = (Handle)(uintptr_t)function;
     node->function = (Status(*)())(uintptr_t)function;
@@ -573,16 +687,18 @@ static int read_node(Run *me, Py_ssize_t i, PyObject *x, int *slots, int *params
         }
         me->need[(*needs)++] = (int)before;
     }
-    return node->is_call ? read_words(me, node, given, slots, at) : read_params(me, node, given, slots, params, at);
+    if (node->kind == CALL ? read_words(me, node, given, slots, at) : read_params(me, node, given, slots, params, at))
+        return -1;
+    return read_about(me, i, about, PyTuple_GET_SIZE(given));
 }
 
 /* How many parameters, slots, waits and bytes of values there are. */
 static int measure(PyObject *nodes, size_t *params, size_t *needs, size_t *bytes) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(nodes); i++) {
         PyObject *node = PyTuple_GET_ITEM(nodes, i);
-        if (!PyTuple_Check(node) || PyTuple_GET_SIZE(node) != 8 || !PyTuple_Check(PyTuple_GET_ITEM(node, 5)) ||
+        if (!PyTuple_Check(node) || PyTuple_GET_SIZE(node) != 9 || !PyTuple_Check(PyTuple_GET_ITEM(node, 5)) ||
             !PyTuple_Check(PyTuple_GET_ITEM(node, 6))) {
-            PyErr_SetString(PyExc_TypeError, "a launch is a tuple of eight");
+            PyErr_SetString(PyExc_TypeError, "a launch is a tuple of nine");
             return -1;
         }
         PyObject *given = PyTuple_GET_ITEM(node, 5);
@@ -607,6 +723,8 @@ static void release(Run *me) {
     }
     for (Py_ssize_t i = 0; me->node && i < me->count; i++) Py_CLEAR(me->node[i].name);
     free(me->node);
+    free(me->list);
+    free(me->value);
     free(me->slot);
     free(me->need);
     free(me->values);
@@ -640,12 +758,15 @@ static int traverse(PyObject *self, visitproc visit, void *arg) {
     return 0;
 }
 
-static int room(Run *me, PyObject *sizes, PyObject *nodes) {
+static int room(Run *me, PyObject *sizes, PyObject *nodes, PyObject *lists) {
     size_t params = 0, needs = 0, bytes = 0;
     me->count = PyTuple_GET_SIZE(nodes);
+    me->lists = PyTuple_GET_SIZE(lists);
     me->numbers = PyTuple_GET_SIZE(sizes);
     if (measure(nodes, &params, &needs, &bytes)) return -1;
     me->node = calloc((size_t)me->count + 1, sizeof *me->node);
+    me->list = calloc((size_t)me->lists + 1, sizeof *me->list);
+    me->value = calloc((size_t)me->count + 1, sizeof *me->value);
     me->slot = calloc(params + 1, sizeof *me->slot);
     me->params = calloc(params + 1, sizeof *me->params);
     me->need = calloc(needs + 1, sizeof *me->need);
@@ -653,8 +774,8 @@ static int room(Run *me, PyObject *sizes, PyObject *nodes) {
     me->places = calloc((size_t)me->arrays + 1, sizeof *me->places);
     me->callers = calloc((size_t)me->arrays + 1, 1);
     if (posix_memalign((void **)&me->values, 16, bytes + 16)) me->values = NULL;
-    if (!me->node || !me->slot || !me->params || !me->need || !me->number_at || !me->places || !me->callers ||
-        !me->values) {
+    if (!me->node || !me->list || !me->value || !me->slot || !me->params || !me->need || !me->number_at ||
+        !me->places || !me->callers || !me->values) {
         PyErr_NoMemory();
         return -1;
     }
@@ -677,13 +798,14 @@ static PyObject *make_run(PyTypeObject *type, PyObject *args, PyObject *keywords
     unsigned long long context;
     Py_ssize_t arrays;
     const char *callers;
-    PyObject *sizes, *nodes, *ready, *stream, *fail, *owner, *told = Py_None;
+    PyObject *sizes, *nodes, *lists, *ready, *stream, *fail, *owner, *told = Py_None;
+    const char *wrong;
     int captures;
     if (keywords && PyDict_GET_SIZE(keywords)) return PyErr_Format(PyExc_TypeError, "a run takes no keywords");
-    if (!PyArg_ParseTuple(args, "sKy#O!O!pOOOO|O", &driver, &context, &callers, &arrays, &PyTuple_Type, &sizes, &PyTuple_Type, &nodes,
-                          &captures, &ready, &stream, &fail, &owner, &told) ||
-        load(driver))
+    if (!PyArg_ParseTuple(args, "sKy#O!O!O!pOOOO|O", &driver, &context, &callers, &arrays, &PyTuple_Type, &sizes,
+                          &PyTuple_Type, &nodes, &PyTuple_Type, &lists, &captures, &ready, &stream, &fail, &owner, &told))
         return NULL;
+    if ((wrong = load(driver))) return PyErr_Format(PyExc_OSError, "%s", wrong);
     Run *me = (Run *)type->tp_alloc(type, 0);
     if (!me) return NULL;
     me->vectorcall = run;
@@ -702,7 +824,7 @@ static PyObject *make_run(PyTypeObject *type, PyObject *args, PyObject *keywords
     if (told != Py_None) me->told = Py_NewRef(told);
     int slots = 0, params = 0, needs = 0;
     size_t at = 0;
-    int bad = room(me, sizes, nodes);
+    int bad = room(me, sizes, nodes, lists) || read_lists(me, lists);
     if (!bad && arrays) memcpy(me->callers, callers, (size_t)arrays);
     for (Py_ssize_t i = 0; !bad && i < me->count; i++)
         bad = read_node(me, i, PyTuple_GET_ITEM(nodes, i), &slots, &params, &needs, &at);
@@ -721,6 +843,13 @@ static PyObject *counts(PyObject *self, void *unused) {
 
 /* What making graphs took so far. */
 static PyObject *seconds(PyObject *self, void *unused) { return PyFloat_FromDouble(((Run *)self)->seconds); }
+/* Of loops and branches: how many there are, and how often a graph was made anew where others are patched. */
+static PyObject *choices(PyObject *self, void *unused) {
+    Run *me = (Run *)self;
+    long found = 0;
+    for (Py_ssize_t i = 0; i < me->count; i++) found += me->node[i].kind == CHOICE;
+    return Py_BuildValue("lK", found, me->remade);
+}
 
 /* The error for which it has no graph; None for none. */
 static PyObject *trouble(PyObject *self, void *unused) {
@@ -730,6 +859,7 @@ static PyObject *trouble(PyObject *self, void *unused) {
 
 static PyGetSetDef SEEN[] = {{"trouble", trouble, NULL, "why there is no graph", NULL},
                              {"seconds", seconds, NULL, "spent on making graphs", NULL},
+                             {"choices", choices, NULL, "conditional nodes, graphs that were made anew", NULL},
                              {"counts", counts, NULL, "calls, calls launched one by one, graphs, patches", NULL},
                              {NULL, NULL, NULL, NULL, NULL}};
 
@@ -743,7 +873,7 @@ static PyTypeObject RUN = {
     .tp_dealloc = dealloc,
     .tp_traverse = traverse,
     .tp_getset = SEEN,
-    .tp_doc = "Run(driver, context, callers, sizes of numbers, launches, captures, ready, stream, fail, owner, told=None): launches, called",
+    .tp_doc = "Run(driver, context, callers, sizes of numbers, launches, lists, captures, ready, stream, fail, owner, told=None)",
 };
 
 #include "calls.h"
@@ -757,7 +887,7 @@ PyMODINIT_FUNC PyInit_ge2_launches(void) {
     if (!DATA || !PTR || !ORDERED || PyType_Ready(&RUN) || name_all()) return NULL;
     PyObject *module = PyModule_Create(&MODULE);
     if (module && (PyModule_AddObjectRef(module, "Run", (PyObject *)&RUN) ||
-                   PyModule_AddObjectRef(module, "Call", (PyObject *)&CALL)))
+                   PyModule_AddObjectRef(module, "Call", (PyObject *)&CALLS)))
         Py_CLEAR(module);
     return module;
 }

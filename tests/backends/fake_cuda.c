@@ -1,7 +1,7 @@
 /* The part of NVIDIA's driver that launches and graphs need, on the CPU: a kernel is a C function, all ends at once.
  *
  * As with the real one, a graph keeps copies of parameters, an executable graph keeps copies of its own, and only
- * SetParams changes those. */
+ * SetParams changes those. Conditional nodes own the graphs of their lists; -DOLD: there are no such nodes. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,12 +20,23 @@ typedef struct {
     void *kernel, *context;
 } Params;
 
+typedef struct { /* CUgraphNodeParams of a conditional node */
+    int node, zeros[3];
+    uint64_t handle;
+    int type;
+    unsigned size;
+    void *bodies, *context;
+    uint64_t padding[26];
+} Conditional;
+
 typedef struct Graph Graph;
 typedef struct {
     Function *function;
     unsigned grid;
     void *params[8];
-    Graph *child;
+    Graph *child, **bodies;
+    uint64_t handle;
+    unsigned type, size;
     int needs;
 } Node;
 
@@ -41,6 +52,9 @@ typedef struct {
 } Stream;
 
 int graphs, execs, streams, launched, fail_next, fail_after, captures_begun, busy; /* what tests look at, and have go wrong */
+int rigid, reads, bodies_run, fail_in;
+static unsigned values[1 << 16]; /* of conditional handles */
+#define FIRST 1000 /* handle */
 static char CONTEXT;
 static void *current = &CONTEXT;
 
@@ -49,7 +63,7 @@ void leave_context(void) { current = NULL; }
 
 static Status going(void) { /* `fail_after` so many calls that are well, the next one fails */
     if (fail_after) return fail_after--, 0;
-    Status status = fail_next;
+    Status status = fail_in && !--fail_in ? 1 : fail_next;
     fail_next = 0;
     return status;
 }
@@ -79,6 +93,12 @@ static Node *copy(const Params *p, Node *into) {
     }
     return node;
 }
+static Graph *clone(const Graph *graph);
+static Graph **clones(Graph **bodies, unsigned count) {
+    Graph **made = calloc(count, sizeof *made);
+    for (unsigned i = 0; i < count; i++) made[i] = clone(bodies[i]);
+    return made;
+}
 static Graph *clone(const Graph *graph) {
     Graph *made = calloc(1, sizeof *made);
     made->count = graph->count;
@@ -88,6 +108,7 @@ static Graph *clone(const Graph *graph) {
         Node *m = made->nodes[i] = calloc(1, sizeof *m);
         *m = *n;
         if (n->child) m->child = clone(n->child);
+        if (n->bodies) m->bodies = clones(n->bodies, n->size);
         for (int k = 0; n->function && k < n->function->count; k++) {
             m->params[k] = malloc(16);
             memcpy(m->params[k], n->params[k], n->function->size[k]);
@@ -99,14 +120,30 @@ static void release(Graph *graph) {
     for (int i = 0; i < graph->count; i++) {
         for (int k = 0; k < 8; k++) free(graph->nodes[i]->params[k]);
         if (graph->nodes[i]->child) release(graph->nodes[i]->child);
+        for (unsigned k = 0; graph->nodes[i]->bodies && k < graph->nodes[i]->size; k++)
+            release(graph->nodes[i]->bodies[k]);
+        free(graph->nodes[i]->bodies);
         free(graph->nodes[i]);
     }
     free(graph);
 }
+static void play(Graph *graph);
+static void choose(Node *node) {
+    unsigned *value = &values[node->handle - FIRST];
+    if (node->type == 2) {
+        if (*value < node->size) bodies_run++, play(node->bodies[*value]);
+        return;
+    }
+    while (*value) {
+        bodies_run++, play(node->bodies[0]);
+        if (node->type == 0) return;
+    }
+}
 static void play(Graph *graph) {
     for (int i = 0; i < graph->count; i++) {
         Node *node = graph->nodes[i];
-        if (node->child) play(node->child);
+        if (node->bodies) choose(node);
+        else if (node->child) play(node->child);
         else node->function->run(node->params, node->grid);
     }
 }
@@ -159,6 +196,8 @@ Status cuGraphAddKernelNode_v2(Node **found, Graph *graph, Node **needs, size_t 
 Status cuGraphAddChildGraphNode(Node **found, Graph *graph, Node **needs, size_t n, Graph *child) {
     Status status = going();
     if (status) return status;
+    for (int i = 0; i < child->count; i++)
+        if (child->nodes[i]->bodies) return 1; /* which the real one refuses too */
     Node *node = calloc(1, sizeof *node);
     node->child = clone(child);
     node->needs = (int)n;
@@ -174,21 +213,25 @@ Status cuGraphInstantiateWithFlags(Graph **found, Graph *graph, unsigned long lo
 }
 Status cuGraphExecDestroy(Graph *graph) { return execs--, release(graph), 0; }
 
-static Node *twin(Graph *exec, const Node *node) {
-    for (int i = 0; i < exec->count; i++)
-        if (exec->of->nodes[i] == node) return exec->nodes[i];
+static Node *twin(Graph *exec, const Node *node, int nested) {
+    for (int i = 0; i < exec->count; i++) {
+        Node *mine = exec->nodes[i], *found = NULL;
+        if (exec->of->nodes[i] == node) return nested && rigid ? NULL : mine;
+        for (unsigned k = 0; mine->bodies && k < mine->size && !found; k++) found = twin(mine->bodies[k], node, 1);
+        if (found) return found;
+    }
     return NULL;
 }
 Status cuGraphExecKernelNodeSetParams_v2(Graph *exec, const Node *node, const Params *p) {
     Status status = going();
-    Node *found = twin(exec, node);
+    Node *found = twin(exec, node, 0);
     if (status || !found) return status ? status : 1;
     copy(p, found);
     return 0;
 }
 Status cuGraphExecChildGraphNodeSetParams(Graph *exec, const Node *node, Graph *child) {
     Status status = going();
-    Node *found = twin(exec, node);
+    Node *found = twin(exec, node, 0);
     if (status || !found) return status ? status : 1;
     release(found->child);
     found->child = clone(child);
@@ -199,6 +242,36 @@ Status cuGraphLaunch(Graph *exec, void *stream) {
     if (!status) play(exec);
     return status ? status : 0 * (stream != NULL);
 }
+
+Status cuStreamSynchronize(void *stream) { return 0 * (stream != NULL); }
+Status cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) {
+    if (stream && ((Stream *)stream)->capturing) return 900;
+    return reads++, memcpy(to, (void *)from, bytes), going();
+}
+#ifndef OLD
+static int handles;
+Status cuGraphConditionalHandleCreate(uint64_t *found, Graph *graph, void *context, unsigned value, unsigned flags) {
+    Status status = going();
+    if (status || !graph || context != &CONTEXT || value || flags) return status ? status : 1;
+    return *found = FIRST + (uint64_t)(handles++ % (1 << 16)), values[*found - FIRST] = 77, 0;
+}
+Status cuGraphAddNode_v2(Node **found, Graph *graph, Node **needs, const void *edges, size_t n, Conditional *p) {
+    Status status = going();
+    int known = 0;
+    for (size_t i = 0; i < n; i++)
+        for (int k = 0; k < graph->count; k++) known += graph->nodes[k] == needs[i];
+    if (status || (size_t)known != n || edges || p->node != 13 || p->context != &CONTEXT || p->bodies || p->handle < FIRST)
+        return status ? status : 1;
+    for (int i = 0; i < 26; i++)
+        if (p->padding[i]) return 1;
+    if (!p->size || (p->type != 2 && p->size != 1)) return 1;
+    Node *node = *found = graph->nodes[graph->count++] = calloc(1, sizeof *node);
+    node->handle = p->handle, node->type = (unsigned)p->type, node->size = p->size, node->needs = (int)n;
+    node->bodies = calloc(p->size, sizeof *node->bodies);
+    for (unsigned i = 0; i < p->size; i++) node->bodies[i] = calloc(1, sizeof(Graph));
+    return p->bodies = node->bodies, 0;
+}
+#endif
 
 /* ------------------------------------------------------------------------------------------------------- kernels */
 
@@ -222,3 +295,24 @@ Status fake_matmul(uint64_t n, uint64_t a1, uint64_t a2, uint64_t x, uint64_t a4
     if (a1 + a2 + a4 + a6 + a7 + a9 + a10 + a11 + a12 + a13 + a14 != 11) return 7;
     return cuLaunchKernel(&MULTIPLIED, (unsigned)n, 1, 1, 1, 1, 1, 0, stream, params, NULL);
 }
+
+/* As ge2_decide: cudaGraphSetConditional is what the driver does itself. */
+static void decided(void **p, unsigned grid) {
+    uint64_t handle = *(uint64_t *)p[0], place = *(uint64_t *)p[1];
+    int bytes = *(int *)p[2], most = *(int *)p[3], which = *(int *)p[4];
+    int64_t found = bytes == 1    ? *(uint8_t *)place
+                    : bytes == -1 ? *(int8_t *)place
+                    : bytes == 4  ? *(uint32_t *)place
+                    : bytes == -4 ? *(int32_t *)place
+                                  : *(int64_t *)place;
+    int value = found < 0 ? 0 : found > most ? most : (int)found;
+    values[handle - FIRST] = (unsigned)(which < 0 ? value : value == which) * grid;
+}
+Function DECIDED = {decided, 5, {8, 8, 4, 4, 4}};
+
+/* going[0] = x[0] < limit */
+static void below(void **p, unsigned grid) {
+    float *x = *(float **)p[0];
+    *(uint8_t *)*(uint64_t *)p[1] = (uint8_t)(*x < *(float *)p[2]) & (grid > 0);
+}
+Function BELOW = {below, 3, {8, 8, 4}};

@@ -13,9 +13,8 @@ import pytest
 
 import ge2
 from ge2.backends.cpu.toolchain import toolchain
-from ge2.backends.cuda import launches
+from ge2.backends.cuda.extension import made_now
 from ge2.base import gpu
-from ge2.base.config import config
 from ge2.base.log import Ge2Warning
 from ge2.runtime import donate
 from tests.fake_cupy import stand_in
@@ -26,8 +25,7 @@ pytestmark = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 @pytest.fixture(scope="module")
 def made() -> Any:
     """The extension, compiled and told of the classes."""
-    launches.make(config.cc)
-    return launches._made[config.cc]
+    return made_now()
 
 
 @pytest.fixture

@@ -4,81 +4,50 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import subprocess
 import threading
 import time
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from ge2.backends.cpu.compiler import extension
-from ge2.backends.cpu.extension import ABI
 from ge2.backends.cpu.toolchain import toolchain
 from ge2.backends.cuda import launches as native
 from ge2.base.config import config
 from ge2.base.errors import KernelError
+from tests.backends.fake_driver import address, fake_driver, launches_extension, on_device, seen, set_
 
 N = 8
-HERE = Path(__file__).parent
 pytestmark = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory):
-    path = tmp_path_factory.mktemp("driver") / "fake_cuda.so"
-    subprocess.run(
-        ["cc", "-O1", "-Wall", "-Werror", "-shared", "-fPIC", str(HERE / "fake_cuda.c"), "-o", str(path)],
-        check=True,
-    )
-    found = ctypes.CDLL(str(path))
-    found.context_of_fake.restype = ctypes.c_void_p
-    found.path = str(path)
-    return found
+    return fake_driver(tmp_path_factory.mktemp("driver"))
 
 
 @pytest.fixture(scope="module")
 def made(driver):
     """The extension, which loads its driver once a process: a copy of it, for the fake one."""
-    source, flags = native.parts()
-    source = source.replace("ge2_launches", "ge2_launches_trial")
-    return extension(source, "ge2_launches_trial", flags, ABI)
-
-
-def seen(driver, name):
-    return ctypes.c_int.in_dll(driver, name).value
-
-
-def set_(driver, name, value):
-    ctypes.c_int.in_dll(driver, name).value = value
-
-
-def address(x):
-    return x.ctypes.data
+    return launches_extension("ge2_launches_trial")
 
 
 def array(values):
     return np.full(N, values, np.float32)
 
 
-def on_device(x):
-    """As CuPy's array tells its place."""
-    return SimpleNamespace(data=SimpleNamespace(ptr=address(x)), host=x)
-
-
 def scaled(driver, x, out, add=1.0, after=()):
     """out = x * (number 0) + add"""
     function = ctypes.addressof(ctypes.c_char.in_dll(driver, "SCALED"))
     parameters = ((False, *x), (False, *out), np.float64(add).tobytes(), (True, 0, 0))
-    return False, function, (N, 1, 1), (1, 1, 1), 0, parameters, after, f"scaled\n  at   model.py:{add:.0f}"
+    return 0, function, (N, 1, 1), (1, 1, 1), 0, parameters, after, f"scaled\n  at   model.py:{add:.0f}", ()
 
 
 def product(driver, x, y, out, after=()):
     function = ctypes.cast(driver.fake_matmul, ctypes.c_void_p).value
     words = (N, 1, 1, (False, *x), 1, (False, *y), 1, 1, (False, *out), 1, 1, 1, 1, 1, 1)
-    return True, function, (1, 1, 1), (1, 1, 1), 0, words, after, "product"
+    return 1, function, (1, 1, 1), (1, 1, 1), 0, words, after, "product", ()
 
 
 @pytest.fixture
@@ -92,9 +61,20 @@ def make(driver, made):
                 scaled(driver, (2, 0), (3, 0), 2.0, (1,)),
             )
         stream = lambda: SimpleNamespace(ptr=0)  # noqa: E731
-        context = driver.context_of_fake()
+        context, lists = driver.context_of_fake(), ((0, len(nodes)),)
         return made.Run(
-            driver.path, context, callers, sizes, nodes, captures, ready, stream, native.failed, nodes, told
+            driver.path,
+            context,
+            callers,
+            sizes,
+            nodes,
+            lists,
+            captures,
+            ready,
+            stream,
+            native.failed,
+            nodes,
+            told,
         )
 
     set_(driver, "fail_next", 0)
@@ -313,7 +293,7 @@ def test_wrong_nodes_are_errors(make, driver):
         make(arrays=1, nodes=(scaled(driver, (0, 0), (1, 0)),))
     with pytest.raises(ValueError, match="what comes later"):
         make(nodes=(scaled(driver, (0, 0), (1, 0), after=(0,)),))
-    with pytest.raises(TypeError, match="a tuple of eight"):
+    with pytest.raises(TypeError, match="a tuple of nine"):
         make(nodes=((1, 2),))
 
 

@@ -17,7 +17,7 @@ import pytest
 from ge2.backends.cpu.compiler import extension
 from ge2.backends.cpu.extension import ABI
 from ge2.backends.cpu.toolchain import toolchain
-from ge2.backends.cuda import launches
+from tests.backends.fake_driver import launches_extension
 
 pytestmark = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 F4, F8 = np.dtype(np.float32), np.dtype(np.float64)
@@ -37,10 +37,7 @@ def fake() -> Any:
 @pytest.fixture
 def made() -> Any:
     """A copy of the extension, which learns anew."""
-    source, flags = launches.parts()
-    number = next(COUNT)
-    name = f"ge2_launches_seen{number}"
-    return extension(source.replace("ge2_launches", name), name, flags, ABI)
+    return launches_extension(f"ge2_launches_seen{next(COUNT)}")
 
 
 COUNT: Iterator[int] = iter(range(1000))

@@ -11,7 +11,7 @@ import pytest
 import ge2
 from benchmarks.cuda.programs import BATCH, WIDTHS, adamw, start
 from ge2.backends.cuda import device as devices
-from ge2.backends.cuda import launches, nvrtc
+from ge2.backends.cuda import extension, nvrtc
 from ge2.backends.cuda.device import cupy
 from ge2.base.config import config
 from ge2.runtime import entry
@@ -25,7 +25,7 @@ def xp():
 @pytest.fixture(autouse=True)
 def anew():
     """Equal graphs of other tests are forgotten, and the extension is there from the first call on."""
-    launches.make(config.cc)
+    extension.made_now()
     entry.forget()
     yield
     entry.forget()

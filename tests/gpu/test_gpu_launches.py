@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.cuda import launches
+from ge2.backends.cuda import extension
 from ge2.backends.cuda.device import cupy, gpu
 from ge2.base.config import config
 from ge2.base.errors import KernelError
@@ -22,8 +22,7 @@ from ge2.runtime import entry
 @pytest.fixture(scope="module", autouse=True)
 def there():
     """The extension is there from the first call on."""
-    launches.make(config.cc)
-    assert launches._made[config.cc] is not None
+    assert extension.made_now() is not None
 
 
 @pytest.fixture
@@ -300,11 +299,10 @@ def test_after_a_fork_a_gpu_is_an_error(xp):
 
 def test_arrays_are_seen_as_they_lie(xp):
     """Without it a call is right, and slower: so this CuPy's arrays must be known."""
-    made = launches._made[config.cc]
-    assert made.learn(launches.examples(xp))
+    assert extension.made_now().learn(extension.examples(xp))
     xs = xp.ones((3, 5), np.float32), xp.ones((), np.int64), xp.ones((2, 0, 4)), xp.ones((4, 6))[::2, 1:]
-    assert made.same(xs, tuple((x.shape, x.dtype, x.device.id) for x in xs))
-    assert not made.same(xs[:1], (((5, 3), np.dtype("f4"), 0),))
+    assert extension.made_now().same(xs, tuple((x.shape, x.dtype, x.device.id) for x in xs))
+    assert not extension.made_now().same(xs[:1], (((5, 3), np.dtype("f4"), 0),))
 
 
 def test_small_results_are_used_again(xp):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.cuda import launches
+from ge2.backends.cuda import extension
 from ge2.backends.cuda.device import cupy, gpu
 from ge2.base.config import config
 from ge2.base.errors import OutOfMemoryError
@@ -24,7 +24,7 @@ MB = 1 << 20
 @pytest.fixture(scope="module", autouse=True)
 def there():
     """The extension is there from the first call on."""
-    launches.make(config.cc)
+    extension.made_now()
 
 
 @pytest.fixture

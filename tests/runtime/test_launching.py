@@ -106,3 +106,7 @@ def test_a_report_says_how_launches_went():
     assert manner(run) == "1 of 9 calls one by one, 4 captured graphs, 3 patches"
     run.trouble = KernelError("cuGraphCreate fails")
     assert manner(run).endswith("; no graph, for cuGraphCreate fails")
+    run = SimpleNamespace(counts=(9, 1, 4, 0), trouble=None, choices=(2, 5))
+    assert manner(run).endswith("4 captured graphs, 0 patches, 2 conditional nodes, 5 graphs made anew")
+    run = SimpleNamespace(counts=(9, 9, 0, 0), trouble=None, choices=(2, 0))
+    assert manner(run).endswith("0 captured graphs, 0 patches, 2 loops and branches by the host")

@@ -15,8 +15,10 @@ from typing import Any, Final, final
 from weakref import WeakValueDictionary
 
 from ge2.backends.cuda.blas import Blas, LtProduct
+from ge2.backends.cuda.calls import call
+from ge2.backends.cuda.conditional import SWITCHES, decider, knows
 from ge2.backends.cuda.driver import broken, check_process, context, driver, resident_blocks
-from ge2.backends.cuda.launches import call, launches
+from ge2.backends.cuda.launches import launches
 from ge2.backends.cuda.nvrtc import Binary, Order, compile, compile_all, key_of
 from ge2.backends.cuda.reserved import Arenas, DriverAddresses
 from ge2.backends.launches import LaunchList, Run, Straight
@@ -55,13 +57,14 @@ class CudaDevice:
     current stream: `with device.here(): kernel(grid, block, args, shared_mem=bytes)`.
     """
 
-    __slots__ = ("_blas", "_lock", "_modules", "limits", "number", "scratch", "xp")
+    __slots__ = ("_blas", "_decider", "_lock", "_modules", "limits", "number", "scratch", "xp")
 
     def __init__(self, number: int, limits: Limits, xp: ModuleType) -> None:
         self.number, self.limits, self.xp = number, limits, xp
         self._modules: WeakValueDictionary[str, CudaModule] = WeakValueDictionary()
         self._lock = Lock()
         self._blas: Blas | None = None
+        self._decider: list[Any] = []  # once it was asked for
         self.scratch = Scratch(
             lambda nbytes: xp.empty(nbytes, "uint8"), lambda: stream_of(xp), self._arenas, self._free
         )
@@ -136,6 +139,20 @@ class CudaDevice:
     def call(self, work: Straight, otherwise: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
         """A program as one call; `otherwise` is the same in Python."""
         return call(self, work, otherwise)
+
+    @property
+    def decider(self) -> int:
+        """The driver's handle of the kernel that decides conditional nodes; 0 if there are no such nodes."""
+        with self._lock:
+            if not self._decider:
+                self._decider.append(decider(self))
+        (found,) = self._decider
+        return found.ptr if found is not None else 0
+
+    @property
+    def switches(self) -> bool:
+        """Whether a conditional node may have several graphs."""
+        return knows(SWITCHES)
 
     @property
     def context(self) -> int:

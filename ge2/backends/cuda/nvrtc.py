@@ -38,6 +38,11 @@ FLAGS: Final = (
     "--minimal",  # no textures, no launches from kernels: a tenth of the time
     "--modify-stack-limit=false",  # or it changes a limit of the whole process while it works
 )  # fmt: skip
+OLD: Final = "sm_80"  # PTX of it is what any later GPU takes
+PTX_FLAGS: Final = ("--gpu-architecture=compute_80", "-std=c++17", "--minimal")
+VERSION_LINE: Final = re.compile(
+    rb"\.version \d+\.\d+"
+)  # a driver refuses that of a toolkit newer than it is
 KERNEL: Final = re.compile(
     r"__global__\s+(?:void\s+)?(?:__launch_bounds__\([^)]*\)\s*)?(?:void\s+)?(\w+)\s*\("
 )
@@ -102,6 +107,23 @@ def compile(
     if it knows no such architecture.
     """
     return _compile(Order(source, arch, tuple(options), name, tuple((about or {}).items())))
+
+
+def ptx(source: str, name: str) -> bytes:
+    """A CUDA source as PTX, for what only the driver can link; compiled once a machine.
+
+    CompileError if NVRTC refuses it; CompilerTrouble if no NVRTC works.
+    """
+    order = Order(source, OLD, (), name)
+    key = content_key("ptx", VERSION, place().identity, *PTX_FLAGS, source)
+    found = cache().get(key)
+    if found is None:
+        tools = nvrtc()
+        with _program(tools, order) as program:
+            _built(tools, program, order, [option.encode() for option in PTX_FLAGS])
+            found = VERSION_LINE.sub(b".version 7.0", _read(tools, program, "PTX"), count=1)
+        cache().put(key, found, {"name": order.file, "version": VERSION})
+    return found
 
 
 def compile_all(orders: Sequence[Order]) -> list[Binary]:
@@ -225,12 +247,17 @@ def _unpacked(content: bytes) -> tuple[bytes, str] | None:
 def _asked(tools: Nvrtc, order: Order) -> tuple[bytes, str]:
     """The cubin and the log."""
     with _program(tools, order) as program:
-        given = [option.encode() for option in flags(order.arch, order.options)]
-        status = tools.functions.nvrtcCompileProgram(program, len(given), _texts(given))
-        log = steady(_read(tools, program, "ProgramLog").decode("utf-8", "replace"))
-        if status == 0:
-            return _read(tools, program, "CUBIN"), log
-    raise _refusal(tools, order, status, log)
+        log = _built(tools, program, order, [option.encode() for option in flags(order.arch, order.options)])
+        return _read(tools, program, "CUBIN"), log
+
+
+def _built(tools: Nvrtc, program: ctypes.c_void_p, order: Order, given: Sequence[bytes]) -> str:
+    """The log of what was compiled."""
+    status = tools.functions.nvrtcCompileProgram(program, len(given), _texts(given))
+    log = steady(_read(tools, program, "ProgramLog").decode("utf-8", "replace"))
+    if status != 0:
+        raise _refusal(tools, order, status, log)
+    return log
 
 
 @contextmanager

@@ -1,7 +1,7 @@
-"""NVRTC on this machine: where it is, which it is, and its ten functions.
+"""NVRTC on this machine: where it is, which it is, and its few functions.
 
 They are called through ctypes, which takes 20 ms to load the library and lets other threads run meanwhile;
-importing NVIDIA's own binding takes 200 to 300 ms, for the same ten functions. Nothing here needs a GPU, and
+importing NVIDIA's own binding takes 200 to 300 ms, for the same few functions. Nothing here needs a GPU, and
 a process that finds all its kernels in the cache does not load the library at all.
 """
 
@@ -141,6 +141,8 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         "nvrtcCompileProgram": (program, c_int, texts),
         "nvrtcGetCUBINSize": (program, size),
         "nvrtcGetCUBIN": (program, text),
+        "nvrtcGetPTXSize": (program, size),
+        "nvrtcGetPTX": (program, text),
         "nvrtcGetProgramLogSize": (program, size),
         "nvrtcGetProgramLog": (program, text),
     }

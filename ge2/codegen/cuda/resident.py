@@ -24,8 +24,8 @@ from ge2.codegen.cuda.places import FAR, label
 from ge2.codegen.cuda.resident_index import Index, held
 from ge2.codegen.cuda.resident_kept import OWN, THREADS, Kept, keeping, loading, place, product, writer
 from ge2.codegen.cuda.resident_plan import (
-    E,
     Choice,
+    E,
     Level,
     Loop,
     Node,

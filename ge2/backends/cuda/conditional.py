@@ -1,0 +1,47 @@
+"""The kernel that decides conditional nodes of graphs (`templates/cuda/decide.cu`), loaded on a GPU.
+
+It calls a device function that no library has but the driver itself, which links it when it loads PTX.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from ge2.backends.cpu.compiler import include_folder
+from ge2.backends.cuda.driver import driver
+from ge2.backends.cuda.nvrtc import ptx
+from ge2.base.errors import CompileError
+from ge2.base.log import logger
+
+if TYPE_CHECKING:
+    from ge2.backends.cuda.device import CudaDevice
+
+LOOPS: Final = (12, 4)  # the CUDA of the oldest driver with loops, and branches of one list
+SWITCHES: Final = (12, 8)
+
+
+def knows(cuda: tuple[int, int]) -> bool:
+    """Whether the driver is one of that CUDA, or newer."""
+    known = driver()
+    return known is not None and known.cuda >= cuda
+
+
+def decider(device: CudaDevice) -> Any:
+    """CuPy's `Function` of the kernel; None where the driver has no conditional nodes."""
+    if not knows(LOOPS):
+        return None
+    try:
+        module = device.xp.cuda.Module()
+        with device.here():
+            module.load(ptx(source(), "decide"))
+            return module.get_function("ge2_decide")
+    except (CompileError, OSError, device.xp.cuda.driver.CUDADriverError) as trouble:
+        logger().debug("the host decides loops and branches: %s", trouble)
+        return None
+
+
+def source() -> str:
+    templates = os.path.dirname(os.path.dirname(include_folder()))
+    with open(os.path.join(templates, "cuda", "decide.cu"), encoding="utf-8") as file:
+        return file.read()

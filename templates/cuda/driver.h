@@ -1,0 +1,99 @@
+/* The part of NVIDIA's driver that launches and graphs need. It is loaded when it is first asked for, so this compiles
+ * without CUDA's headers; names, numbers and layouts are those of cuda.h. */
+#include <dlfcn.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define RELAXED 2         /* CU_STREAM_CAPTURE_MODE_RELAXED */
+#define APART 1           /* CU_STREAM_NON_BLOCKING */
+#define CONDITIONAL 13    /* CU_GRAPH_NODE_TYPE_CONDITIONAL */
+#define UNSUPPORTED 801   /* CUDA_ERROR_NOT_SUPPORTED */
+#define IN_CAPTURE 900    /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED */
+
+typedef int Status;
+typedef void *Handle;
+
+typedef enum { IF = 0, WHILE = 1, SWITCH = 2 } Type; /* CU_GRAPH_COND_TYPE_... */
+
+typedef struct { /* CUDA_KERNEL_NODE_PARAMS_v2 */
+    Handle function;
+    unsigned grid[3], block[3], shared;
+    void **params, **extra;
+    Handle kernel, context;
+} KernelParams;
+_Static_assert(sizeof(KernelParams) == 72, "as in cuda.h");
+
+typedef struct { /* CUgraphNodeParams of a conditional node */
+    int node, zeros[3];
+    uint64_t handle;
+    int type;
+    unsigned size;
+    Handle *bodies; /* graphs of the node's own, which the driver tells */
+    Handle context;
+    uint64_t padding[26];
+} ConditionalParams;
+_Static_assert(sizeof(ConditionalParams) == 256 && offsetof(ConditionalParams, bodies) == 32, "as in cuda.h");
+
+static struct {
+    Handle library;
+    Status (*cuGetErrorName)(Status, const char **);
+    Status (*cuCtxGetCurrent)(Handle *);
+    Status (*cuCtxPushCurrent_v2)(Handle);
+    Status (*cuCtxPopCurrent_v2)(Handle *);
+    Status (*cuMemcpyDtoHAsync_v2)(void *, uint64_t, size_t, Handle);
+    Status (*cuStreamCreate)(Handle *, unsigned);
+    Status (*cuStreamDestroy_v2)(Handle);
+    Status (*cuStreamSynchronize)(Handle);
+    Status (*cuStreamIsCapturing)(Handle, int *);
+    Status (*cuStreamBeginCapture_v2)(Handle, int);
+    Status (*cuStreamEndCapture)(Handle, Handle *);
+    Status (*cuLaunchKernel)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle,
+                             void **, void **);
+    Status (*cuGraphCreate)(Handle *, unsigned);
+    Status (*cuGraphDestroy)(Handle);
+    Status (*cuGraphAddKernelNode_v2)(Handle *, Handle, const Handle *, size_t, const KernelParams *);
+    Status (*cuGraphAddChildGraphNode)(Handle *, Handle, const Handle *, size_t, Handle);
+    Status (*cuGraphInstantiateWithFlags)(Handle *, Handle, unsigned long long);
+    Status (*cuGraphExecDestroy)(Handle);
+    Status (*cuGraphExecKernelNodeSetParams_v2)(Handle, Handle, const KernelParams *);
+    Status (*cuGraphExecChildGraphNodeSetParams)(Handle, Handle, Handle);
+    Status (*cuGraphLaunch)(Handle, Handle);
+    /* NULL where the driver has no conditional nodes */
+    Status (*cuGraphConditionalHandleCreate)(uint64_t *, Handle, Handle, unsigned, unsigned);
+    Status (*cuGraphAddNode_v2)(Handle *, Handle, const Handle *, const void *, size_t, ConditionalParams *);
+} cuda;
+
+#define NAMED(name) {#name, offsetof(__typeof__(cuda), name), 0}
+#define MAYBE(name) {#name, offsetof(__typeof__(cuda), name), 1}
+static const struct {
+    const char *name;
+    size_t at;
+    int may_lack;
+} FUNCTIONS[] = {
+    NAMED(cuGetErrorName), NAMED(cuCtxGetCurrent), NAMED(cuCtxPushCurrent_v2), NAMED(cuCtxPopCurrent_v2),
+    NAMED(cuMemcpyDtoHAsync_v2), NAMED(cuStreamCreate), NAMED(cuStreamDestroy_v2), NAMED(cuStreamSynchronize),
+    NAMED(cuStreamIsCapturing), NAMED(cuStreamBeginCapture_v2), NAMED(cuStreamEndCapture), NAMED(cuLaunchKernel),
+    NAMED(cuGraphCreate), NAMED(cuGraphDestroy), NAMED(cuGraphAddKernelNode_v2), NAMED(cuGraphAddChildGraphNode),
+    NAMED(cuGraphInstantiateWithFlags), NAMED(cuGraphExecDestroy), NAMED(cuGraphExecKernelNodeSetParams_v2),
+    NAMED(cuGraphExecChildGraphNodeSetParams), NAMED(cuGraphLaunch),
+    MAYBE(cuGraphConditionalHandleCreate), MAYBE(cuGraphAddNode_v2),
+};
+
+/* Finds the driver's functions; else what is wrong, which the next call changes. */
+static const char *load(const char *path) {
+    static char wrong[256];
+    if (cuda.library) return NULL;
+    Handle library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) return dlerror();
+    for (size_t i = 0; i < sizeof FUNCTIONS / sizeof *FUNCTIONS; i++) {
+        Handle found = dlsym(library, FUNCTIONS[i].name);
+        if (!found && !FUNCTIONS[i].may_lack) {
+            strcpy(wrong, "the driver has no ");
+            return strncat(wrong, FUNCTIONS[i].name, sizeof wrong - 32);
+        }
+        memcpy((char *)&cuda + FUNCTIONS[i].at, &found, sizeof found);
+    }
+    cuda.library = library;
+    return NULL;
+}
