@@ -195,7 +195,9 @@ def rnn(w: Any, h: Any, xs: Any, reverse: bool = False) -> Any:
 @pytest.mark.parametrize(("sums", "reverse"), [(64, False), (96, True), (128, False)])
 def test_rows_that_blocks_share(rows: int, sums: int, reverse: bool) -> None:
     w = drawn(sums, sums) / np.float32(np.sqrt(sums))
-    same(lambda w, h, xs: rnn(w, h, xs, reverse), w, drawn(rows, sums), drawn(3, rows, sums, seed=1), rtol=1e-4)
+    same(
+        lambda w, h, xs: rnn(w, h, xs, reverse), w, drawn(rows, sums), drawn(3, rows, sums, seed=1), rtol=1e-4
+    )
 
 
 @pytest.mark.parametrize("multiprocessors", [1, 2, 3])

@@ -72,7 +72,9 @@ def program(seed: int) -> Callable[..., Any]:
             h, g, _ = round(h, g, xs[1], w)
             return n + 1, h, g
 
-        return lax.while_loop(lambda c: (c[0] < 3) & (np.abs(c[1]).max() < 5), step, (np.int32(0), h, h * 0.5))
+        return lax.while_loop(
+            lambda c: (c[0] < 3) & (np.abs(c[1]).max() < 5), step, (np.int32(0), h, h * 0.5)
+        )
 
     return counted if seed % 3 == 0 else scanned
 

@@ -3,7 +3,7 @@
 A matrix of 256 x 256 floats is 256 KB: more than a block's registers, or its shared memory, but not than both.
 Each number of it is multiplied once a row and round, 65,536 products, which the 128 lanes of a multiprocessor do in
 512 clocks. What lies in shared memory comes at 128 bytes a clock: 2,048 clocks for all of it, half for half of it. So as
-many numbers as fit are in registers, of whose rest no clock is lost: 72 of the 128 that a thread of 512 has.
+many numbers as fit are in registers, of whose rest no clock is lost: 68 of the 128 that a thread of 512 has.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ge2.ops.dot import DotGeneral
 
 THREADS: Final = 512  # of a block that keeps a matrix
 LEAST: Final = 1 << 12  # numbers of a matrix from which on it is worth keeping
-OWN: Final = 18  # pieces of four numbers that a thread of so many has in registers
+OWN: Final = 17  # pieces of four numbers that a thread of so many has in registers
 PIECE: Final = 16  # bytes
 COLUMNS: Final = 4  # of a team
 
@@ -125,12 +125,18 @@ def loading(k: Kept, reader: Reader) -> list[Text]:
         body = (
             Text(f"const int {k.name}_n = n + {start};") if start else Text(f"const int {k.name}_n = n;"),
             Text(f"const int column = {inside}, sum = {sums};"),
-            Text("for (int i = 0; i < 4; i++)", body=(Text(f"{to}.at[i] = {element};"),), pragma="#pragma unroll"),
+            Text(
+                "for (int i = 0; i < 4; i++)",
+                body=(Text(f"{to}.at[i] = {element};"),),
+                pragma="#pragma unroll",
+            ),
         )
         return Text(f"for (int n = 0; n < {count}; n++)", body=body, pragma="#pragma unroll")
 
     lines = [
-        Text(f"ge2_kept<{k.own}> {k.name};", f"of {k.chunks * COLUMNS} fours that a thread has, in registers"),
+        Text(
+            f"ge2_kept<{k.own}> {k.name};", f"of {k.chunks * COLUMNS} fours that a thread has, in registers"
+        ),
         piece(str(k.own), 0, f"{k.name}.piece[n]"),
     ]
     if k.rest:

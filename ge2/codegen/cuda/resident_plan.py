@@ -122,7 +122,9 @@ class Plan:
     threads: int
     number: Callable[[Literal], Value]
     named: Callable[[Var], str]
-    keeps: Callable[[Eqn, Sequence[Value]], Any]  # how a product's matrix is kept from round to round, if it is
+    keeps: Callable[
+        [Eqn, Sequence[Value]], Any
+    ]  # how a product's matrix is kept from round to round, if it is
     inside: int = 0  # how many loops are around
     shared: list[tuple[Array, int]] = field(default_factory=list)  # with so many elements
     temps: list[Array] = field(default_factory=list)

@@ -98,7 +98,9 @@ class Rows:
         self.rows, self.forced = rows, forced
         self.axes: Axes = {}
         self.makers: dict[Var, Eqn] = {}
-        self.outer: dict[Var, tuple[Atom, int]] = {}  # of inputs of inner graphs: what they are, one axis more
+        self.outer: dict[
+            Var, tuple[Atom, int]
+        ] = {}  # of inputs of inner graphs: what they are, one axis more
 
     def graph(self, graph: Graph, given: Sequence[Along]) -> tuple[Along, ...]:
         self.axes.update(zip(graph.inputs, given, strict=True))
