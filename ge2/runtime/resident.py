@@ -1,15 +1,17 @@
 """Which loops and branches become one kernel, together with the small steps around them.
 
-A launch costs microseconds, and a round that the host decides tens of them; a phase of a block a tenth of one. So
-what is small is put where nobody waits for launches. The rule, in one place:
+A launch costs microseconds, and a round that the host decides tens of them; a phase of a block a tenth of
+one. So what is small is put where nobody waits for launches. The rule, in one place:
 
-* No value that a step makes has more than ELEMENTS elements; stacks, and what is only read, may have any size.
+* No value that a step makes has more than ELEMENTS elements; stacks, and what is only read, may have any
+  size.
 * A round, and a step outside of rounds, has at most WORK operations: so long a block takes what one or two
   launches take.
-* What is live fits in ROOM bytes of shared memory.
-* Where the rows of a scan know nothing of each other and a round has more than ALONE operations, blocks share
-  them, about BLOCKS at once, and WORK counts the rows of one of them. The products of a loop whose constants have
-  at most KEPT numbers count for a quarter, since threads keep those and need not read them again.
+* What is live fits in ROOM bytes of shared memory, which every GPU since Turing has.
+* Where the rows of a scan know nothing of each other and a round has more than ALONE operations, blocks
+  share them, about BLOCKS at once, and WORK counts the rows of one of them. The products of a loop whose
+  constants have at most KEPT numbers count for a quarter, since threads keep those and need not read them
+  again.
 * Among the steps is a loop or a branch: others are launched anyway, and over the whole GPU.
 """
 
@@ -171,8 +173,8 @@ def parted(graph: Graph, rows: int) -> bool:
     """Whether blocks may share so many rows of a loop, and have little enough to do for each."""
     try:
         one = split(graph, rows, 1).graph
-        loop = one.eqns[0].op
-        each = sum(work(e) // (4 if kept(e, loop) else 1) for e in loop.body.eqns)  # type: ignore[attr-defined]
+        loop: Any = one.eqns[0].op
+        each = sum(work(e) // (4 if kept(e, loop) else 1) for e in loop.body.eqns)
         little = fitting(loop, 4 * WORK) and -(-rows // BLOCKS) * each <= WORK
         return little and shared_bytes(one) <= ROOM
     except (Tangled, Unwritten):
@@ -258,14 +260,17 @@ def prepared(op: Op, depth: int = 0) -> Any:
     """A loop or a branch whose graphs are simplified and have no regions; None if one is not for a block."""
     if depth >= DEEP or (isinstance(op, ScanLoop) and not op.length):
         return None
-    graphs = [inside(g, depth) for g in op.graphs()]  # type: ignore[attr-defined]
-    if any(g is None for g in graphs):
-        return None
+    graphs: list[Graph] = []
+    for graph in op.graphs():  # type: ignore[attr-defined]
+        found = inside(graph, depth)
+        if found is None:
+            return None
+        graphs.append(found)
     if isinstance(op, ScanLoop):
         return replace(op, body=graphs[0])
     if isinstance(op, WhileLoop):
         return replace(op, cond=graphs[0], body=graphs[1])
-    return Cond(tuple(graphs))  # type: ignore[arg-type]
+    return Cond(tuple(graphs))
 
 
 def inside(graph: Graph, depth: int) -> Graph | None:

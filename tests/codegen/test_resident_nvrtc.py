@@ -1,4 +1,4 @@
-"""Resident kernels compile for each architecture, with no register put aside: a spill would be read each round."""
+"""Resident kernels compile for each architecture without spills, which would be read in each round."""
 
 from __future__ import annotations
 

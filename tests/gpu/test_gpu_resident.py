@@ -1,4 +1,4 @@
-"""Loops and branches as one kernel on a GPU: what NumPy gives, the same bits each time, in a graph and without."""
+"""Loops and branches as one kernel on a GPU: what NumPy gives, the same bits each time, captured or not."""
 
 from __future__ import annotations
 
