@@ -1,14 +1,17 @@
 """Which loops and branches become one kernel, together with the small steps around them.
 
-A launch costs microseconds, and a round that the host decides tens of them; a phase of a block a tenth of one. So
-what is small is put where nobody waits for launches. The rule, in one place:
+A launch costs microseconds, and a round that the host decides tens of them; a phase of a block a tenth of
+one. So what is small is put where nobody waits for launches. The rule, in one place:
 
-* No value that a step makes has more than ELEMENTS elements; stacks, and what is only read, may have any size.
+* No value that a step makes has more than ELEMENTS elements; stacks, and what is only read, may have any
+  size.
 * A round, and a step outside of rounds, has at most WORK operations: so long a block takes what one or two
   launches take.
-* What is live fits in ROOM bytes of shared memory.
-* Where the rows of a scan know nothing of each other and a round has more than ALONE operations, blocks share
-  them: then all of this is counted for one row, and there are at most ROWS, two for each block.
+* What is live fits in ROOM bytes of shared memory, which every GPU since Turing has.
+* Where the rows of a scan know nothing of each other and a round has more than ALONE operations, blocks
+  share them, about BLOCKS at once, and WORK counts the rows of one of them. The products of a loop whose
+  constants have at most KEPT numbers count for a quarter, since threads keep those and need not read them
+  again.
 * Among the steps is a loop or a branch: others are launched anyway, and over the whole GPU.
 """
 
@@ -20,6 +23,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ge2.base.config import config
+from ge2.codegen.cuda.places import FAR
 from ge2.codegen.cuda.resident import Unwritten, shared_bytes
 from ge2.codegen.cuda.resident_index import VIEWS
 from ge2.codegen.cuda.resident_plan import FOLDS
@@ -40,9 +44,10 @@ from ge2.trace.strong import strong, strong_op
 
 ELEMENTS: Final = 1 << 13
 WORK: Final = 1 << 17
-ROOM: Final = 40 << 10
+ROOM: Final = 60 << 10
 ALONE: Final = 1 << 14
-ROWS: Final = 256
+BLOCKS: Final = 128
+KEPT: Final = 5 << 14
 DEEP: Final = 3  # loops within loops
 LAST: Final = next(
     n for n, f in enumerate(PIPELINE) if f.__name__ == "roll"
@@ -54,6 +59,8 @@ def resident(graph: Graph) -> Graph:
     """The graph with `resident` steps in place of loops and branches that are small, and of what is near."""
     if "resident" in config.passes_off or not any(isinstance(e.op, CONTROL) for e in graph.eqns):
         return graph
+    if any(v.type.size >= FAR for v in (*graph.inputs, *(v for e in graph.eqns for v in e.outs))):
+        return graph  # places in parts of such need 64 bits
     done: list[Eqn] = []
     run: list[tuple[Eqn, list[Eqn]]] = []  # each with what it is without regions
     made: set[Atom] = set()
@@ -166,9 +173,19 @@ def parted(graph: Graph, rows: int) -> bool:
     """Whether blocks may share so many rows of a loop, and have little enough to do for each."""
     try:
         one = split(graph, rows, 1).graph
-        return fitting(one.eqns[0].op) and rows <= ROWS and shared_bytes(one) <= ROOM
+        loop: Any = one.eqns[0].op
+        each = sum(work(e) // (4 if kept(e, loop) else 1) for e in loop.body.eqns)
+        little = fitting(loop, 4 * WORK) and -(-rows // BLOCKS) * each <= WORK
+        return little and shared_bytes(one) <= ROOM
     except (Tangled, Unwritten):
         return False
+
+
+def kept(eqn: Eqn, loop: Any) -> bool:
+    """Whether the threads of a block may keep the matrix of a product from round to round."""
+    consts = loop.body.inputs[: loop.consts]
+    found = [a for a in eqn.inputs if isinstance(eqn.op, DotGeneral) and a in consts]
+    return bool(found) and sum(v.type.size for v in consts) <= KEPT
 
 
 # ------------------------------------------------------------------------------------------------- a step
@@ -201,15 +218,15 @@ def strengthened(eqn: Eqn) -> list[Eqn]:
     return [*made.values(), replace(eqn, op=strong_op(eqn.op), inputs=inputs, outs=outs)]
 
 
-def fits(eqns: Sequence[Eqn]) -> bool:
+def fits(eqns: Sequence[Eqn], most: int = WORK) -> bool:
     """Whether equations of a round, or one step, are little enough for a block that can do them."""
-    return all(map(possible, eqns)) and sum(map(work, eqns)) <= WORK
+    return all(map(possible, eqns)) and sum(map(work, eqns)) <= most
 
 
-def fitting(op: Any) -> bool:
+def fitting(op: Any, most: int = WORK) -> bool:
     """Whether the rounds of a loop, and of the loops in it, are little enough; or the branches."""
     inner = [e.op for g in op.graphs() for e in g.eqns if isinstance(e.op, CONTROL)]
-    return all(fits(g.eqns) for g in op.graphs()) and all(map(fitting, inner))
+    return all(fits(g.eqns, most) for g in op.graphs()) and all(fitting(each, most) for each in inner)
 
 
 def possible(eqn: Eqn) -> bool:
@@ -243,14 +260,17 @@ def prepared(op: Op, depth: int = 0) -> Any:
     """A loop or a branch whose graphs are simplified and have no regions; None if one is not for a block."""
     if depth >= DEEP or (isinstance(op, ScanLoop) and not op.length):
         return None
-    graphs = [inside(g, depth) for g in op.graphs()]  # type: ignore[attr-defined]
-    if any(g is None for g in graphs):
-        return None
+    graphs: list[Graph] = []
+    for graph in op.graphs():  # type: ignore[attr-defined]
+        found = inside(graph, depth)
+        if found is None:
+            return None
+        graphs.append(found)
     if isinstance(op, ScanLoop):
         return replace(op, body=graphs[0])
     if isinstance(op, WhileLoop):
         return replace(op, cond=graphs[0], body=graphs[1])
-    return Cond(tuple(graphs))  # type: ignore[arg-type]
+    return Cond(tuple(graphs))
 
 
 def inside(graph: Graph, depth: int) -> Graph | None:

@@ -109,7 +109,7 @@ def test_carries_of_other_types() -> None:
         return (z, n + flags.sum(dtype=np.int32), flags, wide * 3 + n), (x.argmax(), flags)
 
     start = (
-        drawn(37).astype(np.complex64), np.zeros((), np.int32), np.zeros(37, bool), np.arange(5, dtype=np.int64),
+        drawn(37).astype(np.complex64), np.zeros((), np.int32), np.zeros(37, bool), np.arange(5, dtype="i8"),
     )  # fmt: skip
     same(lambda c, xs: lax.scan(step, c, xs), start, drawn(6, 37))
 

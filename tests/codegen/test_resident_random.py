@@ -50,7 +50,7 @@ STEPS: tuple[Callable[[Any, Any, Any], Any], ...] = (
 
 
 def program(seed: int) -> Callable[..., Any]:
-    """A scan or a counted loop whose round is a few of the steps, drawn anew in the same way at each trace."""
+    """A scan or a counted loop whose round is a few of the steps, the same ones at each trace."""
 
     def round(h: Any, g: Any, x: Any, w: Any) -> tuple[Any, Any, Any]:
         rng, values = np.random.default_rng(seed), [h, g, x]

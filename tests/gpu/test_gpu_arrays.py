@@ -166,14 +166,16 @@ def alike(found: Any, want: Any) -> None:
         close(y, np.asarray(w))
 
 
+@pytest.mark.parametrize("off", [(), ("resident",)], ids=["in one kernel", "round by round"])
 @pytest.mark.parametrize("name", LOOPS)
-def test_loops(cp: Any, rng: np.random.Generator, name: str) -> None:
+def test_loops(cp: Any, rng: np.random.Generator, name: str, off: tuple[str, ...]) -> None:
     f, *shapes = LOOPS[name]
     arrays = [rng.standard_normal(s).astype(np.float32) for s in shapes]
     want, given = f(*arrays), [*map(cp.asarray, arrays)]
     run = ge2.jit(f)
-    for _ in range(2):
-        alike(run(*given), want)
+    with config.using(passes_off=off):
+        for _ in range(2):
+            alike(run(*given), want)
     for x, y in zip(arrays, given, strict=True):
         assert y.get().tolist() == x.tolist(), "an argument was written over"
 

@@ -20,7 +20,7 @@ from ge2.codegen.c.text import whole as whole_operand
 from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.kernel import CudaKernel, Fixed
 from ge2.codegen.cuda.partial import Kernels
-from ge2.codegen.cuda.places import FAR, label
+from ge2.codegen.cuda.places import label
 from ge2.codegen.cuda.resident_index import Index, held
 from ge2.codegen.cuda.resident_kept import OWN, THREADS, Kept, keeping, loading, place, product, writer
 from ge2.codegen.cuda.resident_plan import (
@@ -40,14 +40,13 @@ from ge2.codegen.cuda.resident_rows import Along, Split, fewest, split
 from ge2.codegen.cuda.resident_values import POINTS, Array, Made, Number, Reader, Value, declared, stored
 from ge2.codegen.cuda.typed import HELD, STORED, SUFFIX, baked, expression, number
 from ge2.codegen.values import held as widened
-from ge2.ir import ArrayType, Eqn, Graph, Literal, Names, Var, write
+from ge2.ir import Eqn, Graph, Literal, Names, Var, write
 from ge2.ir.text import atom_text, op_text
 from ge2.ops.dot import DotGeneral
 from ge2.ops.reduce import ArgReduce
 
 LEAST: Final = 32  # threads of a block
 MOST: Final = 512
-VALUES: Final = 40 << 10  # bytes of shared memory that values may take, and matrices not
 BARRIER: Final = Text("__syncthreads();")
 ROOM: Final = Text("extern __shared__ __align__(16) unsigned char room[];")
 
@@ -59,10 +58,10 @@ def resident_kernel(
 
     Unwritten if there is an operation that no such kernel does.
     """
-    if not rows:
-        return Writer(graph, ins, outs, chip).kernels()
-    parts = split(graph, rows, fewest(rows, chip.multiprocessors))
-    return Writer(parts.graph, ins, outs, chip, parts, rows).kernels()
+    parts = split(graph, rows, fewest(rows, chip.multiprocessors)) if rows else None
+    graph = parts.graph if parts else graph
+    spare = chip.most - shared_bytes(graph)
+    return Writer(graph, ins, outs, spare, parts, rows).kernels()
 
 
 def shared_bytes(graph: Graph) -> int:
@@ -85,10 +84,10 @@ class Early:
 
 @final
 class Writer:
-    """`chip`: what a matrix may be kept by; None where nothing is. `parts` says which axes of arrays have rows."""
+    """`spare`: bytes of shared memory for matrices. `parts` says which axes of arrays have `rows`."""
 
     def __init__(
-        self, graph: Graph, ins: Sequence[Operand], outs: Sequence[Operand], chip: Chip | None = None,
+        self, graph: Graph, ins: Sequence[Operand], outs: Sequence[Operand], spare: int = 0,
         parts: Split | None = None, rows: int = 0,
     ) -> None:  # fmt: skip
         self.graph, self.ins, self.outs = graph, ins, outs
@@ -104,7 +103,9 @@ class Writer:
         self.round: Rounds | None = None  # the loop whose rounds are at hand, if they all come by
         self.early: dict[str, Early] = {}  # elements that are read a round before they are needed
         self.kept: list[Kept] = []
-        self.registers, self.spare = (OWN, chip.most - VALUES) if chip else (0, 0)
+        self.level = 0  # that is written
+        self.spans: dict[str, tuple[int, int]] = {}  # in which levels each array is first and last needed
+        self.registers, self.spare = OWN if spare else 0, spare
         for taken_ in ("room", "thread", "THREADS", E, "k", "lane", "here", "n", "i", "sum", "column", "row"):
             self.plan.label(taken_)
 
@@ -152,14 +153,12 @@ class Writer:
         if operand.value:
             self.argue(name, Argument(f"{HELD[dtype]} {name}", "value", (operand, dtype)))
             return Number(name, v.type)
-        near(v.type, operand, self.blocks)
         found = Array(name, v.type, operand.strides, self.first(operand, axis), given=True)
         self.argue(name, Argument(declared(found, True), "array", (operand, dtype)))
         return found
 
     def result(self, a: Any, operand: Operand, axis: Along) -> Array:
         name = self.names[a] if isinstance(a, Var) else "result"
-        near(a.type, operand, self.blocks)
         alone = self.blocks > 1 and axis is None
         name = self.plan.label(f"{label(name)}_out")
         found = Array(name, a.type, operand.strides, self.first(operand, axis), alone)
@@ -189,11 +188,12 @@ class Writer:
 
     def rooms(self) -> tuple[list[Text], int]:
         """Where each array lies in shared memory, and how many bytes they have in all."""
-        lines, at = [], 0
-        for array, count in self.plan.shared:
-            stored_as = declared(array, False).split(" *")[0]
-            lines.append(Text(f"{stored_as} *const {array.name} = ({stored_as} *)(room + {at});", f"{count}"))
-            at += -(-count * array.type.dtype.itemsize // 16) * 16
+        lines, arrays = [], [(a, n) for a, n in self.plan.shared if a.name in self.spans]
+        sizes = [-(-n * a.type.dtype.itemsize // 16) * 16 for a, n in arrays]
+        places, at = packed(sizes, [self.spans[a.name] for a, _ in arrays])
+        for (array, count), first in zip(arrays, places, strict=True):
+            kind, name = STORED[array.type.dtype], array.name
+            lines.append(Text(f"{kind} *const {name} = ({kind} *)(room + {first});", f"{count}"))
         for k in self.kept:
             if k.rest:
                 lines.append(
@@ -206,6 +206,7 @@ class Writer:
 
     def node(self, node: Node) -> list[Text]:
         if isinstance(node, Level):
+            self.level += 1
             return [*(line for loop in node.loops for line in self.looped(loop)), BARRIER]
         if isinstance(node, Rounds):
             return self.rounds(node)
@@ -219,21 +220,40 @@ class Writer:
         turn = Text(f"{node.side} ^= 1;")
         around, self.round = self.round, node if node.decided is None else None
         before, self.early = self.early, {}
+        begin = self.level
         test = self.nodes(node.test)
+        if node.decided is not None:
+            test.append(Text(f"if (!({self.look(node.decided)})) break;"))
         body = (*self.nodes(node.body), turn)
         first = [each.first for each in self.early.values()]
         self.round, self.early = around, before
+        for name, (there, last) in self.spans.items():
+            if there <= begin < last:  # it is needed in each round
+                self.spans[name] = there, self.level + 1
         if node.decided is None:
             t, n = node.label, node.length
             head = f"{t} = {n - 1}; {t} >= 0; {t}--" if node.reverse else f"{t} = 0; {t} < {n}; {t}++"
             return [start, *first, Text(f"for (int {head})", body=body, pragma="#pragma unroll 1")]
-        stop = Text(f"if (!({self.reader.element(node.decided, Index((), '0'))})) break;")
         # a barrier: whoever still looks at what decided is not overtaken
-        return [start, Text("for (;;)", body=(*test, stop, *body)), BARRIER]
+        return [start, Text("for (;;)", body=(*test, *body)), BARRIER]
+
+    def look(self, x: Value) -> str:
+        """A number that all threads look at to decide: while some do, others are in the next level."""
+        self.level += 1
+        text = self.reader.element(x, Index((), "0"))
+        self.level -= 1
+        return text
+
+    def touch(self, x: Array) -> Array:
+        """Notes that an array is needed in the level at hand."""
+        if x.shared:
+            first, last = self.spans.get(x.name, (self.level, self.level))
+            self.spans[x.name] = min(first, self.level), max(last, self.level)
+        return x
 
     def choice(self, node: Choice) -> list[Text]:
         dtype = node.index.type.dtype
-        text = self.reader.element(node.index, Index((), "0"))
+        text = self.look(node.index)
         last = len(node.branches) - 1
         high = f"{held(text)} > {last} ? {last} : (int){held(text)}"
         low = f"{held(text)} < 0 ? 0 : " if dtype.kind == "i" else ""
@@ -284,6 +304,7 @@ class Writer:
     def address(self, x: Array | Made) -> str:
         """Where an array in shared memory begins."""
         home = next(h for h in x.homes if h.shared) if isinstance(x, Made) else x
+        self.touch(home)
         return f"{home.name} + {home.start}" if home.start else home.name
 
     # -- elements that are read a round before they are needed
@@ -291,6 +312,7 @@ class Writer:
     def ahead(self, x: Array, at: Index) -> str:
         """An element; that of a stack, at the place of a thread, was read while the last round went on."""
         spot, node = self.spot(), self.round
+        self.touch(x)
         if node is None or not spot or x.stack is None or x.stack[1] != node.label or at.flat != E:
             return x.element(at)
         name = f"{id(self.loop)} {x.element(at)}"  # another loop reads it when this one has the next
@@ -369,7 +391,7 @@ class Writer:
 
     def writes(self, s: Statement) -> list[Text]:
         found = []
-        for home in s.y.homes:
+        for home in map(self.touch, s.y.homes):
             at = Index(s.y.type.shape, E)
             value = self.reader.element(s.xs[0], at) if s.eqn is None else s.y.name
             guard = "if (blockIdx.x == 0) " if home.alone else ""
@@ -456,6 +478,23 @@ class Writer:
         return f"{self.names[eqn.outs[0]]} = {op_text(eqn.op)}{inputs}"
 
 
+def packed(sizes: Sequence[int], spans: Sequence[tuple[int, int]]) -> tuple[list[int], int]:
+    """Places for arrays of so many bytes, apart where they are needed at once, and the bytes in all.
+
+    >>> packed([32, 16, 32], [(0, 1), (1, 2), (2, 3)])
+    ([0, 32, 0], 48)
+    """
+    places: list[int] = []
+    for n, (size, (first, last)) in enumerate(zip(sizes, spans, strict=True)):
+        others = [i for i in range(n) if spans[i][0] <= last and first <= spans[i][1]]
+        at = 0
+        for i in sorted(others, key=lambda i: places[i]):
+            if places[i] < at + size:
+                at = max(at, places[i] + sizes[i])
+        places.append(at)
+    return places, max((at + size for at, size in zip(places, sizes, strict=True)), default=0)
+
+
 def start_of(op: Any, dtype: np.dtype) -> str:
     """The state of a reduction of nothing at all."""
     text = op.lowering.start
@@ -467,14 +506,6 @@ def start_of(op: Any, dtype: np.dtype) -> str:
 def chain(lines: Sequence[Text]) -> list[Text]:
     """The lines in braces: what they declare is theirs."""
     return [Text("", body=tuple(lines))] if len(lines) > 1 else list(lines)
-
-
-def near(t: ArrayType, operand: Operand, blocks: int) -> None:
-    """Unwritten for an array whose places need 64 bits."""
-    steps = operand.strides or (0,) * t.ndim
-    spans = sum(abs(s) * (n - 1) for s, n in zip(steps, t.shape, strict=True))
-    if (spans + max(map(abs, steps), default=0)) * blocks >= FAR:
-        raise Unwritten(f"places in {t} need 64 bits")
 
 
 def threads(graph: Graph) -> int:

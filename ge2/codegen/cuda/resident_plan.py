@@ -221,7 +221,7 @@ class Scope:
             self.make(eqn, None)
 
     def passing(self, y: Var) -> bool:
-        """Whether a value is read once, at a place that its own loop has not: by a fold, or through a view."""
+        """Whether a value is read once, at a place that its own loop has not: by a fold, through a view."""
         if y in self.outputs or self.readers.count(y) != 1:
             return False
         reader = self.readers.of(y)

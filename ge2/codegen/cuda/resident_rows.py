@@ -144,9 +144,10 @@ class Rows:
 
     def alike(self, eqn: Eqn, given: Sequence[Along]) -> int:
         """The axis of operands of one shape, scalars aside."""
-        (axis,) = found if len(found := {a for a in given if a is not None}) == 1 else (None,)
-        if axis is None:
+        found = {a for a in given if a is not None}
+        if len(found) != 1:
             raise Tangled
+        (axis,) = found
         for x, at in zip(eqn.inputs, given, strict=True):
             if at is None and x.type.shape:
                 self.want(x, axis)
@@ -201,7 +202,7 @@ class Rows:
         if axis is None:
             raise Tangled
         if isinstance(op, Reduce | ArgReduce):
-            over = op.axes if isinstance(op, Reduce) else (op.axis,)  # type: ignore[attr-defined]
+            over = op.axes if isinstance(op, Reduce) else (op.axis,)
             if axis in over:
                 raise Tangled
             return kept(over, x.ndim).index(axis)

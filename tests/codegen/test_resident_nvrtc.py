@@ -1,0 +1,92 @@
+"""Resident kernels compile for each architecture without spills, which would be read in each round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2 import lax
+from tests.codegen.test_resident_random import ROWS, program
+from tests.codegen.texts import kernels
+from tests.templates.cuda_harness import ARCHITECTURES, compiled
+from tests.templates.test_cuda_nvrtc import needs_nvrtc
+
+
+def zeros(*shape: int, dtype: Any = np.float32) -> Any:
+    return np.zeros(shape, dtype)
+
+
+def rnn(w: Any, h: Any, xs: Any) -> Any:
+    def step(h: Any, x: Any) -> Any:
+        h = np.tanh(x + h @ w)
+        return h, h
+
+    return (lax.scan(step, h, xs)[1] ** 2).mean()
+
+
+def gated(w: Any, u: Any, h: Any, xs: Any) -> Any:
+    def step(h: Any, x: Any) -> Any:
+        z = 1 / (1 + np.exp(-(h @ w + x)))
+        h = (1 - z) * h + z * np.tanh((h * z) @ u + x)
+        return h, h
+
+    return (lax.scan(step, h, xs)[1] ** 2).mean()
+
+
+def tiny(x: Any) -> Any:
+    return lax.while_loop(lambda c: c[0] < 10_000, lambda c: (c[0] + 1, c[1] * 0.999 + 1), (np.int32(0), x))[
+        1
+    ]
+
+
+def either(x: Any) -> Any:
+    for _ in range(10):
+        x = lax.cond(x.sum() > 0, lambda x: x * 0.5 - 1, lambda x: x * 2.0 + 1, x)
+    return x
+
+
+PROGRAMS: dict[str, tuple[Any, ...]] = {
+    "rnn": (ge2.grad(rnn, (0, 2)), zeros(256, 256), zeros(32, 256), zeros(512, 32, 256)),
+    "rnn of two rows a block": (
+        ge2.grad(rnn, (0, 2)),
+        zeros(256, 256),
+        zeros(216, 256),
+        zeros(512, 216, 256),
+    ),
+    "narrow rnn": (ge2.grad(rnn, (0, 2)), zeros(128, 128), zeros(64, 128), zeros(99, 64, 128)),
+    "gated": (
+        ge2.grad(gated, (0, 1, 3)),
+        zeros(128, 128),
+        zeros(128, 128),
+        zeros(64, 128),
+        zeros(99, 64, 128),
+    ),
+    "while": (tiny, zeros(64)),
+    "conds": (either, zeros(64)),
+}
+RESIDENT = {"rnn": 2, "rnn of two rows a block": 2, "narrow rnn": 2, "gated": 1, "while": 1, "conds": 1}
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program(name: str, architecture: str) -> None:
+    f, *xs = PROGRAMS[name]
+    found = [(k, text) for k, text in kernels(f, *xs, arch=architecture) if k.kind == "resident kernel"]
+    assert len(found) == RESIDENT[name]
+    for kernel, text in found:
+        (usage,) = compiled(text, architecture).kernels
+        assert not usage.spills, (name, architecture, usage)
+        assert usage.registers * kernel.block <= 1 << 16
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("seed", range(8))
+def test_random_rounds(seed: int) -> None:
+    n = (3, 8, 33, 64)[seed % 4]
+    for kernel, text in kernels(program(seed), zeros(ROWS, n), zeros(3, ROWS, n), zeros(n, n)):
+        if kernel.kind == "resident kernel":
+            assert not any(each.spills for each in compiled(text, "sm_90a").kernels)

@@ -1,0 +1,147 @@
+"""Loops and branches as one kernel on a GPU: what NumPy gives, the same bits each time, captured or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2 import lax
+from ge2.backends.cuda.device import cupy
+from ge2.base.config import config
+from tests.codegen.test_resident_random import ROWS, program
+
+TIME, BATCH, WIDTH = 512, 32, 256
+
+
+@pytest.fixture
+def cp() -> Any:
+    return cupy()
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def kernels_of(f: Any) -> list[str]:
+    return [name.rpartition("_")[0].split(".")[0] for name in f.report().kernels]
+
+
+def outputs(w: Any, h: Any, xs: Any) -> Any:
+    def step(h: Any, x: Any) -> Any:
+        h = np.tanh(x + ge2.numpy.matmul(h, w, precision="tf32"))
+        return h, h
+
+    return lax.scan(step, h, xs)[1]
+
+
+def loss(w: Any, h: Any, xs: Any) -> Any:
+    return (outputs(w, h, xs) ** 2).mean()
+
+
+def by_hand(w: Any, h: Any, xs: Any) -> tuple[Any, Any, Any]:
+    """The derivative of the loss in float64, step by step."""
+    w, h, xs = (a.astype(np.float64) for a in (w, h, xs))
+    hs = [h]
+    for x in xs:
+        hs.append(np.tanh(x + hs[-1] @ w))
+    n, ct, by_w = xs.size, np.zeros_like(h), np.zeros_like(w)
+    by_xs = np.empty_like(xs)
+    for t in reversed(range(len(xs))):
+        by_xs[t] = (ct + 2 * hs[t + 1] / n) * (1 - hs[t + 1] ** 2)
+        by_w += hs[t].T @ by_xs[t]
+        ct = by_xs[t] @ w.T
+    return by_w, ct, by_xs
+
+
+@pytest.mark.parametrize("capture", ["on", "off"])
+@pytest.mark.parametrize(
+    ("steps", "batch", "width"),
+    [(TIME, BATCH, WIDTH), (65, 7, 128), (33, 300, 64), (5, 3, 96), (9, 264, 256)],
+)
+def test_the_gradient_of_a_recurrent_net(
+    cp: Any, rng: np.random.Generator, steps: int, batch: int, width: int, capture: str
+) -> None:
+    w = (rng.standard_normal((width, width)) / np.sqrt(width)).astype(np.float32)
+    h, xs = (rng.standard_normal(s).astype(np.float32) for s in ((batch, width), (steps, batch, width)))
+    with config.using(capture=capture):
+        f = ge2.jit(ge2.grad(loss, (0, 1, 2)))
+        given = [*map(cp.asarray, (w, h, xs))]
+        found = [y.get() for y in f(*given)]
+        for _ in range(3):
+            again = [y.get() for y in f(*given)]
+            assert [y.tobytes() for y in again] == [y.tobytes() for y in found]
+    assert kernels_of(f).count("resident_kernel") == 2
+    for y, want in zip(found, by_hand(w, h, xs), strict=True):
+        # products of whole stacks, the weights' derivative, may be tf32
+        np.testing.assert_allclose(y, want, rtol=0, atol=3e-3 * np.abs(want).max())
+
+
+def test_a_recurrent_net_forwards_is_as_exact_as_float32(cp: Any, rng: np.random.Generator) -> None:
+    w = (rng.standard_normal((WIDTH, WIDTH)) / WIDTH).astype(np.float32)
+    h, xs = (rng.standard_normal(s).astype(np.float32) for s in ((BATCH, WIDTH), (40, BATCH, WIDTH)))
+    found = ge2.jit(outputs)(*map(cp.asarray, (w, h, xs))).get()
+    want, at = [], h.astype(np.float64)
+    for x in xs:
+        at = np.tanh(x + at @ w.astype(np.float64))
+        want.append(at)
+    np.testing.assert_allclose(found, np.stack(want), rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("n", [1, 31, 64, 1023, 8000])
+def test_ten_thousand_tiny_steps(cp: Any, rng: np.random.Generator, n: int) -> None:
+    def tiny(x: Any) -> Any:
+        return lax.while_loop(
+            lambda c: c[0] < 10_000, lambda c: (c[0] + 1, c[1] * 0.999 + 1), (np.int32(0), x)
+        )
+
+    x = rng.standard_normal(n).astype(np.float32)
+    f = ge2.jit(tiny)
+    count, y = f(cp.asarray(x))
+    assert kernels_of(f) == ["resident_kernel"] and int(count) == 10_000
+    want = x.copy()
+    for _ in range(10_000):
+        want = want * np.float32(0.999) + np.float32(1)
+    np.testing.assert_array_equal(y.get(), want)
+
+
+@pytest.mark.parametrize("n", [1, 64, 1000, 6000])
+def test_ten_conds(cp: Any, rng: np.random.Generator, n: int) -> None:
+    def either(x: Any) -> Any:
+        for _ in range(10):
+            x = lax.cond(x.sum() > 0, lambda x: x * 0.5 - 1, lambda x: x * 2.0 + 1, x)
+        return x
+
+    f = ge2.jit(either)
+    for shift in (-3, 0, 5):
+        x = rng.standard_normal(n).astype(np.float32) + np.float32(shift)
+        np.testing.assert_allclose(f(cp.asarray(x)).get(), either(x), rtol=1e-5, atol=1e-5)
+    assert kernels_of(f) == ["resident_kernel"]
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_rounds(cp: Any, seed: int) -> None:
+    rng = np.random.default_rng(100 + seed)
+    n = (3, 8, 33, 64)[int(rng.integers(4))]
+    h = rng.standard_normal((ROWS, n)).astype(np.float32)
+    xs = rng.standard_normal((3, ROWS, n)).astype(np.float32)
+    w = (rng.standard_normal((n, n)) / np.sqrt(n)).astype(np.float32)
+    f: Callable[..., Any] = program(seed)
+    found = ge2.jit(f)(*map(cp.asarray, (h, xs, w)))
+    for y, want in zip(*map(ge2.tree_util.tree_leaves, (found, f(h, xs, w))), strict=True):
+        np.testing.assert_allclose(y.get(), np.asarray(want), rtol=2e-4, atol=2e-4)
+
+
+def test_a_donated_carry(cp: Any, rng: np.random.Generator) -> None:
+    x = rng.standard_normal(500).astype(np.float32)
+    f = ge2.jit(lambda x: lax.fori_loop(0, 9, lambda i, x: x * 0.5 + i, x), donate_argnums=0)
+    want, at = x.copy(), cp.asarray(x)
+    for _ in range(3):
+        at = f(at)
+        for i in range(9):
+            want = want * np.float32(0.5) + np.float32(i)
+    np.testing.assert_allclose(at.get(), want, rtol=1e-6)
