@@ -131,7 +131,8 @@ class Straight:
     It counts objects: what it is `given`, the arrays `made`, `constants`, numbers, and the scratch. `made`:
     of each what `empty` is called with; `compute` makes so many `numbers` of those given that are `asked`;
     `take` lends `nbytes` of scratch, with the list that it is put back into. `handed`: the objects that `run`
-    is called with; `results`: those returned.
+    is called with; `results`: those returned. `explain` is called with a MemoryError of the launches, and
+    raises what is to be said of it.
     """
 
     given: int
@@ -145,6 +146,7 @@ class Straight:
     results: tuple[int, ...]
     take: Callable[[int], tuple[Any, list[Any]]]
     empty: Callable[..., Any]
+    explain: Callable[[BaseException], None]
     run: Run
 
 

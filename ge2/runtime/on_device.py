@@ -35,12 +35,16 @@ def current_first(
             with here():
                 return run(*arrays)
         except Exception as error:
-            if failed is None or isinstance(error, Ge2Error) or not ran_out(error):
-                raise
-            trouble = error
-        raise failed(trouble) from trouble
+            explain(failed, error)
+            raise
 
     return there
+
+
+def explain(failed: Failed | None, error: BaseException) -> None:
+    """Raises what is to be said of an error if there was no memory, and nobody has said it yet."""
+    if failed is not None and not isinstance(error, Ge2Error) and ran_out(error):
+        raise failed(error) from error
 
 
 def again(device: Device, trouble: Exception, *wanted: tuple[Any, ...]) -> list[Any]:

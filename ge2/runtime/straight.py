@@ -9,7 +9,7 @@ from ge2.backends.cpu.load import execute
 from ge2.backends.launches import Straight
 from ge2.ir import Literal, Var
 from ge2.runtime.launching import ARENA, Group
-from ge2.runtime.on_device import quietly
+from ge2.runtime.on_device import explain, quietly
 
 if TYPE_CHECKING:
     from ge2.runtime.gpu import GpuDriver
@@ -50,6 +50,7 @@ def straight(driver: GpuDriver) -> Straight | None:
         tuple(places[name] for name in results if name is not None),
         driver.names["take"],
         driver.names["empty"],
+        partial(explain, driver.failed),
         driver.names[group.name],
     )
 

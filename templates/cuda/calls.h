@@ -20,6 +20,7 @@ typedef struct {
     PyObject *stream;           /* tells the current stream */
     PyObject *lost;             /* a list, not empty where the device cannot be used any more */
     PyObject *otherwise;        /* the same call in Python, for any other case */
+    PyObject *explain;          /* raises what is to be said of an error of the launches */
     PyObject *run;
 } Call;
 
@@ -153,6 +154,23 @@ static PyObject *call_with(const Call *me, PyObject **objects, int *begun) {
     return results;
 }
 
+/* Has Python raise an error of the launches in its own words. */
+static void explain(const Call *me) {
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    if (trace) PyException_SetTraceback(value, trace);
+    PyObject *said = PyObject_CallOneArg(me->explain, value);
+    Py_XDECREF(said);
+    if (PyErr_Occurred()) {
+        Py_XDECREF(type);
+        Py_XDECREF(value);
+        Py_XDECREF(trace);
+    } else {
+        PyErr_Restore(type, value, trace);
+    }
+}
+
 static PyObject *call(PyObject *self, PyObject *const *args, size_t flagged, PyObject *keywords) {
     Call *me = (Call *)self;
     Py_ssize_t count = PyVectorcall_NARGS(flagged), done = 0;
@@ -177,6 +195,8 @@ static PyObject *call(PyObject *self, PyObject *const *args, size_t flagged, PyO
     if (!results && !begun && PyErr_ExceptionMatches(PyExc_Exception)) { /* no memory: Python knows what to do */
         PyErr_Clear();
         results = PyObject_Vectorcall(me->otherwise, args, (size_t)count, NULL);
+    } else if (!results && PyErr_ExceptionMatches(PyExc_MemoryError)) {
+        explain(me);
     }
     Py_XDECREF(numbers);
     if (objects != few) PyMem_Free(objects);
@@ -186,7 +206,7 @@ static PyObject *call(PyObject *self, PyObject *const *args, size_t flagged, PyO
 static int clear_call(PyObject *self) {
     Call *me = (Call *)self;
     PyObject **held[] = {&me->empty, &me->shapes, &me->constant,  &me->compute, &me->take, &me->size, &me->current,
-                         &me->number, &me->stream, &me->lost,  &me->otherwise, &me->run};
+                         &me->number, &me->stream, &me->lost,  &me->otherwise, &me->explain, &me->run};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++) Py_CLEAR(*held[i]);
     for (Py_ssize_t i = 0; me->kept && i < me->made * KEPT; i++) Py_CLEAR(me->kept[i].array);
     return 0;
@@ -195,7 +215,7 @@ static int clear_call(PyObject *self) {
 static int traverse_call(PyObject *self, visitproc visit, void *arg) {
     Call *me = (Call *)self;
     PyObject *held[] = {me->empty,  me->shapes, me->constant,  me->compute, me->take, me->size, me->current,
-                        me->number, me->stream, me->lost,   me->otherwise, me->run};
+                        me->number, me->stream, me->lost,   me->otherwise, me->explain, me->run};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++) Py_VISIT(held[i]);
     for (Py_ssize_t i = 0; me->kept && i < me->made * KEPT; i++) Py_VISIT(me->kept[i].array);
     return 0;
@@ -237,17 +257,17 @@ static PyObject *make_call(PyTypeObject *type, PyObject *args, PyObject *keyword
     Call *me = (Call *)type->tp_alloc(type, 0);
     if (!me) return NULL;
     me->vectorcall = call;
-    if (!PyArg_ParseTuple(args, "nOO!O!nO!OOOO!O!OOOO!OO", &me->given, &me->empty, &PyTuple_Type, &me->shapes, &PyTuple_Type,
+    if (!PyArg_ParseTuple(args, "nOO!O!nO!OOOO!O!OOOO!OOO", &me->given, &me->empty, &PyTuple_Type, &me->shapes, &PyTuple_Type,
                           &me->constant, &me->numbers, &PyTuple_Type, &asked, &me->compute, &me->take, &me->size, &PyTuple_Type, &handed, &PyTuple_Type, &results,
-                          &me->current, &me->number, &me->stream, &PyList_Type, &me->lost, &me->otherwise, &me->run)) {
+                          &me->current, &me->number, &me->stream, &PyList_Type, &me->lost, &me->otherwise,
+                          &me->explain, &me->run)) {
         me->empty = me->shapes = me->constant = me->compute = me->take = me->size = me->current = me->number = me->stream =
-            me->lost =
-            me->otherwise = me->run = NULL; /* which are not ours yet */
+            me->lost = me->otherwise = me->explain = me->run = NULL; /* which are not ours yet */
         Py_DECREF(me);
         return NULL;
     }
     PyObject *held[] = {me->empty,  me->shapes, me->constant,  me->compute, me->take, me->size, me->current,
-                        me->number, me->stream, me->lost,   me->otherwise, me->run};
+                        me->number, me->stream, me->lost,   me->otherwise, me->explain, me->run};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++) Py_INCREF(held[i]);
     me->made = PyTuple_GET_SIZE(me->shapes);
     me->constants = PyTuple_GET_SIZE(me->constant);
@@ -270,7 +290,7 @@ static PyTypeObject CALLS = {
     .tp_traverse = traverse_call,
     .tp_clear = clear_call,
     .tp_doc = "Call(arguments, empty, shapes, constants, numbers, asked, compute, take, size, handed, results, current, number, stream, lost, "
-              "otherwise, run): a program as one call",
+              "otherwise, explain, run): a program as one call",
 };
 
 /* ----------------------------------------------------------------------------------------------- looks at many arrays */
@@ -332,10 +352,15 @@ static PyObject *memory_of(PyObject *x) {
     return memory;
 }
 
+/* Whether others than CuPy may see a memory, as its class tells. */
+static int is_foreign(PyObject *memory) {
+    const char *whole = Py_TYPE(memory)->tp_name, *last = strrchr(whole, '.'), *name = last ? last + 1 : whole;
+    return !strcmp(name, "UnownedMemory") || !strcmp(name, "DLPackMemory");
+}
+
 /* Whether an array is all of its memory, as launches take it, and the memory CuPy's own; -1 for an error. */
 static int is_whole(PyObject *x, PyObject *memory) {
-    const char *name = strrchr(Py_TYPE(memory)->tp_name, '.');
-    if (!strcmp(name ? name + 1 : Py_TYPE(memory)->tp_name, "UnownedMemory")) return 0;
+    if (is_foreign(memory)) return 0;
     int whole = has_itself(x, BASE, Py_None);
     if (whole == 1) whole = has_itself(x, ORDERED, Py_True);
     if (whole != 1) return whole;

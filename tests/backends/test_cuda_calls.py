@@ -60,7 +60,7 @@ def adder(extension: Any, lender: Lender, **other: Any) -> Any:
         "numbers": 0, "asked": (), "compute": None, "take": lender.take, "size": 64,
         "handed": (2, 0, 1, 3, 4), "results": (2, 0), "current": lambda: 0,
         "number": 0, "stream": lambda: SimpleNamespace(ptr=0), "lost": [],
-        "otherwise": lambda *xs: ["otherwise", *xs], "run": run,
+        "otherwise": lambda *xs: ["otherwise", *xs], "explain": lambda error: None, "run": run,
     }  # fmt: skip
     return extension.Call(*{**parts, **other}.values())
 
@@ -115,11 +115,21 @@ def test_a_call_that_fails(made: Any) -> None:
     def fails(*_: Any) -> None:
         raise ArithmeticError("of the launches")
 
+    def runs_out(*_: Any) -> None:
+        raise MemoryError("of the launches")
+
+    def says(error: BaseException) -> None:
+        raise RuntimeError(f"no memory: {error}") from error
+
     lender = Lender()
     for name in ("run", "current", "stream"):
         with pytest.raises(ArithmeticError, match="launches"):
             adder(made, lender, **{name: fails})(np.ones(3), np.ones(3))
     assert lender.idle == []
+    with pytest.raises(RuntimeError, match="no memory: of the launches"):
+        adder(made, lender, run=runs_out, explain=says)(np.ones(3), np.ones(3))
+    with pytest.raises(MemoryError, match="of the launches"):
+        adder(made, lender, run=runs_out)(np.ones(3), np.ones(3))
     for name in ("empty", "take"):  # nothing is launched yet: Python has it done, or says what is wrong
         x = np.ones(3)
         assert adder(made, lender, **{name: fails})(x, x)[0] == "otherwise"

@@ -133,6 +133,7 @@ class Program:
             current,
             [],
             None,
+            None,
             lambda *xs: None,
         )
 

@@ -52,6 +52,6 @@ def call_of(made: Any, device: CudaDevice, work: Straight, otherwise: Program) -
         work.given, work.empty, work.made, work.constants, work.numbers, work.asked, work.compute, take,
         work.nbytes, work.handed, work.results,
         device.xp.cuda.runtime.getDevice, device.number, device.xp.cuda.get_current_stream, lost, otherwise,
-        launched,
+        work.explain, launched,
     )  # fmt: skip
     return found

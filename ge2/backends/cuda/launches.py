@@ -26,6 +26,8 @@ from ge2.base.log import logger, say
 if TYPE_CHECKING:
     from ge2.backends.cuda.device import CudaDevice
 
+NO_MEMORY: Final = 2  # CUDA_ERROR_OUT_OF_MEMORY
+LIBRARYS: Final = "a library"  # whose numbers are not the driver's
 FEW: Final = 3  # launches that are no slower one by one than as a graph
 IN_CAPTURE: Final = 900  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
 DECIDED: Final = "what the host decides"
@@ -119,9 +121,10 @@ def told(work: LaunchList, count: int, seconds: float) -> None:
 
 
 def failed(what: str, status: int, name: str, of: str | None) -> None:
-    """The error of a launch."""
+    """The error of a launch; of one for which there is no memory, what its program makes an error of."""
     if what != DECIDED:
-        raise KernelError(f"{what} fails with {name} ({status})" + (f" in {of}" if of else ""))
+        said = f"{what} fails with {name} ({status})" + (f" in {of}" if of else "")
+        raise MemoryError(said) if (status == NO_MEMORY and what != LIBRARYS) else KernelError(said)
     title, _, where = (of or "").partition(AT)
     why = f"{title} goes on by a number on the GPU, for which nobody can wait while a stream is captured"
     raise KernelError(
