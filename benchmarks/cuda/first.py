@@ -19,7 +19,7 @@ from benchmarks.options import USUAL, Options
 from benchmarks.peers import installed
 from benchmarks.record import AtMost, Row, Target
 
-ROUNDS, OF_PEERS, OTHER = 3, 2, 192  # processes of ours and of peers; the other batch
+ROUNDS, OF_PEERS, OTHER = 3, 1, 192  # pairs of processes, ours and a peer's; the other batch
 PARTS: Final = ("import", "start", "call", "other")  # what a process times
 PROGRAM = """
 import time

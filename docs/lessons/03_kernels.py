@@ -48,6 +48,11 @@ f(np.ones((4096, 1000), np.float32))
 f(np.ones((29, 1000), np.float32))
 print(f.report())
 
+# What the first call with that number of rows spent, stage by stage, and where its code was found.
+
+print(f.report().bill)
+assert f.report().bill.count("compiled") == 0
+
 # What a call needs: an arena that is allocated once, and the arrays that it returns. Nothing else.
 
 memory = low.memory_analysis()

@@ -20,6 +20,7 @@ from ge2.base.record import record
 from ge2.base.words import table
 
 STAGES: Final = ("trace", "import", "passes", "schedule", "render", "compile", "load", "other")
+SHOWN: Final = 5e-5  # seconds from which on a stage is worth a line
 HOW: Final = ("compiled", "disk", "memory")
 EMPTY: Final[Mapping[str, float]] = {}
 Found = tuple[str, float]  # how a kernel was had, as in HOW, and the seconds that its compiler took
@@ -68,7 +69,8 @@ class Bill:
         return dict(self.stages).get(stage, 0.0)
 
     def __str__(self) -> str:
-        rows = [(f"  {stage}", seconds_words(spent), self._about(stage)) for stage, spent in self.stages]
+        worth = [(stage, spent) for stage, spent in self.stages if spent >= SHOWN]
+        rows = [(f"  {stage}", seconds_words(spent), self._about(stage)) for stage, spent in worth]
         if self.capture:
             rows.append(("  capture", seconds_words(self.capture), "graphs of launches, by later calls"))
         rows += [(f"    {each.name}", *each.words) for each in self.kernels]

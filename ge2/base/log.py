@@ -40,6 +40,12 @@ def is_heard(level: str) -> bool:
     return False
 
 
+def mention(text: str, *given: object) -> None:
+    """A message of level DEBUG, for whoever listens; nothing is imported for it."""
+    if is_heard("DEBUG"):
+        logger().debug(text, *given, stacklevel=2)
+
+
 def say(text: str, *given: object, level: str = "WARNING") -> None:
     """What a setting asks for: to those who listen to the logger; where nobody does, on stderr."""
     import logging

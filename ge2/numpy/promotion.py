@@ -27,6 +27,7 @@ from ge2.base.dtypes import (
 )
 from ge2.base.errors import InputError, OutOfBoundsError, ShapeError, TypeRuleError
 from ge2.base.gpu import on_gpu
+from ge2.base.loaded import is_masked
 from ge2.base.source import here
 from ge2.ir import ArrayType, Dims, type_of
 from ge2.ops.elementwise import ConvertElementType
@@ -52,7 +53,7 @@ def lift(x: Any) -> Any:
         return x
     if isinstance(x, list | tuple):
         return _stacked(x)
-    if isinstance(x, np.ma.MaskedArray):
+    if is_masked(x):
         raise InputError(
             "a masked array is not supported", where=here(), fix="x.filled(value), or np.where(mask, ...)"
         )

@@ -21,6 +21,7 @@ import numpy as np
 from ge2.base.dtypes import NUMBERS, known
 from ge2.base.errors import PytreeError
 from ge2.base.gpu import gpu_of, on_gpu
+from ge2.base.loaded import is_masked, numpy_generators
 from ge2.base.pytree import flatten, key_paths, keystr
 from ge2.base.record import record
 from ge2.base.source import PACKAGE
@@ -229,10 +230,10 @@ def functions_in(value: Any) -> Iterator[FunctionType]:
 
 
 def random_types() -> tuple[type, ...]:
-    """The classes of generators of random numbers; Python's own, if anybody has imported it."""
+    """The classes of generators of random numbers, as far as anybody has imported them."""
     module = sys.modules.get("random")
     own = () if module is None else (module.Random,)
-    return (np.random.Generator, np.random.RandomState, *own)
+    return (*numpy_generators(), *own)
 
 
 @final
@@ -381,7 +382,8 @@ def is_array(value: Any) -> bool:
     return (
         isinstance(value, np.ndarray)
         and known(value.dtype)
-        and not isinstance(value, np.ma.MaskedArray | np.matrix)
+        and not isinstance(value, np.matrix)
+        and not is_masked(value)
     )
 
 

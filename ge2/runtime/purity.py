@@ -14,6 +14,7 @@ import numpy as np
 
 from ge2.base.config import config
 from ge2.base.errors import ImpureError
+from ge2.base.loaded import loaded
 from ge2.base.source import LIBRARIES, Source
 from ge2.runtime.bytecode import ATTRIBUTES, SILENT, reads_of
 from ge2.runtime.closures import random_types
@@ -61,12 +62,21 @@ class Purity:
 
         Another thread that draws at the same time is no reason: then the line must name a generator.
         """
+        self.look_at_late_ones(again)
         if self.unchanged() and not self.unseeded:
             return
         place = Watcher(self.generators, self.unseeded).line_of(again)
         if place is not None:
             what = "the function drew random numbers while it was traced: every call would get the same ones"
             raise ImpureError(what, where=place, fix=FIX)
+
+    def look_at_late_ones(self, again: Callable[[], object]) -> None:
+        """Does the work again if generators were imported meanwhile, of which nobody knows how they began."""
+        late = [g for g in shared() if not any(g is known for known in self.generators)]
+        if late:
+            self.generators += late
+            self.before = [state(g) for g in self.generators]
+            again()
 
     def unchanged(self) -> bool:
         return all(state(g) == s for g, s in zip(self.generators, self.before, strict=True))
@@ -175,4 +185,5 @@ def draws(value: Any) -> bool:
 def makes_generator(value: Any) -> bool:
     module = sys.modules.get("random")
     own = () if module is None else (module.Random, module.SystemRandom)
-    return any(value is each for each in (np.random.default_rng, np.random.RandomState, *own))
+    numpys = loaded("numpy.random", "default_rng", "RandomState")
+    return any(value is each for each in (*numpys, *own))

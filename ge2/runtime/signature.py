@@ -13,6 +13,7 @@ import numpy as np
 from ge2.base.dtypes import NUMBERS, python_type
 from ge2.base.errors import InputError
 from ge2.base.gpu import gpu_of, on_gpu
+from ge2.base.loaded import numpy_generators
 from ge2.base.pytree import register_leaf
 from ge2.base.source import here
 from ge2.base.structure import exact, kind_of
@@ -117,7 +118,7 @@ def static_key(x: Any) -> Any:
         return Static((slice, x.start, x.stop, x.step))
     if isinstance(x, range):
         return Static((range, x.start, x.stop, x.step))
-    if isinstance(x, np.random.Generator | np.random.RandomState):
+    if isinstance(x, numpy_generators()):
         raise Refused(
             "is a NumPy random generator, which changes when it is used",
             "ge2.random.key(seed) as an argument",

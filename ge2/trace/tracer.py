@@ -12,6 +12,7 @@ import numpy as np
 from ge2.base.config import config
 from ge2.base.dtypes import PYTHON, known
 from ge2.base.errors import Ge2Error, InPlaceError, InputError, UnexpectedTracerError
+from ge2.base.loaded import is_masked
 from ge2.base.pytree import register_leaf
 from ge2.base.source import Source, here
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Var, current, interpreting, type_of
@@ -388,7 +389,7 @@ def located(error: Ge2Error) -> Ge2Error:
 
 def check_type(x: Any) -> ArrayType:
     """The type of an array that ge2 computes with; InputError says why another is refused."""
-    if isinstance(x, np.ma.MaskedArray):
+    if is_masked(x):
         raise InputError(
             "a masked array: its mask would be lost",
             where=here(),

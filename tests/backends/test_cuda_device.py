@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import threading
 from contextlib import nullcontext
+from contextvars import copy_context
 from types import SimpleNamespace
 
 import pytest
@@ -254,7 +255,7 @@ def test_several_threads_compile_at_once(device, monkeypatch):
     def ask(n):
         found.append(device.device.module(SOURCE.replace("2.0f", f"{n}.25f")))
 
-    threads = [threading.Thread(target=ask, args=(n,)) for n in (81, 82)]
+    threads = [threading.Thread(target=copy_context().run, args=(ask, n)) for n in (81, 82)]
     for each in threads:
         each.start()
     for each in threads:

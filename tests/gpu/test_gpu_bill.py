@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextvars import copy_context
 
 import numpy as np
 import pytest
@@ -94,11 +95,15 @@ def test_several_threads_compile_at_once(monkeypatch, tmp_path):
     monkeypatch.setattr(nvrtc, "_asked", slowly)
     source = 'extern "C" __global__ void at_once(float *a) { a[threadIdx.x] *= %d.125f; }'
     found = []
+
+    def ask(n):
+        found.append(gpu.module(source % n))
+
     with config.using(cache_dir=str(tmp_path / "cache")):
-        made = [threading.Thread(target=lambda n=n: found.append(gpu.module(source % n))) for n in (71, 72)]
-        for each in made:
+        threads = [threading.Thread(target=copy_context().run, args=(ask, n)) for n in (71, 72)]
+        for each in threads:
             each.start()
-        for each in made:
+        for each in threads:
             each.join(120)
     assert len(found) == 2
 

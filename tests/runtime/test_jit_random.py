@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -128,3 +132,64 @@ def test_ge2_random_is_pure():
     key = ge2.random.key(0)
     np.testing.assert_array_equal(f(key), f(key))
     np.testing.assert_array_equal(f(key), ge2.random.normal(key, (3,)))
+
+
+# ------------------------------------------------------------------- generators that nobody has imported yet
+
+
+def in_a_process(program):
+    given = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "GE2_EXECUTOR": "blocked"}
+    run = [sys.executable, "-c", program]
+    done = subprocess.run(run, env=given, capture_output=True, text=True, check=True)
+    return done.stdout.split("\n")
+
+
+def test_a_first_call_imports_no_generators_and_no_masked_arrays():
+    """They take a fifth of a first call whose program was compiled before."""
+    said = in_a_process("""
+import sys
+import numpy as np
+before = {name for name in ("numpy.random", "numpy.ma") if name in sys.modules}  # as old versions do
+import ge2
+scale = np.arange(3.0)
+f = ge2.jit(ge2.grad(lambda x: (np.tanh(x) * scale).sum()))
+f(np.arange(3.0))
+print(*({"numpy.random", "numpy.ma"} & set(sys.modules) - before))
+""")
+    assert said[0] == ""
+
+
+@pytest.mark.parametrize("module", ["numpy.random", "random"])
+def test_drawing_from_what_is_imported_in_the_trace_is_found(module):
+    draw = {"numpy.random": "np.random.normal()", "random": "__import__('random').random()"}[module]
+    said = in_a_process(f"""
+import sys
+import numpy as np
+import ge2
+new = {module!r} not in sys.modules
+def f(x):
+    y = x * 2
+    return y * {draw}
+try:
+    ge2.jit(f)(np.arange(3.0))
+    print(new, "no error")
+except ge2.errors.ImpureError as error:
+    print(new, "drew random numbers" in str(error))
+""")
+    assert said[0] in ("True True", "False True")
+
+
+def test_importing_them_in_the_trace_is_no_reason():
+    said = in_a_process("""
+import numpy as np
+import ge2
+traces = []
+def f(x):
+    traces.append(1)
+    return x * np.random.default_rng(3).random()  # seeded: the same in every call
+jitted = ge2.jit(f)
+y = jitted(np.ones(2))
+z = jitted(np.ones(2) * 2)
+print(float(z[0] / y[0]), len(traces) <= 2)
+""")
+    assert said[0] == "2.0 True"

@@ -14,7 +14,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.log import logger
+from ge2.base.log import mention
 from ge2.base.record import record
 
 # How vendors spell `cblas_sgemm`, and whether its integers have 64 bits. Names that say so come first.
@@ -73,9 +73,9 @@ def services() -> Blas:
     for spelling, ilp64 in SPELLINGS:
         found = {t: address(library, spelling.format(t)) for t in DTYPES}
         if found["d"] and all(works(at, t, ilp64) for t, at in found.items() if at):
-            logger().debug("matrix products by %s", spelling.format("?"))
+            mention("matrix products by %s", spelling.format("?"))
             return Blas(**{f"{t}gemm": at for t, at in found.items()}, ilp64=ilp64)
-    logger().debug("NumPy's BLAS was not found; np.matmul serves")
+    mention("NumPy's BLAS was not found; np.matmul serves")
     return Blas()
 
 

@@ -106,7 +106,8 @@ def compile(
     the line of the source, if NVRTC refuses it; CompilerTrouble if no NVRTC works; ArgumentError
     if it knows no such architecture.
     """
-    return _compile(Order(source, arch, tuple(options), name, tuple((about or {}).items())))
+    order = Order(source, arch, tuple(options), name, tuple((about or {}).items()))
+    return _compile(order, key_of(order))
 
 
 def ptx(source: str, name: str) -> bytes:
@@ -128,16 +129,17 @@ def ptx(source: str, name: str) -> bytes:
 
 def compile_all(orders: Sequence[Order]) -> list[Binary]:
     """The cubins of several sources, compiled at once on as many threads as the settings allow."""
-    missing = [order for order in dict.fromkeys(orders) if _known(order, key_of(order)) is None]
+    keys = {order: key_of(order) for order in orders}
+    missing = [order for order, key in keys.items() if _known(order, key) is None]
     count = min(config.thread_count(), len(missing))
     if count > 1:
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(count) as pool:
-            made = [pool.submit(copy_context().run, _compile, order) for order in missing]
+            made = [pool.submit(copy_context().run, _compile, order, keys[order]) for order in missing]
         for each in made:
             each.result()
-    return [_compile(order) for order in orders]
+    return [_compile(order, keys[order]) for order in orders]
 
 
 def flags(arch: str, options: Sequence[str] = ()) -> tuple[str, ...]:
@@ -169,8 +171,7 @@ def _folders(order: Order) -> tuple[str, ...]:
     return (include_folder(), *own)
 
 
-def _compile(order: Order) -> Binary:
-    key = key_of(order)
+def _compile(order: Order, key: str) -> Binary:
     found = _known(order, key)
     if found is not None:
         return found
