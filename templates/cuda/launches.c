@@ -617,6 +617,10 @@ static int read_about(Run *me, Py_ssize_t i, PyObject *about, Py_ssize_t params)
 }
 
 static int read_lists(Run *me, PyObject *lists) {
+    if (!me->lists) {
+        PyErr_SetString(PyExc_ValueError, "no list of launches");
+        return -1;
+    }
     for (Py_ssize_t n = 0; n < me->lists; n++) {
         List *list = &me->list[n];
         if (!PyArg_ParseTuple(PyTuple_GET_ITEM(lists, n), "ii", &list->first, &list->count)) return -1;

@@ -363,6 +363,7 @@ def test_an_endless_loop_of_the_hosts_can_be_interrupted(run_of, write):
         ((5, 1, 1, 1), ((0, 1), (1, 0)), "lists that there are not"),
         ((0, 1, 1, 1), ((0, 1), (0, 1)), "do not come later"),
         ((0, 1, 1, 1), ((0, 1), (1, 7)), "launches that there are not"),
+        ((0, 1, 1, 1), (), "no list of launches"),
     ],
 )
 def test_wrong_choices_are_errors(made, driver, about, lists, said):
