@@ -62,7 +62,7 @@ def run_of(driver, made, monkeypatch):
         with config.using(capture="off" if how == "host" else "auto"):
             return native.run_of(made, device, LaunchList(items, arrays, (), frozenset(), None, True))
 
-    for name in ("fail_next", "fail_in", "busy", "rigid", "bodies_run"):
+    for name in ("fail_next", "fail_in", "shuffle", "busy", "rigid", "bodies_run"):
         set_(driver, name, 0)
     return run_of
 
@@ -225,6 +225,24 @@ def test_pointers_that_change_are_patched_or_the_graph_is_made_anew(run_of, writ
     loop_calls(run, 20)
     assert run.counts == (20, 1, 4, 0 if rigid else 15)
     assert run.choices == (1, 15 if rigid else 0) and run.trouble is None
+
+
+@pytest.mark.parametrize("switches", ["conditional nodes", "no switches"])
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_nodes_wait_for_all_that_they_need(run_of, write, driver, switches, seed):
+    """The graph in any order that it allows."""
+    around = (write.scaled(0, 3, k=3.0), write.scaled(7, 8, add=2.0))
+    loop, last = nest(write)
+    loop, last = replace(loop, after=(0,)), replace(last, after=(2,))
+    run = run_of((*around, loop, last, write.scaled(8, 7, k=2.0, after=(1,))), 9, switches)
+    set_(driver, "shuffle", seed)
+    for n in range(8):
+        a, b, c, rest, apart, more = (floats() for _ in range(6))
+        index = np.array([n % 2], np.int32)
+        call(run, a, b, c, rest, np.zeros(1, np.bool_), index, np.zeros(1, np.bool_), apart, more)
+        assert (a[0], b[0], c[0], rest[0]) == (3, 4 * (n % 2), 3 * (1 - n % 2), 6)
+        assert (apart[0], more[0]) == (4, 2)
+    assert run.counts[1] == 1
 
 
 def test_a_thousand_replays_are_what_the_host_does(run_of, write):
