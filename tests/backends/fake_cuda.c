@@ -138,7 +138,7 @@ static void choose(Node *node) {
 static void run_node(Node *node) {
     if (node->bodies) choose(node);
     else if (node->child) play(node->child);
-    else node->function->run(node->params, node->grid);
+    else if (node->function) node->function->run(node->params, node->grid);
 }
 static int ready(const Node *node, const char *done) {
     for (int n = 0; n < node->needs; n++)
@@ -195,6 +195,9 @@ Status cuGraphAddKernelNode_v2(Node **found, Graph *graph, Node **needs, size_t 
     int bad = note_needs(graph, node, needs, n);
     return graph->nodes[graph->count++] = node, bad;
 }
+Status cuGraphAddEmptyNode(Node **found, Graph *graph, Node **needs, size_t n) {
+    return graph->nodes[graph->count++] = *found = calloc(1, sizeof **found), needs || n;
+}
 Status cuGraphAddChildGraphNode(Node **found, Graph *graph, Node **needs, size_t n, Graph *child) {
     for (int i = 0; i < child->count; i++)
         if (child->nodes[i]->bodies) return 1; /* which the real one refuses too */
@@ -203,9 +206,16 @@ Status cuGraphAddChildGraphNode(Node **found, Graph *graph, Node **needs, size_t
     int bad = note_needs(graph, node, needs, n);
     return graph->nodes[graph->count++] = node, bad;
 }
+static int lacks(const Graph *graph) { /* whether a conditional node has a graph of nothing */
+    int found = 0;
+    for (int i = 0; i < graph->count; i++)
+        for (unsigned k = 0; graph->nodes[i]->bodies && k < graph->nodes[i]->size; k++)
+            found |= !graph->nodes[i]->bodies[k]->count || lacks(graph->nodes[i]->bodies[k]);
+    return found;
+}
 Status cuGraphInstantiateWithFlags(Graph **found, Graph *graph, unsigned long long flags) {
     Status status = going();
-    if (status) return status;
+    if (status || lacks(graph)) return status ? status : 1;
     execs++;
     *found = clone(graph);
     return (Status)flags;

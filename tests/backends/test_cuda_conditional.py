@@ -154,6 +154,7 @@ def test_a_branch_of_nothing(run_of, write, how):
         x, y, out, index = floats(2), floats(1), floats(), np.array([n % 2 == 1])
         call(run, x, y, index, out)
         np.testing.assert_array_equal(out, floats(1 + n % 2))
+    assert run.trouble is None
 
 
 def nest(write):
@@ -300,6 +301,15 @@ def test_a_driver_without_such_nodes(run_of, tmp_path):
     assert run.counts == (8, 8, 0, 0)
     assert "a conditional node fails with" in str(run.trouble) and "(801)" in str(run.trouble)
     assert "model.py:7" in str(run.trouble)
+
+
+def test_a_decision_waits_for_all_of_its_test(write):
+    """Of a loop whose test is two launches that know nothing of each other."""
+    test = write.below(0, 2, 9), write.scaled(1, 3)
+    nodes = Nodes(0, True)
+    nodes.add_lists((write.scaled(1, 3), While(test, test, at(2), (0,), "while")))
+    assert nodes.lists == [(0, 5), (5, 3)]
+    assert [node[6] for node in nodes.nodes] == [(), (0,), (0,), (1, 2), (3,), (), (), (5, 6)]
 
 
 def test_nodes_of_a_list_follow_each_other(write):
