@@ -208,6 +208,27 @@ def test_lists_in_python_mean_the_same(write):
             assert (a[0], b[0], c[0], rest[0]) == (3, 4 * index, 3 * (1 - index), 6)
 
 
+def test_python_reads_what_decides_from_the_gpu():
+    """Where there is no extension: through CuPy, after all that was launched."""
+    seen = []
+
+    def copy(to, place, nbytes, kind, stream):
+        seen.append((kind, stream))
+        ctypes.memmove(to, place, nbytes)
+
+    stream = SimpleNamespace(ptr=7, is_capturing=lambda: captured, synchronize=lambda: seen.append("waited"))
+    runtime = SimpleNamespace(memcpyDeviceToHost=2, memcpyAsync=copy)
+    cuda = SimpleNamespace(get_current_stream=lambda: stream, runtime=runtime)
+    device, index = SimpleNamespace(xp=SimpleNamespace(cuda=cuda)), np.array([5, -9], np.int16)
+    item = Branch(((), ()), at(0, 2), index.dtype, (), "cond", "model.py:9")
+    captured = False
+    assert native.downloaded(device, item, address(index) + 2) == -9
+    assert seen == [(2, 7), "waited"]
+    captured = True
+    with pytest.raises(KernelError, match=r"cond goes on by a number on the GPU.*\n  at   model.py:9"):
+        native.downloaded(device, item, address(index))
+
+
 def loop_calls(run, times):
     """Calls whose pointers are others each time, all of which stay alive."""
     kept = []
