@@ -52,6 +52,7 @@ static struct {
                              void **, void **);
     Status (*cuGraphCreate)(Handle *, unsigned);
     Status (*cuGraphDestroy)(Handle);
+    Status (*cuGraphAddEmptyNode)(Handle *, Handle, const Handle *, size_t);
     Status (*cuGraphAddKernelNode_v2)(Handle *, Handle, const Handle *, size_t, const KernelParams *);
     Status (*cuGraphAddChildGraphNode)(Handle *, Handle, const Handle *, size_t, Handle);
     Status (*cuGraphInstantiateWithFlags)(Handle *, Handle, unsigned long long);
@@ -74,7 +75,8 @@ static const struct {
     NAMED(cuGetErrorName), NAMED(cuCtxGetCurrent), NAMED(cuCtxPushCurrent_v2), NAMED(cuCtxPopCurrent_v2),
     NAMED(cuMemcpyDtoHAsync_v2), NAMED(cuStreamCreate), NAMED(cuStreamDestroy_v2), NAMED(cuStreamSynchronize),
     NAMED(cuStreamIsCapturing), NAMED(cuStreamBeginCapture_v2), NAMED(cuStreamEndCapture), NAMED(cuLaunchKernel),
-    NAMED(cuGraphCreate), NAMED(cuGraphDestroy), NAMED(cuGraphAddKernelNode_v2), NAMED(cuGraphAddChildGraphNode),
+    NAMED(cuGraphCreate), NAMED(cuGraphDestroy), NAMED(cuGraphAddEmptyNode), NAMED(cuGraphAddKernelNode_v2),
+    NAMED(cuGraphAddChildGraphNode),
     NAMED(cuGraphInstantiateWithFlags), NAMED(cuGraphExecDestroy), NAMED(cuGraphExecKernelNodeSetParams_v2),
     NAMED(cuGraphExecChildGraphNodeSetParams), NAMED(cuGraphLaunch),
     MAYBE(cuGraphConditionalHandleCreate), MAYBE(cuGraphAddNode_v2),

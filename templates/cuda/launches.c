@@ -294,6 +294,14 @@ static int name_handle(Run *me, Graph *graph, Py_ssize_t i, Handle into) {
 
 static int add_list(Run *me, Graph *graph, const List *list, Handle into);
 
+/* The graph of a choice's list. One of nothing has a node of nothing: whether there may be none is not documented. */
+static int fill_body(Run *me, Graph *graph, const List *list, Handle body, Py_ssize_t i) {
+    Handle nothing;
+    if (list->count) return add_list(me, graph, list, body);
+    Status status = cuda.cuGraphAddEmptyNode(&nothing, body, NULL, 0);
+    return status ? failed(me, status, "cuGraphAddEmptyNode", i) : 0;
+}
+
 static int add_choice(Run *me, Graph *graph, Py_ssize_t i, Handle into, const Handle *needs) {
     const Node *node = &me->node[i];
     ConditionalParams params = {.node = CONDITIONAL, .handle = graph->decided[node->handle].handle,
@@ -301,7 +309,7 @@ static int add_choice(Run *me, Graph *graph, Py_ssize_t i, Handle into, const Ha
     Status status = cuda.cuGraphAddNode_v2(&graph->nodes[i], into, needs, NULL, (size_t)node->needs, &params);
     if (status) return failed(me, status, "a conditional node", i);
     for (int n = 0; n < node->lists; n++)
-        if (add_list(me, graph, &me->list[node->first_list + n], params.bodies[n])) return -1;
+        if (fill_body(me, graph, &me->list[node->first_list + n], params.bodies[n], i)) return -1;
     return 0;
 }
 
@@ -652,6 +660,10 @@ static int read_about(Run *me, Py_ssize_t i, PyObject *about, Py_ssize_t params)
 }
 
 static int read_lists(Run *me, PyObject *lists) {
+    if (!me->lists) {
+        PyErr_SetString(PyExc_ValueError, "no list of launches");
+        return -1;
+    }
     for (Py_ssize_t n = 0; n < me->lists; n++) {
         List *list = &me->list[n];
         if (!PyArg_ParseTuple(PyTuple_GET_ITEM(lists, n), "ii", &list->first, &list->count)) return -1;

@@ -37,7 +37,7 @@ typedef struct {
     Graph *child, **bodies;
     uint64_t handle;
     unsigned type, size;
-    int needs;
+    int needs, need[64]; /* by their numbers in the graph */
 } Node;
 
 struct Graph {
@@ -53,6 +53,7 @@ typedef struct {
 
 int graphs, execs, streams, launched, fail_next, fail_after, captures_begun, busy; /* what tests look at, and have go wrong */
 int rigid, reads, bodies_run, fail_in;
+unsigned shuffle; /* a seed: nodes of a graph run in a random order in which each comes after its needs */
 static unsigned values[1 << 16]; /* of conditional handles */
 #define FIRST 1000 /* handle */
 static char CONTEXT;
@@ -139,13 +140,35 @@ static void choose(Node *node) {
         if (node->type == 0) return;
     }
 }
+static void run_node(Node *node) {
+    if (node->bodies) choose(node);
+    else if (node->child) play(node->child);
+    else if (node->function) node->function->run(node->params, node->grid);
+}
+static int ready(const Node *node, const char *done) {
+    for (int n = 0; n < node->needs; n++)
+        if (!done[node->need[n]]) return 0;
+    return 1;
+}
 static void play(Graph *graph) {
-    for (int i = 0; i < graph->count; i++) {
-        Node *node = graph->nodes[i];
-        if (node->bodies) choose(node);
-        else if (node->child) play(node->child);
-        else node->function->run(node->params, node->grid);
+    char done[256] = {0};
+    for (int left = graph->count; left; left--) {
+        int i = graph->count - left;
+        if (shuffle) {
+            do i = (int)((shuffle = shuffle * 1664525u + 1013904223u) >> 8) % graph->count;
+            while (done[i] || !ready(graph->nodes[i], done));
+        }
+        run_node(graph->nodes[i]);
+        done[i] = 1;
     }
+}
+static int note_needs(const Graph *graph, Node *node, Node **needs, size_t n) {
+    size_t known = 0;
+    for (size_t i = 0; i < n; i++)
+        for (int k = 0; k < graph->count; k++)
+            if (graph->nodes[k] == needs[i]) node->need[known++] = k;
+    node->needs = (int)n;
+    return known != n || n > 64;
 }
 
 Status cuLaunchKernel(Function *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
@@ -182,31 +205,35 @@ Status cuGraphCreate(Graph **found, unsigned flags) {
 }
 Status cuGraphDestroy(Graph *graph) { return graphs--, release(graph), 0; }
 Status cuGraphAddKernelNode_v2(Node **found, Graph *graph, Node **needs, size_t n, const Params *p) {
-    for (size_t i = 0; i < n; i++) {
-        int known = 0;
-        for (int k = 0; k < graph->count; k++) known |= graph->nodes[k] == needs[i];
-        if (!known) return 1;
-    }
     Status status = going();
     if (status) return status;
-    *found = graph->nodes[graph->count++] = copy(p, NULL);
-    (*found)->needs = (int)n;
-    return 0;
+    Node *node = *found = copy(p, NULL);
+    int bad = note_needs(graph, node, needs, n);
+    return graph->nodes[graph->count++] = node, bad;
+}
+Status cuGraphAddEmptyNode(Node **found, Graph *graph, Node **needs, size_t n) {
+    return graph->nodes[graph->count++] = *found = calloc(1, sizeof **found), needs || n;
 }
 Status cuGraphAddChildGraphNode(Node **found, Graph *graph, Node **needs, size_t n, Graph *child) {
     Status status = going();
     if (status) return status;
     for (int i = 0; i < child->count; i++)
         if (child->nodes[i]->bodies) return 1; /* which the real one refuses too */
-    Node *node = calloc(1, sizeof *node);
+    Node *node = *found = calloc(1, sizeof *node);
     node->child = clone(child);
-    node->needs = (int)n;
-    *found = graph->nodes[graph->count++] = node;
-    return needs == NULL && n > 0;
+    int bad = note_needs(graph, node, needs, n);
+    return graph->nodes[graph->count++] = node, bad;
+}
+static int lacks(const Graph *graph) { /* whether a conditional node has a graph of nothing */
+    int found = 0;
+    for (int i = 0; i < graph->count; i++)
+        for (unsigned k = 0; graph->nodes[i]->bodies && k < graph->nodes[i]->size; k++)
+            found |= !graph->nodes[i]->bodies[k]->count || lacks(graph->nodes[i]->bodies[k]);
+    return found;
 }
 Status cuGraphInstantiateWithFlags(Graph **found, Graph *graph, unsigned long long flags) {
     Status status = going();
-    if (status) return status;
+    if (status || lacks(graph)) return status ? status : 1;
     execs++;
     *found = clone(graph);
     return (Status)flags;
@@ -257,19 +284,18 @@ Status cuGraphConditionalHandleCreate(uint64_t *found, Graph *graph, void *conte
 }
 Status cuGraphAddNode_v2(Node **found, Graph *graph, Node **needs, const void *edges, size_t n, Conditional *p) {
     Status status = going();
-    int known = 0;
-    for (size_t i = 0; i < n; i++)
-        for (int k = 0; k < graph->count; k++) known += graph->nodes[k] == needs[i];
-    if (status || (size_t)known != n || edges || p->node != 13 || p->context != &CONTEXT || p->bodies || p->handle < FIRST)
+    if (status || edges || p->node != 13 || p->context != &CONTEXT || p->bodies || p->handle < FIRST)
         return status ? status : 1;
     for (int i = 0; i < 26; i++)
         if (p->padding[i]) return 1;
     if (!p->size || (p->type != 2 && p->size != 1)) return 1;
-    Node *node = *found = graph->nodes[graph->count++] = calloc(1, sizeof *node);
-    node->handle = p->handle, node->type = (unsigned)p->type, node->size = p->size, node->needs = (int)n;
+    Node *node = *found = calloc(1, sizeof *node);
+    int bad = note_needs(graph, node, needs, n);
+    graph->nodes[graph->count++] = node;
+    node->handle = p->handle, node->type = (unsigned)p->type, node->size = p->size;
     node->bodies = calloc(p->size, sizeof *node->bodies);
     for (unsigned i = 0; i < p->size; i++) node->bodies[i] = calloc(1, sizeof(Graph));
-    return p->bodies = node->bodies, 0;
+    return p->bodies = node->bodies, bad;
 }
 #endif
 

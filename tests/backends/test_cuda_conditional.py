@@ -62,7 +62,7 @@ def run_of(driver, made, monkeypatch):
         with config.using(capture="off" if how == "host" else "auto"):
             return native.run_of(made, device, LaunchList(items, arrays, (), frozenset(), None, True))
 
-    for name in ("fail_next", "fail_in", "busy", "rigid", "bodies_run"):
+    for name in ("fail_next", "fail_in", "shuffle", "busy", "rigid", "bodies_run"):
         set_(driver, name, 0)
     return run_of
 
@@ -154,6 +154,7 @@ def test_a_branch_of_nothing(run_of, write, how):
         x, y, out, index = floats(2), floats(1), floats(), np.array([n % 2 == 1])
         call(run, x, y, index, out)
         np.testing.assert_array_equal(out, floats(1 + n % 2))
+    assert run.trouble is None
 
 
 def nest(write):
@@ -207,6 +208,27 @@ def test_lists_in_python_mean_the_same(write):
             assert (a[0], b[0], c[0], rest[0]) == (3, 4 * index, 3 * (1 - index), 6)
 
 
+def test_python_reads_what_decides_from_the_gpu():
+    """Where there is no extension: through CuPy, after all that was launched."""
+    seen = []
+
+    def copy(to, place, nbytes, kind, stream):
+        seen.append((kind, stream))
+        ctypes.memmove(to, place, nbytes)
+
+    stream = SimpleNamespace(ptr=7, is_capturing=lambda: captured, synchronize=lambda: seen.append("waited"))
+    runtime = SimpleNamespace(memcpyDeviceToHost=2, memcpyAsync=copy)
+    cuda = SimpleNamespace(get_current_stream=lambda: stream, runtime=runtime)
+    device, index = SimpleNamespace(xp=SimpleNamespace(cuda=cuda)), np.array([5, -9], np.int16)
+    item = Branch(((), ()), at(0, 2), index.dtype, (), "cond", "model.py:9")
+    captured = False
+    assert native.downloaded(device, item, address(index) + 2) == -9
+    assert seen == [(2, 7), "waited"]
+    captured = True
+    with pytest.raises(KernelError, match=r"cond goes on by a number on the GPU.*\n  at   model.py:9"):
+        native.downloaded(device, item, address(index))
+
+
 def loop_calls(run, times):
     """Calls whose pointers are others each time, all of which stay alive."""
     kept = []
@@ -225,6 +247,24 @@ def test_pointers_that_change_are_patched_or_the_graph_is_made_anew(run_of, writ
     loop_calls(run, 20)
     assert run.counts == (20, 1, 4, 0 if rigid else 15)
     assert run.choices == (1, 15 if rigid else 0) and run.trouble is None
+
+
+@pytest.mark.parametrize("switches", ["conditional nodes", "no switches"])
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_nodes_wait_for_all_that_they_need(run_of, write, driver, switches, seed):
+    """The graph in any order that it allows."""
+    around = (write.scaled(0, 3, k=3.0), write.scaled(7, 8, add=2.0))
+    loop, last = nest(write)
+    loop, last = replace(loop, after=(0,)), replace(last, after=(2,))
+    run = run_of((*around, loop, last, write.scaled(8, 7, k=2.0, after=(1,))), 9, switches)
+    set_(driver, "shuffle", seed)
+    for n in range(8):
+        a, b, c, rest, apart, more = (floats() for _ in range(6))
+        index = np.array([n % 2], np.int32)
+        call(run, a, b, c, rest, np.zeros(1, np.bool_), index, np.zeros(1, np.bool_), apart, more)
+        assert (a[0], b[0], c[0], rest[0]) == (3, 4 * (n % 2), 3 * (1 - n % 2), 6)
+        assert (apart[0], more[0]) == (4, 2)
+    assert run.counts[1] == 1
 
 
 def test_a_thousand_replays_are_what_the_host_does(run_of, write):
@@ -282,6 +322,15 @@ def test_a_driver_without_such_nodes(run_of, tmp_path):
     assert run.counts == (8, 8, 0, 0)
     assert "a conditional node fails with" in str(run.trouble) and "(801)" in str(run.trouble)
     assert "model.py:7" in str(run.trouble)
+
+
+def test_a_decision_waits_for_all_of_its_test(write):
+    """Of a loop whose test is two launches that know nothing of each other."""
+    test = write.below(0, 2, 9), write.scaled(1, 3)
+    nodes = Nodes(0, True)
+    nodes.add_lists((write.scaled(1, 3), While(test, test, at(2), (0,), "while")))
+    assert nodes.lists == [(0, 5), (5, 3)]
+    assert [node[6] for node in nodes.nodes] == [(), (0,), (0,), (1, 2), (3,), (), (), (5, 6)]
 
 
 def test_nodes_of_a_list_follow_each_other(write):
@@ -363,6 +412,7 @@ def test_an_endless_loop_of_the_hosts_can_be_interrupted(run_of, write):
         ((5, 1, 1, 1), ((0, 1), (1, 0)), "lists that there are not"),
         ((0, 1, 1, 1), ((0, 1), (0, 1)), "do not come later"),
         ((0, 1, 1, 1), ((0, 1), (1, 7)), "launches that there are not"),
+        ((0, 1, 1, 1), (), "no list of launches"),
     ],
 )
 def test_wrong_choices_are_errors(made, driver, about, lists, said):

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from ge2.backends.cuda import conditional
 from ge2.backends.cuda import device as module
 from ge2.backends.cuda import driver as driver_module
 from ge2.backends.cuda import nvrtc
@@ -206,6 +207,37 @@ def test_sources_are_prepared_together(device, monkeypatch):
     assert len({module.binary.key for module in modules}) == 3
     assert device.device.stream() == "stream"
     assert repr(device.device) == "CudaDevice(1, H200)"
+
+
+def of_cuda(monkeypatch, *cuda):
+    monkeypatch.setattr(conditional, "driver", lambda: Driver(cuda, "", (H200,)) if cuda else None)
+
+
+@needs_nvrtc
+def test_the_kernel_that_decides_is_loaded_once_as_ptx(device, monkeypatch):
+    of_cuda(monkeypatch, 13, 0)
+    assert device.device.decider == "ge2_decide" and device.device.switches
+    monkeypatch.setattr(conditional, "ptx", None)
+    assert device.device.decider == "ge2_decide"
+
+
+def test_an_older_driver_decides_less(device, monkeypatch):
+    of_cuda(monkeypatch, 12, 3)
+    assert device.device.decider == 0 and not device.device.switches
+    of_cuda(monkeypatch, 12, 7)
+    assert not device.device.switches
+    of_cuda(monkeypatch)
+    assert not device.device.switches
+
+
+@pytest.mark.parametrize("trouble", [CompilerTrouble("no NVRTC"), DriverError("CUDA_ERROR_NOT_FOUND")])
+def test_what_does_not_load_decides_nothing(device, monkeypatch, trouble):
+    def refused(*_):
+        raise trouble
+
+    of_cuda(monkeypatch, 13, 0)
+    monkeypatch.setattr(conditional, "ptx", refused)
+    assert device.device.decider == 0
 
 
 def test_no_cupy(monkeypatch):
