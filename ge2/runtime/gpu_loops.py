@@ -110,8 +110,8 @@ def unrolled(driver: GpuDriver, step: Step, turns: Sequence[Turn]) -> bool:
     driver.fresh(*eqn.outs)
     defined = [driver.define(source.kernel) for source in known.sources]  # once, not in each round
 
-    def launch(each: Pending, source: Source | None) -> None:
-        if source is not None:
+    def launch(each: Pending, _: Source | None) -> None:
+        if isinstance(each.kernel, int):
             number, name = defined[each.kernel]
             each = replace(each, kernel=number, name=name)
         driver.group().launches.append(each)
