@@ -26,7 +26,7 @@ from benchmarks.options import USUAL, Options
 from benchmarks.peers import installed, peer
 from benchmarks.record import AtMost, Failure, Faster, Row, Target
 
-CALLS, TIMES = 100, 31
+CALLS, TIMES, FEW = 100, 31, 3
 ARRAYS, STAGES = 30, 50
 WIDTHS, BATCH = (784, 1024, 1024, 10), 256
 TIME, RNN_BATCH, RNN_WIDTH = 512, 32, 256
@@ -56,10 +56,10 @@ def run(options: Options = USUAL) -> Iterator[Row | Failure]:
 # ------------------------------------------------------------------------------------------- the host's time
 
 
-def host_time(call: Call, wait: Call, count: int = CALLS) -> float:
+def host_time(call: Call, wait: Call, options: Options, count: int = CALLS) -> float:
     """Seconds until a call returns."""
     found = []
-    for _ in range(TIMES):
+    for _ in range(FEW if options.quick else TIMES):
         wait()
         began = time.perf_counter()
         for _ in range(count):
@@ -90,7 +90,7 @@ def call(options: Options, at: Machine) -> Iterator[Row]:
     for each in calls.values():
         for _ in range(3):
             each()
-    times = {name: host_time(each, at.wait) for name, each in calls.items()}
+    times = {name: host_time(each, at.wait, options) for name, each in calls.items()}
     ours = times.pop("ge2")
     targets: tuple[Target, ...] = () if options.quick else (AtMost(8e-6), Faster(2.5, "jax"))
     yield Row("call of x*2+1 on 8 floats, host", "seconds", ours, times, targets, "float32")
@@ -123,7 +123,7 @@ def replay(options: Options, at: Machine) -> Iterator[Row]:
         for each in calls.values():
             for _ in range(10):
                 each()
-        times = {name: host_time(each, at.wait, 20) for name, each in calls.items()}
+        times = {name: host_time(each, at.wait, options, 20) for name, each in calls.items()}
         said = launched(compiled)
         notes = {"ge2": said}
         targets = () if options.quick else (AtMost(bound),)
@@ -215,7 +215,7 @@ def mlp(options: Options, at: Machine) -> Iterator[Row]:
     losses = {name: [float(step()) for _ in range(3)] for name, step in calls.items()}
     for name, found in losses.items():
         np.testing.assert_allclose(found, losses["ge2"], rtol=5e-3, err_msg=name)
-    host = host_time(calls["ge2"], at.wait, 20)
+    host = host_time(calls["ge2"], at.wait, options, 20)
     times = rounds(calls, at.wait, options.rounds_or(9))
     if jax is not None:
         jax.config.update("jax_default_matmul_precision", None)
@@ -312,7 +312,7 @@ def rnn(options: Options, at: Machine, in_python: bool) -> Iterator[Row]:
             worst, largest = difference(y, w)
             assert worst <= 3e-2 * largest, f"JAX differs by {worst} of {largest}"
     calls["ge2"]()
-    host = host_time(calls["ge2"], at.wait, 3)
+    host = host_time(calls["ge2"], at.wait, options, 3)
     times = rounds(calls, at.wait, options.rounds_or(7))
     if jax is not None:
         jax.config.update("jax_default_matmul_precision", None)

@@ -13,6 +13,8 @@ from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var
 from ge2.ops.loops import RepeatLoop, stacked
 from ge2.ops.shape import Concatenate, Reshape, Rev, Slice, Transpose
 
+RUNS = 3  # that a list of elements may have: those of a loop, and what comes before and after
+
 
 @final
 @record

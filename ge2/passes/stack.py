@@ -18,10 +18,9 @@ from ge2.ops.loops import RepeatLoop, ScanLoop, apart, stacked
 from ge2.ops.reduce import Reduce
 from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Transpose
 from ge2.passes.late import after_first
-from ge2.passes.rows import Row, Rows, Run, note, one_array, row, runs
+from ge2.passes.rows import RUNS, Row, Rows, Run, note, one_array, row, runs
 from ge2.passes.trim import trim
 
-RUNS = 3  # that a list of elements may have: those of a loop, and what comes before and after
 DEEP = 16  # operations, one on another, that are done for all rows at once
 RETURNED = 3  # results of rounds that may be the caller's, each a copy
 ALIKE = (Pointlike, BroadcastInDim, Transpose, Reshape, Reduce)
@@ -64,9 +63,9 @@ class Stacking:
         self.makers.update(dict.fromkeys(eqn.outs, eqn))
         note(self.rows, eqn)
 
-    def array(self, atoms: Sequence[Atom], eqn: Eqn) -> Var:
-        """One array of all of them, which are few runs of rows."""
-        parts, shape = runs(atoms, self.rows), atoms[0].type.shape
+    def array(self, atoms: Sequence[Atom], eqn: Eqn, shape: Dims | None = None) -> Var:
+        """One array of all of them, which are few runs of rows; each has that shape, or its own."""
+        parts, shape = runs(atoms, self.rows), atoms[0].type.shape if shape is None else shape
         key = tuple(parts), shape
         if key not in self.arrays:
             made, self.arrays[key] = one_array(parts, shape, eqn.source)
@@ -163,22 +162,31 @@ class Stacking:
     # -- what is put together of rows
 
     def joined(self, eqn: Eqn, op: Concatenate) -> bool:
-        """Adds a concatenation of rows as what they are rows of, if that is fewer arrays."""
-        (out,), axis = eqn.outs, op.axis
-        if any(a.type.shape[axis] != 1 for a in eqn.inputs):
+        """Adds a concatenation of rows as one of what they are rows of, if that is fewer arrays."""
+        pieces = list[list[Atom]]()
+        for _, each in groupby(eqn.inputs, lambda a: a.type):
+            alike, at = list(each), 0
+            if len(alike) > RUNS:
+                self.few(alike)
+            for part in runs(alike, self.rows):
+                pieces.append(alike[at : at + part.count])
+                at += part.count
+        if len(pieces) > len(eqn.inputs) // 2:
             return False
-        if len(eqn.inputs) <= RUNS or not self.few(eqn.inputs):
-            return False
-        shape = out.type.shape
-        parts = runs(eqn.inputs, self.rows)
-        made, whole = one_array(parts, (*shape[:axis], *shape[axis + 1 :]), eqn.source)
-        self.eqns += made
-        if not axis:
-            self.names[out] = whole
-            return True
-        order = (*range(1, axis + 1), 0, *range(axis + 1, len(shape)))
-        self.eqns.append(Eqn(Transpose(order), (whole,), (out,), eqn.source))
+        arrays = [self.side_by_side(each, op.axis, eqn) if len(each) > 1 else each[0] for each in pieces]
+        self.names[eqn.outs[0]] = arrays[0] if len(arrays) == 1 else self.make(op, arrays, eqn)
         return True
+
+    def side_by_side(self, atoms: Sequence[Atom], axis: int, eqn: Eqn) -> Var:
+        """Rows that follow each other in an array, along an axis of theirs."""
+        shape = atoms[0].type.shape
+        row = shape[:axis] + shape[axis + (shape[axis] == 1) :]
+        found = self.array(atoms, eqn, row)
+        if axis:
+            order = (*range(1, axis + 1), 0, *range(axis + 1, len(row) + 1))
+            found = self.make(Transpose(order), [found], eqn)
+        wanted = (*shape[:axis], len(atoms) * shape[axis], *shape[axis + 1 :])
+        return found if found.type.shape == wanted else self.make(Reshape(wanted), [found], eqn)
 
 
 def unshaped(body: Graph, a: Atom) -> Atom:

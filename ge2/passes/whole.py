@@ -16,7 +16,7 @@ from ge2.ops.elementwise import ADD, MUL
 from ge2.ops.loops import RepeatLoop, apart
 from ge2.ops.shape import BroadcastInDim
 from ge2.passes.late import nothing_of
-from ge2.passes.rows import Rows, rows_of, runs
+from ge2.passes.rows import RUNS, Rows, rows_of, runs
 
 
 def whole(graph: Graph) -> Graph:
@@ -49,6 +49,8 @@ class Loop:
         results = eqn.outs[self.op.carry :]
         self.results = [list(results[i : i + n]) for i in range(0, len(results), n)]
         self.env: dict[Atom, Atom] = dict(zip(inputs[0], consts, strict=True))
+        self.reads = Counter(a for e in self.body.eqns for a in e.inputs)
+        self.reads.update(self.body.outputs)
         self.begins = False  # whether the round may be the first, with nothing to add to
         self.matched: dict[Eqn, None] = {}
 
@@ -101,6 +103,21 @@ class Loop:
                 self.env, self.matched = before
         return False
 
+    def alone_in(self, part: Atom) -> list[Eqn] | None:
+        """The equations that make a value of elements alone, if nobody else reads them; or None."""
+        if part in self.elements and isinstance(part, Var):
+            return []
+        cone, inputs = dict.fromkeys([self.inner[part]] if part in self.inner else []), set(self.body.inputs)  # type: ignore[index]
+        for eqn in reversed(self.body.eqns):
+            if any(v in e.inputs for v in eqn.outs for e in cone):
+                cone[eqn] = None
+        read = Counter(a for e in cone for a in e.inputs)
+        read[part] += 1
+        leaves = inputs & set(read)
+        own = all(self.reads[v] == read[v] for e in cone for v in e.outs)
+        fine = cone and own and leaves & set(self.elements) and not leaves & set(self.carry)
+        return [e for e in self.body.eqns if e in cone] if fine else None
+
     def find(self, values: Sequence[Atom]) -> None:
         """Looks for values of the body in this round: first for what most of it goes into."""
         depth: dict[Atom, int] = {}
@@ -114,7 +131,7 @@ class Loop:
         return any(self.made(maker, p, v) for e in self.others if e.op == maker.op for v in e.outs)
 
     def settled(self, rows: Rows) -> list[Atom] | None:
-        """The elements of this round, if they are known and there before the loop, in as few arrays."""
+        """The elements of this round, if they are known and there before the loop, in few arrays."""
         if not self.matched or any(v not in self.env for v in self.elements):
             return None
         there = {v for e in self.graph.eqns[: self.at] for v in e.outs} | set(self.graph.inputs)
@@ -123,7 +140,7 @@ class Loop:
             return None
         for a, each in zip(found, self.lists, strict=True):
             longer = [a, *each] if self.begins else [*each, a]
-            if len(runs(longer, rows)) > len(runs(each, rows)) + 1:
+            if len(runs(each, rows)) <= RUNS < len(runs(longer, rows)):
                 return None
         return found
 
@@ -184,53 +201,62 @@ def with_last(graph: Graph, at: int, rows: Rows) -> Graph | None:
 
 
 def turned(graph: Graph, at: int, rows: Rows) -> Graph | None:
-    """The loop whose rounds begin with the sum that they ended with, if it then takes the last round.
+    """The loop whose rounds begin with what they ended with, if it then takes the last round.
 
-    So it is where a derivative gets a part in each round: the last one computes none for the round before.
+    That is a sum or a product with something that each round has of its own, as of a derivative: the last
+    round computes none for the round before.
     """
-    loop = Loop(graph, at, ())
-    uses = Counter(a for e in loop.body.eqns for a in e.inputs)
-    uses.update(loop.body.outputs)
-    for i, p in enumerate(loop.body.outputs[: loop.op.carry]):
-        total = loop.inner[p]  # type: ignore[index]
-        for part, rest in (total.inputs, total.inputs[::-1]) if total.op == ADD and uses[p] == 1 else ():
-            if part in loop.elements and uses[part] == 1 and rest in loop.inner:
-                before = begun(loop, i, total, part, rest)  # type: ignore[arg-type]
-                found = with_last(before, at + 1, rows)
-                if found is not None:
-                    return found
+    for i, p in enumerate(graph.eqns[at].op.body.outputs[: graph.eqns[at].op.carry]):  # type: ignore[attr-defined]
+        loop = Loop(graph, at, graph.eqns[:at])
+        total = loop.inner[p]
+        if neutral(total) is None or loop.reads[p] != 1:
+            continue
+        for part, rest in (total.inputs, total.inputs[::-1]):
+            cone = loop.alone_in(part)
+            if cone is None or rest not in loop.inner or not loop.same(part, loop.start[i]):
+                continue
+            found = with_last(*begun(loop, i, total, rest, cone), rows)
+            if found is not None:
+                return found
     return None
 
 
-def begun(loop: Loop, i: int, total: Eqn, part: Var, rest: Var) -> Graph:
-    """The loop that carries what is added to the next round's part, which that round does."""
-    old, which, op = loop.carry[i], loop.elements.index(part), loop.op
-    assert isinstance(old, Var)
-    carry, first = Var(rest.type), fill(nothing(rest.type), rest.type, loop.eqn)
-    body = Graph(
-        tuple(carry if v is old else v for v in loop.body.inputs),
-        (
-            Eqn(ADD, rename({rest: carry}, total.inputs), (old,), total.source),
-            *(e for e in loop.body.eqns if e is not total),
-        ),
-        (*loop.body.outputs[:i], rest, *loop.body.outputs[i + 1 :]),
-    )
-    lists = [list(each) for each in loop.lists]
-    last = lists[which].pop()
-    lists[which].insert(0, loop.start[i])
-    start = [*loop.start[:i], first.outs[0], *loop.start[i + 1 :]]
-    end = Var(rest.type)
-    given = (*loop.eqn.inputs[: op.consts], *start, *(a for each in lists for a in each))
+def begun(loop: Loop, i: int, total: Eqn, rest: Atom, cone: Sequence[Eqn]) -> tuple[Graph, int]:
+    """The loop that carries the rest of a total, which the next round makes; and where it is."""
+    op, old, number = loop.op, loop.carry[i], neutral(total)
+    assert isinstance(old, Var) and isinstance(number, Literal)
+    carry, end, first = Var(rest.type), Var(rest.type), fill(number, rest.type, loop.eqn)
+    own = [v for v in loop.elements if any(v in e.inputs for e in (*cone, total))]
+    fresh: dict[Var, Atom] = {v: Var(v.type) for v in own}
+    moved = [Eqn(e.op, rename(fresh, e.inputs), e.outs, e.source) for e in cone]
+    moved.append(Eqn(total.op, rename({**fresh, rest: carry}, total.inputs), (old,), total.source))  # type: ignore[dict-item]
+    others = [e for e in loop.body.eqns if e is not total and e not in cone]
+    read = {a for e in others for a in e.inputs} | set(loop.body.outputs)
+    lists = dict(zip(loop.elements, loop.lists, strict=True))
+    kept: dict[Atom, Sequence[Atom]] = {v: each for v, each in lists.items() if v in read}
+    kept.update((fresh[v], [loop.env[v], *lists[v][:-1]]) for v in own)
+    inputs = (*loop.body.inputs[: op.consts], *(carry if v is old else v for v in loop.carry), *kept)
+    outputs = (*loop.body.outputs[:i], rest, *loop.body.outputs[i + 1 :])
+    turning = RepeatLoop(Graph(inputs, (*moved, *others), outputs), op.length, op.consts, op.carry)  # type: ignore[arg-type]
+    start = (*loop.start[:i], *first.outs, *loop.start[i + 1 :])
+    given = (*loop.eqn.inputs[: op.consts], *start, *(a for each in kept.values() for a in each))
     outs = (*loop.eqn.outs[:i], end, *loop.eqn.outs[i + 1 :])
-    after = rename({part: last, rest: end}, total.inputs)
-    eqns = (
-        first,
-        Eqn(RepeatLoop(body, op.length, op.consts, op.carry), given, outs, loop.eqn.source),
-        Eqn(ADD, after, (loop.eqn.outs[i],), total.source),
-    )
-    graph, at = loop.graph, loop.at
-    every = (*graph.eqns[:at], *eqns, *graph.eqns[at + 1 :])
-    return Graph(graph.inputs, every, graph.outputs, graph.consts)
+    after = at_end(loop, (*cone, total), loop.eqn.outs[i], {v: lists[v][-1] for v in own} | {rest: end})
+    graph, at, made = loop.graph, loop.at, Eqn(turning, given, outs, loop.eqn.source)
+    eqns = (*graph.eqns[:at], first, made, *after, *graph.eqns[at + 1 :])
+    return Graph(graph.inputs, eqns, graph.outputs, graph.consts), at + 1
+
+
+def at_end(loop: Loop, eqns: Sequence[Eqn], result: Var, values: Mapping[Atom, Atom]) -> list[Eqn]:
+    """The equations of a round after the loop, the last of which makes the result."""
+    env: dict[Var, Atom] = dict(zip(loop.body.inputs, loop.eqn.inputs[: loop.op.consts], strict=False))
+    env.update(values)  # type: ignore[arg-type]
+    found = list[Eqn]()
+    for eqn in eqns:
+        outs = (result,) if eqn is eqns[-1] else tuple(Var(v.type) for v in eqn.outs)
+        found.append(Eqn(eqn.op, rename(env, eqn.inputs), outs, eqn.source))
+        env.update(zip(eqn.outs, outs, strict=True))
+    return found
 
 
 def nothing(type_: ArrayType) -> Literal:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, final
 from ge2.codegen.c.layout import plain
 from ge2.codegen.c.text import Operand
 from ge2.codegen.cuda.chip import Chip
+from ge2.codegen.cuda.kernel import CudaKernel
 from ge2.ir import ArrayType, Atom, Literal
 from ge2.kernels.cuda import copying
 from ge2.runtime.launching import At, Item, Pending, written_by
@@ -54,8 +55,14 @@ class Writer:
     def turn(self, turn: Turn) -> Turn:
         """A round that is written down when it runs."""
         assert turn.round is not None
-        constants = partial(constant, self.driver)
-        return replace(turn, run=partial(turn.round.run, self.launch, self.driver.define, constants))
+        constants, known = partial(constant, self.driver), dict[int, tuple[int, str]]()
+
+        def define(kernel: CudaKernel) -> tuple[int, str]:  # written once, not in each round
+            if id(kernel) not in known:
+                known[id(kernel)] = self.driver.define(kernel)
+            return known[id(kernel)]
+
+        return replace(turn, run=partial(turn.round.run, self.launch, define, constants))
 
     def own(self, type_: ArrayType) -> Placed:
         """A place in the arena."""

@@ -12,10 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from ge2.backends.cuda import conditional
+from ge2.backends.cuda import conditional, nvrtc
 from ge2.backends.cuda import device as module
 from ge2.backends.cuda import driver as driver_module
-from ge2.backends.cuda import nvrtc
 from ge2.backends.cuda.device import CudaDevice, gpu
 from ge2.backends.cuda.driver import Driver, driver
 from ge2.backends.limits import H200, KB

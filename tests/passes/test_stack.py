@@ -89,7 +89,21 @@ def test_a_stack_of_all_states(axis, backwards):
     graph = passed(f, W, XS, H)
     (loop,) = scans(graph)
     assert loop.reverse == backwards
-    assert names(graph) == ["scan", *["rev"] * backwards, *["transpose"] * bool(axis)]
+    moved = [name for name in names(graph) if name not in ("scan", "reshape")]
+    assert moved == [*["rev"] * backwards, *["transpose"] * bool(axis)]
+
+
+def test_states_side_by_side():
+    graph = passed(lambda w, xs, h: np.concatenate(states(w, xs, h), 1), W, XS, H)
+    assert names(graph) == ["scan", "transpose", "reshape"]
+
+
+def test_the_derivative_by_an_array_of_which_some_is_read():
+    def f(xs, w, h):
+        return states(w, xs, h, range(4, N))[-1].sum()
+
+    graph = passed(ge2.grad(f), XS, W, H)
+    assert [len(e.inputs) for e in graph.eqns if e.op.name == "concatenate"] == [2]
 
 
 def test_rows_put_together_in_another_order():
