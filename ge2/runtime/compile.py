@@ -13,6 +13,7 @@ from ge2.base.record import record
 from ge2.ir import Graph
 from ge2.passes.dump import label
 from ge2.passes.pipeline import PIPELINE, run_pipeline
+from ge2.passes.restack import restack
 from ge2.passes.roll import roll
 from ge2.runtime.executable import Executable
 from ge2.runtime.hosted import CONTROL
@@ -71,7 +72,7 @@ def compile_graph(
     if device is not None and not part and limit is None:
         how = replace(how, smaller=partial(helping, graph, how))
     if limit is None or config.executor == "reference":
-        made = executable(schedule(run_pipeline(graph, called), donated, target), how, limited)
+        made = executable(schedule(passed(graph, called, target), donated, target), how, limited)
     else:
         made = fitting(graph, limit, how)
     made.part = part
@@ -79,6 +80,14 @@ def compile_graph(
     if called:
         dump_repro(graph, made)
     return made
+
+
+def passed(graph: Graph, called: str, target: str) -> Graph:
+    """The graph after all passes. For a GPU, what was rolled up is a scan where it can be."""
+    if target != "cuda" or {"roll", "restack"} & {*config.passes_off}:
+        return run_pipeline(graph, called)
+    graph = restack(run_pipeline(graph, called, last=ROLL + 1))
+    return run_pipeline(graph, called, ROLL + 1)
 
 
 def stand_in() -> Device | None:

@@ -24,6 +24,7 @@ from ge2.ir import ArrayType, Evaluate, Graph, Op, Var, read
 from ge2.ops.elementwise import Elementwise
 from ge2.ops.own import Own
 from ge2.ops.region import Region
+from ge2.ops.resident import Resident
 from ge2.passes.dump import dump
 from ge2.passes.host import compute, on_host
 from ge2.runtime import analysis
@@ -382,7 +383,8 @@ class Executable:
     @property
     def regions(self) -> int:
         """How many fused regions it runs."""
-        return sum(step.kind == "kernel" and isinstance(step.eqn.op, Region) for step in self.program.steps)
+        held = Region | Resident
+        return sum(step.kind == "kernel" and isinstance(step.eqn.op, held) for step in self.program.steps)
 
     @property
     def op_by_op(self) -> int:

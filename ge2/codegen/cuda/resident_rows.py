@@ -139,8 +139,9 @@ class Rows:
             if axis == op.axis:
                 raise Tangled
             return [axis]
-        (axis,) = (a for a in given if a is not None) if len(given) == 1 else (None,)
-        return [self.moved(op, eqn.inputs[0].type, axis)]
+        if len(given) != 1:
+            raise Tangled
+        return [self.moved(op, eqn.inputs[0].type, given[0])]
 
     def alike(self, eqn: Eqn, given: Sequence[Along]) -> int:
         """The axis of operands of one shape, scalars aside."""

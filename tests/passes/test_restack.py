@@ -1,0 +1,102 @@
+"""A rolled loop over rows of arrays becomes a scan: the same numbers, and its sums over rounds come after it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.base.config import config
+from ge2.ir import Graph, verify
+from ge2.ops.loops import RepeatLoop, ScanLoop
+from ge2.passes.pipeline import PIPELINE, run_pipeline
+from ge2.passes.restack import restack
+from ge2.passes.roll import roll
+
+N = 24
+XS = np.random.default_rng(0).standard_normal((N, 3, 4)).astype(np.float32)
+W = np.random.default_rng(1).standard_normal((4, 4)).astype(np.float32) / 4
+H = np.zeros((3, 4), np.float32)
+
+
+def rolled(f: Any, *xs: Any) -> Graph:
+    return run_pipeline(ge2.make_jaxpr(f)(*xs).graph, last=PIPELINE.index(roll) + 1)
+
+
+def same(f: Any, *xs: Any) -> Graph:
+    """The graph with scans in place of repeats, which gives what it gave."""
+    before = rolled(f, *xs)
+    after = restack(before)
+    verify(after)
+    for y, w in zip(after(*xs), before(*xs), strict=True):
+        np.testing.assert_allclose(y, w, rtol=1e-5, atol=1e-6)
+    return after
+
+
+def count(graph: Graph, op: Any) -> int:
+    return sum(isinstance(e.op, op) for e in graph.eqns)
+
+
+def forwards(w: Any, h: Any, xs: Any) -> Any:
+    total = 0.0
+    for t in range(N):
+        h = np.tanh(h @ w + xs[t])
+        total = total + (h * h).mean()
+    return total
+
+
+def backwards(w: Any, h: Any, xs: Any) -> Any:
+    found = []
+    for t in reversed(range(N)):
+        h = np.tanh(h @ w + xs[t])
+        found.append(h)
+    return np.stack(found[::-1])
+
+
+def part(w: Any, h: Any, xs: Any) -> Any:
+    """Rounds over a part of the array, each with its result returned for itself."""
+    found = []
+    for t in range(3, N - 2):
+        h = np.tanh(h @ w + xs[t])
+        found.append(h.reshape(12))
+    return found
+
+
+def drawn_together(w: Any, h: Any, xs: Any) -> Any:
+    """Rows that do not follow each other."""
+    for t in range(N):
+        h = np.tanh(h @ w + xs[t * 7 % N])
+    return h
+
+
+@pytest.mark.parametrize("f", [forwards, backwards, part], ids=lambda f: f.__name__)
+def test_a_loop_over_rows_is_a_scan(f: Any) -> None:
+    assert count(rolled(f, W, H, XS), RepeatLoop) == 1
+    after = same(f, W, H, XS)
+    assert count(after, ScanLoop) == 1 and not count(after, RepeatLoop)
+
+
+def test_other_rows_stay_a_repeat() -> None:
+    assert count(rolled(drawn_together, W, H, XS), RepeatLoop) == 1
+    assert count(same(drawn_together, W, H, XS), RepeatLoop) == 1
+
+
+def test_a_stack_of_all_results_is_that_of_the_scan() -> None:
+    assert "concatenate" not in {e.op.name for e in same(backwards, W, H, XS).eqns}
+
+
+def test_the_derivative_has_a_scan_for_each_direction_and_sums_after_it() -> None:
+    after = same(ge2.grad(forwards, (0, 1, 2)), W, H, XS)
+    loops = [e.op for e in after.eqns if isinstance(e.op, ScanLoop)]
+    assert [loop.reverse for loop in loops] == [False, True]
+    assert all(loop.carry == 1 for loop in loops), "the weights' derivative is a product after the loop"
+
+
+@pytest.mark.parametrize("f", [forwards, backwards, part, drawn_together], ids=lambda f: f.__name__)
+def test_on_a_gpu(f: Any) -> None:
+    with config.using(executor="shim"):
+        found = ge2.jit(f)(W, H, XS)
+    for y, w in zip(*map(ge2.tree_util.tree_leaves, (found, f(W, H, XS))), strict=True):
+        np.testing.assert_allclose(y, w, rtol=1e-5, atol=1e-6)
