@@ -59,9 +59,9 @@ def only_group(driver: GpuDriver) -> Group | None:
     """The one group that the program is, if what comes before it makes arrays for results, or numbers."""
     if driver.within is not None or driver.ranged or driver.meter or driver.uploads:
         return None
-    if len(driver.body) != 1 or not isinstance(driver.body[0], Group):
+    group = driver.body[0] if len(driver.body) == 1 else None
+    if not isinstance(group, Group):
         return None
-    (group,) = driver.body
     plain = len(group.before) + len(driver.results) == len(driver.begun) + len(driver.computed)
     return group if group.launches and plain else None
 

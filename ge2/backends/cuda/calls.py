@@ -19,9 +19,9 @@ def call(device: CudaDevice, work: Straight, otherwise: Program) -> Program:
     """A program as one call; `otherwise` is the same in Python, for where the extension does not serve."""
     waiting = Later(device, work, otherwise)
     made = extension_or(waiting)
-    if made is waiting:
-        return waiting
-    return otherwise if made is None else call_of(made, device, work, otherwise)
+    if made is None or made is waiting:
+        return otherwise if made is None else waiting
+    return call_of(made, device, work, otherwise)
 
 
 @final
