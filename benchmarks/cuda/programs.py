@@ -241,15 +241,15 @@ def memory(options: Options, at: Machine) -> Iterator[Row]:
     yield Row(title, "bytes", found["ge2"][0], others, targets, "float32", {"batch": BATCH}, notes)
 
 
-def torch_mlp(torch: Any, x: Any, y: Any) -> Call:
-    """The step with torch's compiler and its graphs."""
+def torch_mlp(torch: Any, x: Any, y: Any, mode: str = "reduce-overhead") -> Call:
+    """The step with torch's compiler and, by that mode, its graphs."""
     torch.set_float32_matmul_precision("high")
     params, *_ = start(np.random.default_rng(1), lambda a: torch.tensor(a, device="cuda"))
     flat = [p.requires_grad_() for layer in params for p in layer]
     optimizer = torch.optim.AdamW(flat, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01, fused=True)
     data = torch.tensor(x, device="cuda"), torch.tensor(y, device="cuda")
 
-    @torch.compile(mode="reduce-overhead")
+    @torch.compile(mode=mode)
     def value(x: Any, y: Any) -> Any:
         for w, b in zip(flat[:-2:2], flat[1:-2:2], strict=True):
             x = torch.relu(x @ w + b)

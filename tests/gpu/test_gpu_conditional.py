@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import warnings
 
 import numpy as np
 import pytest
@@ -320,7 +321,8 @@ def test_the_host_decides_where_nothing_is_captured(xp, given):
         (run,) = runs(x)
         assert run.counts == (2, 2, 0, 0) and run.trouble is None
     entry.forget()
-    with config.using(cc="none"):
+    with config.using(cc="none"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="C kernels are not compiled")  # which may be said here
         y = ge2.jit(turns)
         for _ in range(2):
             equal([z.get() for z in y(*args)], first)

@@ -228,7 +228,7 @@ class WithoutBlas:
 
     def __init__(self, device: Any) -> None:
         self.limits, self.xp, self.launches = device.limits, device.xp, device.launches
-        self.module, self.stream = device.module, device.stream
+        self.module, self.stream, self.prepare = device.module, device.stream, device.prepare
 
     def product(self, wanted: Wanted) -> None:
         return None
