@@ -75,9 +75,10 @@ static int make_arrays(const Call *me, uint64_t stream, PyObject **made, Py_ssiz
     return 0;
 }
 
-/* Whether an array is worth keeping. Only one whose look is known can be told to be free. */
+/* Whether an array is worth keeping. Only one whose look is known can be told to be free, and one that can have more
+ * attributes than CuPy's have would keep them. */
 static int is_small(PyObject *x) {
-    if (!is_plain(x)) return 0;
+    if (!is_plain(x) || spots.type->tp_dictoffset) return 0;
     const Py_ssize_t *size = (const Py_ssize_t *)(uintptr_t)word_at(x, spots.shape);
     const Py_ssize_t *end = (const Py_ssize_t *)(uintptr_t)word_at(x, spots.shape + 8);
     Py_ssize_t bytes = 16; /* of an element, at most */
