@@ -228,7 +228,7 @@ class WithoutBlas:
 
     def __init__(self, device: Any) -> None:
         self.limits, self.xp, self.launches = device.limits, device.xp, device.launches
-        self.module, self.stream, self.prepare = device.module, device.stream, device.prepare
+        self.prepare, self.module, self.stream = device.prepare, device.module, device.stream
 
     def product(self, wanted: Wanted) -> None:
         return None

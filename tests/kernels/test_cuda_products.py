@@ -80,8 +80,8 @@ def test_floats_that_no_library_multiplies(dtype: np.dtype, rng: np.random.Gener
     a, b = a.astype(dtype), b.astype(dtype)
     shim = ShimDevice()
     device = SimpleNamespace(
-        limits=shim.limits, xp=np, module=shim.module, stream=shim.stream, launches=shim.launches,
-        product=lambda wanted: None,
+        limits=shim.limits, xp=np, prepare=shim.prepare, module=shim.module, stream=shim.stream,
+        launches=shim.launches, product=lambda wanted: None,
     )  # fmt: skip
     run = compile_graph(graph_of(PLAIN, types_of([a, b])), device=device)
     assert run.kernels[0].kind == "product"
