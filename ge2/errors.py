@@ -18,6 +18,7 @@ from ge2.base.errors import MemoryLimitError as MemoryLimitError
 from ge2.base.errors import NonFiniteError as NonFiniteError
 from ge2.base.errors import NoRuleError as NoRuleError
 from ge2.base.errors import OutOfBoundsError as OutOfBoundsError
+from ge2.base.errors import OutOfMemoryError as OutOfMemoryError
 from ge2.base.errors import ParseError as ParseError
 from ge2.base.errors import PytreeError as PytreeError
 from ge2.base.errors import RetraceError as RetraceError

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from ge2.backends.launches import LaunchList, Run
 from ge2.backends.limits import Limits
 from ge2.backends.product import Product, Wanted
+from ge2.backends.scratch import Scratch
 from ge2.base.dtypes import FP8
+
+T = TypeVar("T")
 
 
 class Module(Protocol):
@@ -69,14 +72,20 @@ def kept_as(device: Device, dtype: np.dtype) -> np.dtype:
 
 def empty(device: Device, shape: Sequence[int], dtype: np.dtype) -> Any:
     """An array of the device whose elements are not known."""
-    return device.xp.empty(tuple(shape), kept_as(device, dtype))
+    return surely(device, lambda: device.xp.empty(tuple(shape), kept_as(device, dtype)))
+
+
+def surely(device: Device, make: Callable[[], T]) -> T:
+    """What `make` gives; if there is no memory for it, again when what nobody uses was given back."""
+    scratch: Scratch | None = getattr(device, "scratch", None)
+    return make() if scratch is None else scratch.surely(make)
 
 
 def upload(device: Device, x: Any) -> Any:
     """An array of the host on the device, in C order; a copy, so that nobody else changes it."""
     kept = kept_as(device, x.dtype)
     with getattr(device, "here", nullcontext)():  # CuPy's current device may be another
-        return device.xp.array(x if kept == x.dtype else x.view(kept), order="C")
+        return surely(device, lambda: device.xp.array(x if kept == x.dtype else x.view(kept), order="C"))
 
 
 def put(to: Any, x: Any) -> None:

@@ -79,7 +79,7 @@ class Scratch:
         """
         stream = self.stream()
         if stream is None:
-            return self.surely(lambda: self.empty(nbytes), self.free), self.captured
+            return self.surely(lambda: self.empty(nbytes)), self.captured
         idle = self.idle.get(stream)
         if idle is None:
             if len(self.idle) >= STREAMS:
@@ -101,7 +101,7 @@ class Scratch:
         assert growing is not None
         with self.lock:
             try:
-                return self.surely(lambda: growing.grown(arena, nbytes), self.spare)
+                return self.surely(lambda: growing.grown(arena, nbytes))
             except BaseException:
                 idle.append(arena)
                 raise
@@ -110,22 +110,26 @@ class Scratch:
         growing = self.growing
         with self.lock:
             if growing is None:
-                return self.surely(lambda: self.empty(nbytes), self.spare)
-            return self.surely(lambda: growing.made(nbytes, stream), self.spare)
+                return self.surely(lambda: self.empty(nbytes))
+            return self.surely(lambda: growing.made(nbytes, stream))
 
-    def surely(self, make: Callable[[], T], spare: Callable[[], Any]) -> T:
+    def surely(self, make: Callable[[], T]) -> T:
         """What `make` gives; again when memory was given back, if there was none."""
         try:
             return make()
         except Exception as error:
             if not ran_out(error):
                 raise
-        spare()
+        self.spare()
         return make()
 
     def spare(self) -> None:
-        """Gives back what nobody uses, here and where others keep it."""
-        self.release()
+        """Gives back what nobody uses, here and where others keep it.
+
+        Inside a capture, in which the device cannot be waited for, arenas stay.
+        """
+        if self.stream() is not None:
+            self.release()
         self.free()
 
     def release(self) -> None:

@@ -22,6 +22,7 @@ Ge2Error
 ├── ParseError                        a text is not a graph
 ├── VerifyError                       a graph is malformed: a bug in ge2, never in the user's program
 ├── MemoryLimitError                  a program does not fit in the memory it was given (also a MemoryError)
+│   └── OutOfMemoryError              ... or in what its GPU has left
 ├── CompileError                      a generated kernel was refused by its compiler
 │   └── CompilerTrouble               ... or the compiler is missing, hangs or makes junk
 ├── DeviceError                       a GPU was asked for that is not there or cannot be used
@@ -123,6 +124,9 @@ class KernelError(Ge2Error, RuntimeError): ...
 
 
 class MemoryLimitError(Ge2Error, MemoryError): ...
+
+
+class OutOfMemoryError(MemoryLimitError): ...
 
 
 class CacheTrouble(Ge2Error): ...

@@ -27,7 +27,8 @@ class Memory:
     count arrays and Python numbers; `donated` is that part of `outputs` that lies in the memory of donated
     arguments; `kept` is the most that stays in past results that nobody holds, for results of later calls;
     `passing` the most that lies at any time in results of branches and loops which Python runs; `repeated`
-    is what is computed again instead of waiting in the arena, for the sake of a memory limit.
+    is what is computed again instead of waiting in the arena, for the sake of a memory limit; `code` the
+    machine code, each executable's as if it had it alone.
     """
 
     arena: int
@@ -37,6 +38,7 @@ class Memory:
     kept: int = 0
     repeated: int = 0
     passing: int = 0
+    code: int = 0
 
     @property
     def peak(self) -> int:
@@ -45,7 +47,7 @@ class Memory:
 
     @property
     def temp_size_in_bytes(self) -> int:
-        """`arena` and `passing`; this and the next three are JAX's names."""
+        """`arena` and `passing`; this and the next four are JAX's names."""
         return self.arena + self.passing
 
     @property
@@ -59,6 +61,10 @@ class Memory:
     @property
     def alias_size_in_bytes(self) -> int:
         return self.donated
+
+    @property
+    def generated_code_size_in_bytes(self) -> int:
+        return self.code
 
     def __str__(self) -> str:
         parts = (

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ge2.runtime.executable import Executable
     from ge2.runtime.records import Kernels
     from ge2.runtime.remat import Remat
+    from ge2.runtime.timeline import Timeline
 
 
 class Stage:
@@ -106,6 +107,11 @@ class Lowered(Stage):
         """The bytes that a call needs."""
         return self.executable.memory_analysis()
 
+    def memory_timeline(self) -> Timeline:
+        """Each array of a call: its bytes, the steps at which it is born and dies, whose memory it takes and
+        the line that makes it. Printed, a table."""
+        return self.executable.memory_timeline()
+
     @property
     def remat(self) -> Remat | None:
         """What it computes again to fit in its `memory_limit`: printed, a table; None without a limit."""
@@ -149,6 +155,9 @@ class Compiled(Stage):
 
     def memory_analysis(self) -> Memory:
         return self.lowered.memory_analysis()
+
+    def memory_timeline(self) -> Timeline:
+        return self.lowered.memory_timeline()
 
     def cost_analysis(self) -> dict[str, float]:
         return self.lowered.cost_analysis()

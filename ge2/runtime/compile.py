@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 from ge2.backends.cpu.toolchain import toolchain
@@ -24,7 +25,10 @@ from ge2.trace.watch import watching
 
 if TYPE_CHECKING:
     from ge2.backends.device import Device
+    from ge2.runtime.remat import Remat
 
+Begun = Callable[[Step, int], tuple[Graph, Callable[[Graph], Program]]]
+PATIENCE = 5.0  # seconds for what an error says
 ROLL = PIPELINE.index(roll)  # the passes before are those after which memory is planned
 
 
@@ -38,6 +42,7 @@ class How:
     called: str
     target: str
     device: Device | None
+    smaller: Callable[[int], Remat | None] | None = None  # what it would compute again in so much memory
 
 
 def compile_graph(
@@ -63,6 +68,8 @@ def compile_graph(
     )
     called = label(name)
     how = How(donated, name, called, target, device)
+    if device is not None and not part and limit is None:
+        how = replace(how, smaller=partial(helping, graph, how))
     if limit is None or config.executor == "reference":
         made = executable(schedule(run_pipeline(graph, called), donated, target), how, limited)
     else:
@@ -83,6 +90,25 @@ def stand_in() -> Device | None:
     return ShimDevice()
 
 
+def planners(how: How) -> tuple[Callable[[Graph], Program], Begun]:
+    """How a graph becomes a program once its loops are found, and likewise what a step of a program runs."""
+
+    def planned(graph: Graph) -> Program:
+        return schedule(run_pipeline(graph, how.called, ROLL + 1), how.donated, how.target)
+
+    def begun(step: Step, i: int) -> tuple[Graph, Callable[[Graph], Program]]:
+        return inner_graph(step, i, how.target)
+
+    return planned, begun
+
+
+def helping(graph: Graph, how: How, limit: int) -> Remat | None:
+    """What a program for which there was no memory would compute again to fit, if that is found soon."""
+    from ge2.runtime.remat import estimated  # hardly ever needed
+
+    return estimated(run_pipeline(graph, last=ROLL), limit, *planners(replace(how, called="")), PATIENCE)
+
+
 def fitting(graph: Graph, limit: int, how: How) -> Executable:
     """The program that computes again what does not fit.
 
@@ -91,23 +117,16 @@ def fitting(graph: Graph, limit: int, how: How) -> Executable:
     """
     from ge2.runtime.remat import Remat, fitted  # hardly ever needed
 
-    donated, called, target = how.donated, how.called, how.target
-    whole = run_pipeline(graph, called, last=ROLL)
-
-    def planned(graph: Graph) -> Program:
-        return schedule(run_pipeline(graph, called, ROLL + 1), donated, target)
+    whole = run_pipeline(graph, how.called, last=ROLL)
+    planned, begun = planners(how)
 
     def built(program: Program) -> Executable:
         return executable(program, how, True)
 
-    plain = built(schedule(run_pipeline(whole, called, ROLL), donated, target))
+    plain = built(schedule(run_pipeline(whole, how.called, ROLL), how.donated, how.target))
     if (peak := plain.memory_analysis().peak) <= limit:
         plain.remat = Remat(limit, peak, peak)
         return plain
-
-    def begun(step: Step, i: int) -> tuple[Graph, Callable[[Graph], Program]]:
-        return inner_graph(step, i, target)
-
     found, remat, repeating = fitted(whole, limit, planned, begun, built, how.name)
     rounds = run_pipeline(repeating, last=ROLL + 1, first=ROLL)
     if rounds is not repeating:
@@ -139,7 +158,7 @@ def executable(program: Program, how: How, limited: bool = False) -> Executable:
     }
     return Executable(
         how.name, program, config.executor, config.thread_count(), branches, how.donated, device=how.device,
-        limited=limited, ranged=config.nvtx,
+        limited=limited, ranged=config.nvtx, smaller=how.smaller,
     )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ from ge2.passes.host import compute
 from ge2.runtime.cost import Cost, bytes_behind, cost
 from ge2.runtime.hosted import Inner, bound, hosted
 from ge2.runtime.linked import Linked
-from ge2.runtime.memory import Lifetime, Plan, plan
+from ge2.runtime.memory import Lifetime, Plan, Room, plan
 from ge2.runtime.meter import Call, Meter
 from ge2.runtime.native import IN_C, Need, Segment, lifetimes
 from ge2.runtime.program import Buffer, Program, Step
@@ -154,6 +154,28 @@ class Driver:
         known = dict(zip(map(id, native.needs), self.plan.offsets, strict=True))
         buffers = self.program.buffers.values()
         return {b.name: known[id(native.arena[id(b)])] for b in buffers if id(b) in native.arena}
+
+    @property
+    def code(self) -> int:
+        """The bytes of what was compiled for it."""
+        compiled = self.run and self.shared is not None and self.shared.native.runs
+        return self.shared.library.nbytes if compiled and self.shared is not None else 0
+
+    def rooms(self) -> list[Room]:
+        """What lies in the arena."""
+        assert self.plan is not None
+        if self.shared is None or self.shared.whole is None:
+            needs = [(n, Lifetime(math.prod(s) * d.itemsize, a, z)) for n, s, d, a, z in self.needs]
+        else:
+            native = self.shared.native
+            names = {
+                id(native.arena[id(b)]): b.name
+                for b in self.program.buffers.values()
+                if id(b) in native.arena
+            }
+            lives = zip(native.needs, lifetimes(native.needs), strict=True)
+            needs = [(names.get(id(n), f"own{i}"), life) for i, (n, life) in enumerate(lives)]
+        return [Room(*need, at) for need, at in zip(needs, self.plan.offsets, strict=True)]
 
     @property
     def nbytes(self) -> int:

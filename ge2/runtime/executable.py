@@ -16,7 +16,7 @@ from ge2.backends.cpu.toolchain import excuse, toolchain
 from ge2.backends.device import upload
 from ge2.base.config import config
 from ge2.base.dtypes import python_type
-from ge2.base.errors import CompileError, CompilerTrouble
+from ge2.base.errors import CompileError, CompilerTrouble, Ge2Error
 from ge2.base.gpu import host
 from ge2.base.record import mutable
 from ge2.ir import ArrayType, Evaluate, Graph, Op, Var, read
@@ -33,6 +33,7 @@ from ge2.runtime.hosted import Inner
 from ge2.runtime.program import Program
 from ge2.runtime.records import KernelRecord, Kernels, kernels
 from ge2.runtime.schedule import schedule
+from ge2.runtime.timeline import Timeline
 from ge2.trace.watch import check_finite
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from ge2.runtime.meter import Meter
     from ge2.runtime.remat import Remat
     from ge2.runtime.rounds import Turn
+    from ge2.runtime.shortage import Shortage
 
 EVALUATE = Evaluate()
 ALIGNMENT = 64
@@ -194,6 +196,9 @@ class Executable:
     remat: Remat | None = None  # what it computes again, if its memory is limited
     watched: Graph | None = None  # as traced, where the results of a call are looked at for NaN
     limited: bool = False  # whether it has a limit on its memory
+    smaller: Callable[[int], Remat | None] | None = (
+        None  # what it could compute again to fit in so many bytes
+    )
     part: bool = False  # whether another program runs it
     within: Op | None = None  # the loop or the branch that does
     launched: list[Any] = field(default_factory=list)  # on a GPU: what launches its kernels, in groups
@@ -203,6 +208,7 @@ class Executable:
     label: str = ""  # what its files begin with, where the setting `dump` asked for them
     _run: Runner | None = None
     _how: str = ""
+    _code: int = 0  # bytes of what was compiled
     _text: Driver | None = None
     _inner: Inner | None = None
     _turn: Turn | None = None
@@ -247,7 +253,7 @@ class Executable:
     def driven(self) -> Runner:
         """What runs the program in C; without a compiler that works, as blocked NumPy."""
         try:
-            driver = self.written()
+            driver = self.surely_written()
         except CompilerTrouble as trouble:
             if self.program.target != "c":
                 raise
@@ -255,7 +261,7 @@ class Executable:
             excuse(trouble)
             self.program = schedule(self.program.graph, self.donated, "cpu")
             driver = self.written()
-        self._how = driver.compiling or "written as blocked NumPy"
+        self._how, self._code = driver.compiling or "written as blocked NumPy", driver.code
         self.launched = getattr(driver, "launched", [])
         if self.label and config.dump:
             self.dump(driver)
@@ -268,13 +274,36 @@ class Executable:
             from ge2.runtime.gpu import GpuDriver
 
             within = self.within if self.part else None
+            failed = self.shortage.error if run and not self.part else None
             return GpuDriver(  # type: ignore[return-value]
                 self.program, self.device, self.name, self.branches, run, within, self.ranged, self.scope,
-                self.meter if run else None,
+                failed, self.meter if run else None,
             ).build()  # fmt: skip
         inner = {n: [branch.inner() for branch in found] for n, found in self.branches.items()}
         lent, meter = self.limited and self.part, self.meter if run else None
         return Driver(self.program, self.threads, self.name, inner, lent, run, meter).build()
+
+    @property
+    def shortage(self) -> Shortage:
+        """What can be said if there is no memory for it."""
+        from ge2.runtime.shortage import Shortage
+
+        return Shortage(self.name, self.program, self.device, self.branches, self.smaller)
+
+    def surely_written(self) -> Driver:
+        """The text, with what it needs on the device: again when memory was given back, if there was none."""
+        try:
+            return self.written()
+        except MemoryError as error:
+            scratch = getattr(self.device, "scratch", None)
+            if self.part or scratch is None or isinstance(error, Ge2Error):
+                raise
+        scratch.spare()
+        try:
+            return self.written()
+        except MemoryError as error:
+            trouble = error
+        raise self.shortage.error(trouble) from trouble
 
     def inner(self) -> Inner:
         """It as part of another program. That of one C function alone has scratch of its own."""
@@ -348,7 +377,13 @@ class Executable:
         memories = [branch.memory_analysis() for _, branch in inner]
         apart = sum(m.arena - self.lent(n, b) for m, (n, b) in zip(memories, inner, strict=True))
         found = analysis.memory(self.program, plan.nbytes + apart, memories, self.remat)
+        found = replace(found, code=self._code + sum(m.code for m in memories))
         return replace(found, kept=0) if self.limited and self.part else found
+
+    def memory_timeline(self) -> Timeline:
+        if self.executor == "reference":
+            return Timeline(self.program, (), 0)
+        return Timeline(self.program, self.driver.rooms(), self.driver.nbytes)
 
     def lent(self, n: int, branch: Executable) -> int:
         """How much of this arena a program that step `n` runs has for its own."""

@@ -31,7 +31,7 @@ from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.environment import render
 from ge2.codegen.values import held
 from ge2.codegen.view import Line
-from ge2.ir import Atom, Literal, Op, Var
+from ge2.ir import ArrayType, Atom, Literal, Op, Var
 from ge2.kernels.catalog import select
 from ge2.kernels.cuda import Cuda
 from ge2.kernels.kernel import Family, Problem
@@ -46,9 +46,9 @@ from ge2.runtime.gpu_products import matmul
 from ge2.runtime.hosted import Inner
 from ge2.runtime.hosted import hosted as by_python
 from ge2.runtime.launching import Asked, At, Group, Pending, written_by
-from ge2.runtime.memory import Lifetime, Plan, plan
+from ge2.runtime.memory import Lifetime, Plan, Room, plan
 from ge2.runtime.meter import Call, Meter
-from ge2.runtime.on_device import anew, current_first, elsewhere, narrowed, quietly, ready, scalar
+from ge2.runtime.on_device import again, anew, current_first, elsewhere, narrowed, quietly, ready, scalar
 from ge2.runtime.program import Buffer, Program, Step
 from ge2.runtime.records import Made, place
 from ge2.runtime.rounds import Turn, loose
@@ -56,6 +56,7 @@ from ge2.runtime.scopes import Part, ranged, scopes_of, title
 
 if TYPE_CHECKING:
     from ge2.runtime.executable import Executable
+    from ge2.runtime.on_device import Failed
 
 TEMPLATE = "numpy/launches.py.jinja"
 
@@ -68,6 +69,8 @@ class Text:
     parameters: str
     arena: int
     lent: bool  # whether there is memory for it
+    made: tuple[Line, ...]  # the arrays that are made for the caller
+    again: str  # the same, where there was no memory for them
     run: tuple[Line, ...]
     results: str
 
@@ -89,6 +92,7 @@ class GpuDriver:
     within: Op | None = None  # the loop or the branch whose program it is
     ranged: bool = False  # whether each step is a range in a profiler's time line
     scope: str = ""  # the user's name for what is around the program
+    failed: Failed | None = None  # the error of a call for which there was no memory
     meter: Meter | None = None  # what times each launch, if somebody wants to know
     names: dict[str, Any] = field(default_factory=dict)
     body: list[Line | Group] = field(default_factory=list)
@@ -106,6 +110,8 @@ class GpuDriver:
     direct: Callable[..., list[Any]] | None = None
     launched: list[Any] = field(default_factory=list)  # what launches each group
     compiling: str = ""
+    code: int = 0  # bytes of the kernels, compiled
+    results: list[tuple[str, ArrayType]] = field(default_factory=list)  # arrays made for the caller
     narrowings: dict[np.dtype, str] = field(default_factory=dict)  # names of what makes numbers of a dtype
     loose: dict[str, int] = field(default_factory=dict)  # arrays among the elements of stacks
     turn: Turn | None = None
@@ -126,7 +132,7 @@ class GpuDriver:
         take = scratch.take if scratch else partial(anew, device)
         self.names.update(
             empty=device.xp.ndarray, array=device.xp.array, ready=partial(ready, device), at=address,
-            take=take, view=view, upload=partial(upload, device),
+            take=take, view=view, upload=partial(upload, device), again=partial(again, device),
         )  # fmt: skip
         if self.within is not None:
             stacked = loose(self.within, self.program.graph)
@@ -146,6 +152,7 @@ class GpuDriver:
             self.parameters(),
             self.plan.nbytes,
             self.within is not None,
+            *self.makings(),
             (*self.start(), *written),
             ", ".join(results),
         )
@@ -162,7 +169,7 @@ class GpuDriver:
             run = partial(self.turn.alone, device)
         if not self.run:
             return self
-        self.direct = current_first(device, run if self.silent() else partial(quietly, run))
+        self.direct = current_first(device, run if self.silent() else partial(quietly, run), self.failed)
         return self
 
     def silent(self) -> bool:
@@ -194,6 +201,7 @@ class GpuDriver:
         with ThreadPoolExecutor(max(min(len(sources), config.thread_count()), 1)) as pool:
             asked = [pool.submit(copy_context().run, self.compiled, n, s) for n, s in enumerate(sources)]
             modules = [each.result() for each in asked]
+        self.code = sum(len(m.binary.cubin) for m in modules if hasattr(m, "binary"))
         kernels = [m.get_function(source.name) for source, m in zip(sources, modules, strict=True)]
         spans = {name: (offsets[name], life.nbytes) for name, life in self.needs}
         donors = {b.name: b.donor for b in self.program.buffers.values() if b.donor}
@@ -216,6 +224,11 @@ class GpuDriver:
         assert self.plan is not None
         return dict(zip((name for name, _ in self.needs), self.plan.offsets, strict=True))
 
+    def rooms(self) -> list[Room]:
+        """What lies in the arena."""
+        assert self.plan is not None
+        return [Room(*need, at) for need, at in zip(self.needs, self.plan.offsets, strict=True)]
+
     # -- names
 
     def buffer(self, var: Var) -> Buffer:
@@ -232,6 +245,10 @@ class GpuDriver:
         name = f"{prefix}{len(self.names)}"
         self.names[name] = value
         return name
+
+    def sent(self, value: np.ndarray) -> Any:
+        """An array that is there from the start; a text that nobody runs needs none on the device."""
+        return upload(self.device, value) if self.run else value
 
     # -- the text
 
@@ -444,14 +461,26 @@ class GpuDriver:
                 continue
             self.begun.add(buffer.name)
             self.named.add(buffer.donor)
-            text = buffer.donor or f"empty({buffer.type.shape}, {buffer.type.dtype.name})"
-            self.group().before.append(Line(f"{buffer.name} = {text}", str(buffer.type)))
+            if buffer.donor:
+                self.group().before.append(Line(f"{buffer.name} = {buffer.donor}", str(buffer.type)))
+            else:
+                self.results.append((buffer.name, buffer.type))
+
+    def makings(self) -> tuple[tuple[Line, ...], str]:
+        """The lines that make arrays for the caller, before anything is launched: so they can be made again
+        when others have given memory back."""
+        wanted = [(name, f"{t.shape}, {t.dtype.name}", t) for name, t in self.results]
+        made = tuple(Line(f"{name} = empty({given})", str(t)) for name, given, t in wanted)
+        names, specs = (
+            ", ".join(each) for each in ([n for n, *_ in wanted], [f"({g})" for _, g, _ in wanted])
+        )
+        return made, f"[{names}] = again(trouble, {specs})"
 
     def array(self, a: Atom) -> str:
         """An atom as an array of the device, or a Python number."""
         if isinstance(a, Literal):
             value = a.value if a.type.weak else np.asarray(a.value, a.type.dtype)
-            return self.given(value if a.type.weak else upload(self.device, value), "k")
+            return self.given(value if a.type.weak else self.sent(value), "k")
         buffer, t = self.buffer(a), a.type
         base, layout = buffer.base or buffer, self.layout(a)
         self.named.add(base.name)
@@ -468,7 +497,7 @@ class GpuDriver:
         eqn, chosen = step.eqn, self.branches.get(step.number)
         if isinstance(eqn.op, Constant):  # which is there from the start
             (out,) = eqn.outs
-            value = self.given(upload(self.device, eqn.op.reference()), "k")
+            value = self.given(self.sent(eqn.op.reference()), "k")
             self.group().before.append(Line(f"{self.name(out)} = {value}", "constant"))
             return
         inputs = ", ".join(map(self.array, eqn.inputs))

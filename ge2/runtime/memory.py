@@ -23,6 +23,16 @@ class Lifetime:
 
 @final
 @record
+class Room:
+    """A place in the arena by the name of what lies there: an array, or what a step needs besides."""
+
+    name: str
+    life: Lifetime
+    offset: int
+
+
+@final
+@record
 class Plan:
     """The offset of each array, and the size of the arena that holds them all."""
 

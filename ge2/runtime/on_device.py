@@ -8,13 +8,19 @@ from typing import Any
 import numpy as np
 
 from ge2.backends.cpu.quiet import hush, restore
-from ge2.backends.device import Device, address, download, upload
+from ge2.backends.device import Device, address, download, surely, upload
+from ge2.backends.scratch import Scratch, ran_out
 from ge2.base.dtypes import HALF
+from ge2.base.errors import Ge2Error
 from ge2.ir import Eqn
 
+Failed = Callable[[BaseException], BaseException]
 
-def current_first(device: Device, run: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
-    """Runs a program with its device CuPy's current one."""
+
+def current_first(
+    device: Device, run: Callable[..., list[Any]], failed: Failed | None = None
+) -> Callable[..., list[Any]]:
+    """Runs a program with its device CuPy's current one. `failed` makes the error of one without memory."""
     if not hasattr(device, "here"):
         return run
     here, number, current = device.here, device.number, device.xp.cuda.runtime.getDevice  # type: ignore[attr-defined]
@@ -23,12 +29,27 @@ def current_first(device: Device, run: Callable[..., list[Any]]) -> Callable[...
     def there(*arrays: Any) -> list[Any]:
         if lost:
             device.check()  # type: ignore[attr-defined]
-        if current() == number:
-            return run(*arrays)
-        with here():
-            return run(*arrays)
+        try:
+            if current() == number:
+                return run(*arrays)
+            with here():
+                return run(*arrays)
+        except Exception as error:
+            if failed is None or isinstance(error, Ge2Error) or not ran_out(error):
+                raise
+            trouble = error
+        raise failed(trouble) from trouble
 
     return there
+
+
+def again(device: Device, trouble: Exception, *wanted: tuple[Any, ...]) -> list[Any]:
+    """Arrays for which there was no memory, when all that nobody uses was given back. Else the trouble."""
+    scratch: Scratch | None = getattr(device, "scratch", None)
+    if scratch is None or not ran_out(trouble):
+        raise trouble
+    scratch.spare()
+    return [device.xp.ndarray(*each) for each in wanted]
 
 
 def anew(device: Device, nbytes: int) -> tuple[Any, list[Any]]:
@@ -62,7 +83,7 @@ def ready(device: Device, x: Any) -> Any:
     x = x if isinstance(x, device.xp.ndarray) else upload(device, x)
     if x.flags.c_contiguous and address(x) % 16 == 0:
         return x
-    return device.xp.array(x, order="C", copy=True)
+    return surely(device, lambda: device.xp.array(x, order="C", copy=True))
 
 
 def elsewhere(device: Device, eqn: Eqn, *xs: Any) -> Any:

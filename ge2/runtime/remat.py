@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, final
 
 from ge2.base.errors import MemoryLimitError
@@ -100,6 +101,19 @@ def fitted(
     raise MemoryLimitError(
         f"{name} needs at least {sizes}", where=place, fix=f"memory_limit={min(least, before)}"
     )
+
+
+def estimated(graph: Graph, limit: int, planned: Planned, begun: Begun, seconds: float) -> Remat | None:
+    """What a program would compute again to need at most about `limit` bytes: nothing is compiled, so the
+    scratch of kernels is not counted. None if nothing is found in so much time."""
+    start, end = Trial(graph, Planner(planned, begun)), monotonic() + seconds
+    for trial in rounds(start):
+        if trial.peak <= limit:
+            found = shortest(trial, limit)
+            return Remat(limit, start.peak, found.peak, found.repeats)
+        if monotonic() > end:
+            break
+    return None
 
 
 @final

@@ -34,10 +34,13 @@ from ge2.base.record import record
 class Library:
     """A loaded library. `cached`: it was compiled before; `seconds`: of compiling; `path`: as loaded."""
 
-    __slots__ = ("cached", "handle", "key", "path", "seconds")
+    __slots__ = ("cached", "handle", "key", "nbytes", "path", "seconds")
 
-    def __init__(self, handle: Any, key: str, path: str, cached: bool, seconds: float) -> None:
+    def __init__(
+        self, handle: Any, key: str, path: str, cached: bool, seconds: float, nbytes: int = 0
+    ) -> None:
         self.handle, self.key, self.path, self.cached, self.seconds = handle, key, path, cached, seconds
+        self.nbytes = nbytes
 
     def address(self, symbol: str) -> int:
         """Where a function or a variable of the library is. CompilerTrouble if it has none of that name."""
@@ -150,7 +153,7 @@ def _kept(order: Order, key: str) -> Library | None:
     except CompilerTrouble as trouble:  # of a system that changed since; what is compiled now fits it
         logger().info("%s is compiled again: %s", order.name, trouble)
         return None
-    return Library(handle, key, path, cached=True, seconds=0.0)
+    return Library(handle, key, path, cached=True, seconds=0.0, nbytes=len(content))
 
 
 def _compiled(order: Order, tools: Toolchain, key: str) -> Library:
@@ -164,7 +167,7 @@ def _compiled(order: Order, tools: Toolchain, key: str) -> Library:
     cache().put(key, content, _about(order, tools, seconds))
     if config.log_compiles:
         logger().info("%s: compiled in %.3f s by %s", order.name, seconds, tools.version)
-    return Library(handle, key, path, cached=False, seconds=seconds)
+    return Library(handle, key, path, cached=False, seconds=seconds, nbytes=len(content))
 
 
 def _saved(order: Order, tools: Toolchain, key: str, trouble: CompilerTrouble, end: float) -> Library:
