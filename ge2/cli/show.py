@@ -29,6 +29,7 @@ DATA: Final = (
     "language", "source", "slow",
 )
 # fmt: on
+ROW: Final = ("name", "type", "kind", "nbytes", "born", "dies", "at", "reuse", "line")
 
 
 @record
@@ -201,6 +202,12 @@ def plan(look: Look) -> Shown:
     return Shown(parts, {"steps": steps.splitlines(), "memory": bytes_, "cost": cost})
 
 
+def memory(look: Look) -> Shown:
+    timeline = look.lowered().memory_timeline()
+    rows = [{name: getattr(row, name) for name in ROW} for row in timeline.rows]
+    return Shown((Part("memory, step by step", str(timeline)),), {"arena": timeline.arena, "rows": rows})
+
+
 STAGES: dict[str, Callable[[Look], Shown]] = {
     "graph": graph,
     "passes": passes,
@@ -208,4 +215,5 @@ STAGES: dict[str, Callable[[Look], Shown]] = {
     "kernels": kernels,
     "source": source,
     "plan": plan,
+    "memory": memory,
 }

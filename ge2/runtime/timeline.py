@@ -106,7 +106,7 @@ class Timeline:
 
     def __str__(self) -> str:
         steps = len(self.program.steps)
-        head = f"{steps} steps, arena of {size_words(self.arena)}"
+        head = f"{steps} {'step' if steps == 1 else 'steps'}, arena of {size_words(self.arena)}"
         if steps:
             most = sum(row.nbytes for row in self.at(self.fullest))
             head += f"; most is in use at {self.step(self.fullest)}: {size_words(most)}"

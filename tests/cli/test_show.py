@@ -109,6 +109,17 @@ def test_it_shows_a_batch_of_derivatives(model, capsys):
     assert "one for each; got 'x'" in wrong
 
 
+def test_the_timeline_of_memory(model, capsys):
+    words = ["--stage", "memory", "--executor", "blocked", "--json"]
+    _, out, _ = shown(capsys, f"{model}:loss", *LOSS, *words)
+    rows = json.loads(out)["memory"]["rows"]
+    assert [row["name"] for row in rows if row["kind"] == "argument"] == ["a", "b", "c", "d"]
+    assert any(row["kind"] == "arena" and "a_model.py:11 in loss" in row["line"] for row in rows)
+    _, out, _ = shown(capsys, f"{model}:loss", *LOSS, *words[:-1])
+    assert " memory, step by step =" in out
+    assert "buffer" in out
+
+
 def test_the_plan(model, capsys):
     words = ["--stage", "plan", "--executor", "blocked", "--json"]
     _, out, _ = shown(capsys, f"{model}:loss", "--args", "@start", *LOSS[2:], *words)
@@ -125,7 +136,7 @@ def test_json_and_a_file(model, capsys, tmp_path):
     code, out, _ = shown(capsys, f"{model}:scaled", *words)
     assert (code, out) == (0, "")
     found = json.loads(file.read_text())
-    assert list(found) == ["graph", "passes", "regions", "kernels", "source", "plan"]
+    assert list(found) == ["graph", "passes", "regions", "kernels", "source", "plan", "memory"]
     (kernel,) = found["kernels"]
     assert kernel["equations"][0] == "b:f32[100] = tanh a"
     assert (kernel["read"], kernel["written"]) == (400, 400)
