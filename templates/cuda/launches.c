@@ -19,6 +19,7 @@
 #define APART 1    /* CU_STREAM_NON_BLOCKING */
 #define ALIGNED 16 /* bytes that an access may have */
 #define PATIENCE 2 /* calls before a graph is worth making */
+#define NO_MEMORY 2 /* CUDA_ERROR_OUT_OF_MEMORY */
 
 typedef int Status;
 typedef void *Handle;
@@ -414,7 +415,10 @@ static int launch(Run *me, Handle stream) {
     if (!graph) return give_up(me) ? -1 : launch_each(me, stream);
     graph->used = me->calls;
     status = cuda.cuGraphLaunch(graph->exec, stream);
-    return status ? failed(me, status, "cuGraphLaunch", -1) : 0;
+    if (!status) return 0;
+    failed(me, status, "cuGraphLaunch", -1);
+    if (status != NO_MEMORY || give_up(me)) return -1;
+    return launch_each(me, stream); /* a graph may need memory when it is first launched, and then did nothing */
 }
 
 static int launched(Run *me, PyObject *const *args, PyObject *copies, Handle stream) {

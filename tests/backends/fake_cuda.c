@@ -40,14 +40,15 @@ typedef struct {
     Graph *graph;
 } Stream;
 
-int graphs, execs, streams, launched, fail_next, captures_begun, busy; /* what tests look at, and have go wrong */
+int graphs, execs, streams, launched, fail_next, fail_after, captures_begun, busy; /* what tests look at, and have go wrong */
 static char CONTEXT;
 static void *current = &CONTEXT;
 
 void *context_of_fake(void) { return &CONTEXT; }
 void leave_context(void) { current = NULL; }
 
-static Status going(void) {
+static Status going(void) { /* `fail_after` so many calls that are well, the next one fails */
+    if (fail_after) return fail_after--, 0;
     Status status = fail_next;
     fail_next = 0;
     return status;
@@ -60,7 +61,11 @@ Status cuGetErrorName(Status status, const char **name) {
 Status cuCtxGetCurrent(void **found) { return *found = current, 0; }
 Status cuCtxPushCurrent_v2(void *context) { return current = context, 0; }
 Status cuCtxPopCurrent_v2(void **found) { return *found = current, current = NULL, 0; }
-Status cuStreamCreate(void **found, unsigned flags) { return streams++, *found = calloc(1, sizeof(Stream)), flags != 1; }
+Status cuStreamCreate(void **found, unsigned flags) {
+    Status status = going();
+    if (status) return status;
+    return streams++, *found = calloc(1, sizeof(Stream)), flags != 1;
+}
 Status cuStreamDestroy_v2(void *stream) { return streams--, free(stream), 0; }
 Status cuStreamIsCapturing(void *stream, int *found) { return *found = stream ? ((Stream *)stream)->capturing : busy, 0; }
 
@@ -118,15 +123,26 @@ Status cuLaunchKernel(Function *f, unsigned gx, unsigned gy, unsigned gz, unsign
     return 0;
 }
 Status cuStreamBeginCapture_v2(Stream *s, int mode) {
+    Status status = going();
+    if (status) return status;
     captures_begun++;
     s->capturing = 1;
     s->graph = calloc(1, sizeof(Graph));
     graphs++;
     return mode != 2;
 }
-Status cuStreamEndCapture(Stream *s, Graph **found) { return s->capturing = 0, *found = s->graph, 0; }
+Status cuStreamEndCapture(Stream *s, Graph **found) {
+    Status status = going();
+    s->capturing = 0;
+    if (status) return graphs--, release(s->graph), status; /* an invalidated capture gives no graph */
+    return *found = s->graph, 0;
+}
 
-Status cuGraphCreate(Graph **found, unsigned flags) { return graphs++, *found = calloc(1, sizeof(Graph)), (Status)flags; }
+Status cuGraphCreate(Graph **found, unsigned flags) {
+    Status status = going();
+    if (status) return status;
+    return graphs++, *found = calloc(1, sizeof(Graph)), (Status)flags;
+}
 Status cuGraphDestroy(Graph *graph) { return graphs--, release(graph), 0; }
 Status cuGraphAddKernelNode_v2(Node **found, Graph *graph, Node **needs, size_t n, const Params *p) {
     for (size_t i = 0; i < n; i++) {
@@ -141,6 +157,8 @@ Status cuGraphAddKernelNode_v2(Node **found, Graph *graph, Node **needs, size_t 
     return 0;
 }
 Status cuGraphAddChildGraphNode(Node **found, Graph *graph, Node **needs, size_t n, Graph *child) {
+    Status status = going();
+    if (status) return status;
     Node *node = calloc(1, sizeof *node);
     node->child = clone(child);
     node->needs = (int)n;
@@ -169,8 +187,9 @@ Status cuGraphExecKernelNodeSetParams_v2(Graph *exec, const Node *node, const Pa
     return 0;
 }
 Status cuGraphExecChildGraphNodeSetParams(Graph *exec, const Node *node, Graph *child) {
+    Status status = going();
     Node *found = twin(exec, node);
-    if (!found) return 1;
+    if (status || !found) return status ? status : 1;
     release(found->child);
     found->child = clone(child);
     return 0;

@@ -98,6 +98,7 @@ def make(driver, made):
         )
 
     set_(driver, "fail_next", 0)
+    set_(driver, "fail_after", 0)
     set_(driver, "busy", 0)
     return make
 
@@ -191,6 +192,50 @@ def test_a_patch_that_fails_leaves_nothing_wrong(make, driver):
     np.testing.assert_array_equal(call(run, x, 9.0, rest), wanted(x, 9))
     assert run.trouble is not None
     np.testing.assert_array_equal(call(run, x, 8.0, rest), wanted(x, 8))
+
+
+OUT_OF_MEMORY = 2
+
+
+@pytest.mark.parametrize("calls", range(10))
+def test_out_of_memory_anywhere_in_a_capture(make, driver, calls):
+    """While a graph is made, and at its launch: launched one by one, then and from then on, and told."""
+    run, x = make(), array(1)
+    call(run, x, 1.0)
+    gc.collect()
+    before = seen(driver, "graphs"), seen(driver, "execs")
+    set_(driver, "fail_after", calls)
+    set_(driver, "fail_next", OUT_OF_MEMORY)
+    np.testing.assert_array_equal(call(run, x, 2.0), wanted(x, 2))
+    assert seen(driver, "fail_next") == 0, "nothing failed"
+    assert "CUDA_ERROR_OUT_OF_MEMORY (2)" in str(run.trouble)
+    np.testing.assert_array_equal(call(run, array(3), 4.0), wanted(array(3), 4))
+    assert run.counts[:3] == (3, 3, 0)
+    assert (seen(driver, "graphs"), seen(driver, "execs")) == before
+
+
+@pytest.mark.parametrize("calls", range(7))
+def test_out_of_memory_anywhere_in_a_patch(make, driver, calls):
+    run, rest = make(), (array(0), array(0), array(0))
+    for k in range(6):
+        call(run, array(k), k, rest)
+    set_(driver, "fail_after", calls)
+    set_(driver, "fail_next", OUT_OF_MEMORY)
+    x, others = array(7), (array(0), array(0), array(0))
+    np.testing.assert_array_equal(call(run, x, 9.0, others), wanted(x, 9))
+    assert seen(driver, "fail_next") == 0, "nothing failed"
+    assert run.trouble is not None
+    np.testing.assert_array_equal(call(run, x, 8.0, others), wanted(x, 8))
+
+
+def test_a_graph_that_fails_for_another_reason_is_an_error(make, driver):
+    run, x = make(), array(1)
+    rest = array(0), array(0), array(0)
+    for _ in range(3):
+        call(run, x, 1.0, rest)
+    set_(driver, "fail_next", 1)
+    with pytest.raises(KernelError, match="cuGraphLaunch fails with CUDA_ERROR_FAKE"):
+        call(run, x, 1.0, rest)
 
 
 def test_inside_the_capture_of_another(make, driver):
