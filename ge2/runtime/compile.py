@@ -25,7 +25,7 @@ from ge2.trace.watch import watching
 
 if TYPE_CHECKING:
     from ge2.backends.device import Device
-    from ge2.runtime.remat import Remat
+    from ge2.runtime.remat import Remat, Smaller
 
 Begun = Callable[[Step, int], tuple[Graph, Callable[[Graph], Program]]]
 PATIENCE = 5.0  # seconds for what an error says
@@ -42,7 +42,7 @@ class How:
     called: str
     target: str
     device: Device | None
-    smaller: Callable[[int], Remat | None] | None = None  # what it would compute again in so much memory
+    smaller: Smaller | None = None  # what it would compute again in so much memory
 
 
 def compile_graph(
@@ -102,11 +102,13 @@ def planners(how: How) -> tuple[Callable[[Graph], Program], Begun]:
     return planned, begun
 
 
-def helping(graph: Graph, how: How, limit: int) -> Remat | None:
+def helping(graph: Graph, how: How, limit: int, peak: int) -> Remat | None:
     """What a program for which there was no memory would compute again to fit, if that is found soon."""
     from ge2.runtime.remat import estimated  # hardly ever needed
 
-    return estimated(run_pipeline(graph, last=ROLL), limit, *planners(replace(how, called="")), PATIENCE)
+    return estimated(
+        run_pipeline(graph, last=ROLL), limit, peak, *planners(replace(how, called="")), PATIENCE
+    )
 
 
 def fitting(graph: Graph, limit: int, how: How) -> Executable:

@@ -39,7 +39,7 @@ from ge2.trace.watch import check_finite
 if TYPE_CHECKING:
     from ge2.backends.device import Device
     from ge2.runtime.meter import Meter
-    from ge2.runtime.remat import Remat
+    from ge2.runtime.remat import Remat, Smaller
     from ge2.runtime.rounds import Turn
     from ge2.runtime.shortage import Shortage
 
@@ -196,9 +196,7 @@ class Executable:
     remat: Remat | None = None  # what it computes again, if its memory is limited
     watched: Graph | None = None  # as traced, where the results of a call are looked at for NaN
     limited: bool = False  # whether it has a limit on its memory
-    smaller: Callable[[int], Remat | None] | None = (
-        None  # what it could compute again to fit in so many bytes
-    )
+    smaller: Smaller | None = None  # what it could compute again to fit in so many bytes
     part: bool = False  # whether another program runs it
     within: Op | None = None  # the loop or the branch that does
     launched: list[Any] = field(default_factory=list)  # on a GPU: what launches its kernels, in groups

@@ -37,6 +37,9 @@ ROUNDS: Final = 200
 
 Planned = Callable[[Graph], Program]
 Begun = Callable[[Step, int], tuple[Graph, Planned]]
+Smaller = Callable[
+    [int, int], "Remat | None"
+]  # of how many bytes there are, and how many are needed as it is
 Built = Callable[[Program], "Executable"]
 
 
@@ -103,14 +106,20 @@ def fitted(
     )
 
 
-def estimated(graph: Graph, limit: int, planned: Planned, begun: Begun, seconds: float) -> Remat | None:
-    """What a program would compute again to need at most about `limit` bytes: nothing is compiled, so the
-    scratch of kernels is not counted. None if nothing is found in so much time."""
+def estimated(
+    graph: Graph, limit: int, peak: int, planned: Planned, begun: Begun, seconds: float
+) -> Remat | None:
+    """What a program that needs `peak` bytes would compute again to need at most about `limit`.
+
+    Nothing is compiled: the scratch of its kernels is taken to stay what it is. None if nothing is found in
+    so much time.
+    """
     start, end = Trial(graph, Planner(planned, begun)), monotonic() + seconds
+    own = max(peak - start.peak, 0)
     for trial in rounds(start):
-        if trial.peak <= limit:
-            found = shortest(trial, limit)
-            return Remat(limit, start.peak, found.peak, found.repeats)
+        if trial.peak + own <= limit:
+            found = shortest(trial, limit - own)
+            return Remat(limit, peak, found.peak + own, found.repeats)
         if monotonic() > end:
             break
     return None

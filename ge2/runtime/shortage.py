@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from traceback import clear_frames
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -11,11 +11,11 @@ from ge2.base.record import record
 from ge2.base.words import size_words, table
 from ge2.runtime.analysis import Memory, memory
 from ge2.runtime.program import Program
-from ge2.runtime.remat import Remat
 from ge2.runtime.timeline import Timeline
 
 if TYPE_CHECKING:
     from ge2.runtime.executable import Executable
+    from ge2.runtime.remat import Smaller
 
 SHOWN: Final = 8  # arrays that the error lists
 MARGIN: Final = 0.95  # of what is free, which may lie in pieces
@@ -25,13 +25,13 @@ MARGIN: Final = 0.95  # of what is free, which may lie in pieces
 @record
 class Shortage:
     """What is known of a program, should its `device` run out of memory. `smaller` says what it would compute
-    again to fit into so many bytes, None if it does not; it is None itself for a program with a limit."""
+    again to fit into so many bytes, given its peak; it is None itself for a program with a limit."""
 
     title: str
     program: Program
     device: Any
     branches: Mapping[int, Sequence[Executable]]
-    smaller: Callable[[int], Remat | None] | None
+    smaller: Smaller | None
 
     def error(self, trouble: BaseException) -> OutOfMemoryError:
         """The error of a call that failed. What it had, and what is idle, is given back."""
@@ -55,7 +55,7 @@ class Shortage:
         if needed.peak <= free * MARGIN:
             return "the call again: memory was given back since"
         limit = int(free * MARGIN)
-        found = None if self.smaller is None else self.smaller(limit)
+        found = None if self.smaller is None else self.smaller(limit, needed.peak)
         if found is not None and found.repeats:
             again = f"computes {', '.join(found.lines[:3])} again, as ge2.checkpoint around that would"
             return (

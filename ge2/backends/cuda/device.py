@@ -92,10 +92,12 @@ class CudaDevice:
             self.xp.cuda.runtime.deviceSynchronize()
 
     def memory(self) -> tuple[int, int]:
-        """The bytes that are free, and all that there are."""
+        """The bytes that are free, and all that there are; at most those that CuPy's pool may give."""
         with self.here():
             free, total = self.xp.cuda.runtime.memGetInfo()
-        return int(free), int(total)
+            pool = self.xp.get_default_memory_pool()
+            limit, used = pool.get_limit(), pool.used_bytes()
+        return (min(free, limit - used), min(total, limit)) if limit else (free, total)
 
     def here(self) -> AbstractContextManager[Any]:
         """Makes the GPU CuPy's current one inside a `with`."""
