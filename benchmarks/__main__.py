@@ -36,7 +36,7 @@ SUITES = {
     "cuda": {
         "cuda.nvrtc": ("compile", "first-call"),
         "cuda.demo": ("step", "steps"),
-        "cuda.programs": ("call", "replay", "mlp", "rnn-scan", "rnn-loop", "while", "cond"),
+        "cuda.programs": ("call", "replay", "mlp", "memory", "rnn-scan", "rnn-loop", "while", "cond"),
         "cuda.kernels": (
             *("gelu", "adam", "squares", "layernorm", "layernorm-grad", "softmax", "softmax-columns"),
             *("cross-entropy", "cumsum", "columns", "transpose"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from benchmarks.record import Failure, Faster, Row, Target, describe
+from ge2.base.words import size_words
 
 PEERS = ("numpy", "cupy", "jax", "torch")
 MARKS = {True: "yes", False: "NO", None: "?"}
@@ -50,6 +51,8 @@ def bound(target: Target, unit: str) -> str:
 
 
 def value(number: float, unit: str) -> str:
+    if unit == "bytes":
+        return size_words(round(number))
     if unit == "times":
         return f"{number:.3g}x"
     if unit == "relative":

@@ -21,8 +21,9 @@ import ge2
 from benchmarks.cuda.exchange import back, leaves, to_jax, to_torch
 from benchmarks.cuda.machine import Machine, machine
 from benchmarks.cuda.measure import difference, finish, rounds
+from benchmarks.cuda.peaks import measured
 from benchmarks.options import USUAL, Options
-from benchmarks.peers import peer
+from benchmarks.peers import installed, peer
 from benchmarks.record import AtMost, Failure, Faster, Row, Target
 
 CALLS, TIMES = 100, 31
@@ -36,8 +37,9 @@ Call = Callable[[], Any]
 def run(options: Options = USUAL) -> Iterator[Row | Failure]:
     at = machine(options.quick)
     lines = {
-        "call": call, "replay": replay, "mlp": mlp, "rnn-scan": partial(rnn, in_python=False),
-        "rnn-loop": partial(rnn, in_python=True), "while": whiles, "cond": conds,
+        "call": call, "replay": replay, "mlp": mlp, "memory": memory,
+        "rnn-scan": partial(rnn, in_python=False), "rnn-loop": partial(rnn, in_python=True),
+        "while": whiles, "cond": conds,
     }  # fmt: skip
     for name, line in lines.items():
         if options.wants("programs", name):
@@ -184,17 +186,30 @@ def stepper(step: Callable[..., Any], state: Any, *data: Any) -> Call:
     return go
 
 
-def mlp(options: Options, at: Machine) -> Iterator[Row]:
+def mlp_data() -> tuple[Any, Any]:
     rng = np.random.default_rng(0)
-    x, y = rng.standard_normal((BATCH, WIDTHS[0])).astype(np.float32), rng.integers(0, 10, BATCH)
-    xp = at.xp
+    return rng.standard_normal((BATCH, WIDTHS[0])).astype(np.float32), rng.integers(0, 10, BATCH)
+
+
+def mlp_of_ge2(xp: Any, x: Any, y: Any) -> tuple[Any, Call]:
+    """The jitted function, and a step with it."""
     ours = ge2.jit(partial(adamw, ge2, np), donate_argnums=0)
-    calls = {"ge2": stepper(ours, start(np.random.default_rng(1), xp.asarray), xp.asarray(x), xp.asarray(y))}
+    return ours, stepper(ours, start(np.random.default_rng(1), xp.asarray), xp.asarray(x), xp.asarray(y))
+
+
+def mlp_of_jax(jax: Any, x: Any, y: Any) -> Call:
+    jax.config.update("jax_default_matmul_precision", "tensorfloat32")
+    theirs = jax.jit(partial(adamw, jax, jax.numpy), donate_argnums=0)
+    state = start(np.random.default_rng(1), jax.numpy.asarray)
+    return stepper(theirs, state, jax.numpy.asarray(x), jax.numpy.asarray(y))
+
+
+def mlp(options: Options, at: Machine) -> Iterator[Row]:
+    x, y = mlp_data()
+    ours, step = mlp_of_ge2(at.xp, x, y)
+    calls = {"ge2": step}
     if (jax := peer("jax")) is not None:
-        jax.config.update("jax_default_matmul_precision", "tensorfloat32")
-        theirs = jax.jit(partial(adamw, jax, jax.numpy), donate_argnums=0)
-        state = start(np.random.default_rng(1), jax.numpy.asarray)
-        calls["jax"] = stepper(theirs, state, jax.numpy.asarray(x), jax.numpy.asarray(y))
+        calls["jax"] = mlp_of_jax(jax, x, y)
     if (torch := peer("torch")) is not None and at.is_gpu:
         calls["torch graphs"] = torch_mlp(torch, x, y)
     losses = {name: [float(step()) for _ in range(3)] for name, step in calls.items()}
@@ -208,6 +223,22 @@ def mlp(options: Options, at: Machine) -> Iterator[Row]:
     targets = () if options.quick else (AtMost(0.12e-3), Faster(1.3, "jax"))
     title = "MLP 784-1024-1024-10, batch 256, tf32, cross-entropy, AdamW, donated"
     yield Row(title, "seconds", times.pop("ge2"), times, targets, "float32", {"batch": BATCH}, notes)
+
+
+def memory(options: Options, at: Machine) -> Iterator[Row]:
+    """The most memory of that step; without a GPU what is planned for it."""
+    title = "peak memory of that step, with weights, moments and data"
+    if not at.is_gpu:
+        ours, step = mlp_of_ge2(at.xp, *mlp_data())
+        step()
+        planned = ours._last.executable.memory_analysis()
+        yield Row(title, "bytes", planned.arguments + planned.peak, layout="float32")
+        return
+    found = {name: measured(name) for name in ("ge2", *installed(("jax", "torch")))}
+    notes = {name: note for name, (_, note) in found.items()}
+    others = {name: float(nbytes) for name, (nbytes, _) in found.items() if name != "ge2"}
+    targets = () if options.quick or not others else (AtMost(min(others.values())),)
+    yield Row(title, "bytes", found["ge2"][0], others, targets, "float32", {"batch": BATCH}, notes)
 
 
 def torch_mlp(torch: Any, x: Any, y: Any) -> Call:

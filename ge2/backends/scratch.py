@@ -149,7 +149,9 @@ class Scratch:
 
 def ran_out(error: BaseException) -> bool:
     """Whether it says that a device has no more memory, in CuPy's words, ours, or torch's."""
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    if isinstance(error, MemoryError):
+        return not type(error).__module__.startswith("numpy")  # NumPy's is of the host
+    return type(error).__name__ == "OutOfMemoryError"
 
 
 def emptied(idle: list[Any]) -> list[Any]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import ge2
+from benchmarks import table
 from benchmarks.__main__ import SUITES, main
 from benchmarks.cuda import (
     demo,
@@ -18,6 +20,7 @@ from benchmarks.cuda import (
     measure,
     moves,
     nvrtc,
+    peaks,
     products,
     programs,
     scans,
@@ -27,7 +30,7 @@ from benchmarks.cuda.exchange import back, leaves
 from benchmarks.cuda.machine import CPU
 from benchmarks.cuda.work import BF16, Draw, Work, parted, plain
 from benchmarks.options import Options
-from benchmarks.record import Failure, Row
+from benchmarks.record import AtMost, Failure, Row
 from ge2.backends.cuda.toolkit import place
 from ge2.base.errors import CompilerTrouble, DeviceError
 from tests.fake_cupy import stand_in
@@ -230,6 +233,23 @@ def test_whole_programs(alone, capsys):
     lines = SUITES["cuda"]["cuda.programs"]
     assert len(rows) == len(lines) + 1  # a replay is two
     assert [row.others.keys() for row in rows if row.others] == [{"numpy"}]
+
+
+def test_the_peak_is_that_of_the_pool_and_of_arenas(monkeypatch):
+    """Looked at after each allocation and each step; on a stand-in, whose arenas are arrays."""
+    used = iter([100, 700, 300, *[5] * 1000])
+    hook = type("Hook", (), {"__enter__": lambda self: self, "__exit__": lambda self, *_: None})
+    monkeypatch.setattr(programs, "WIDTHS", (8, 16, 10))
+    with stand_in(monkeypatch) as xp:
+        xp.get_default_memory_pool = lambda: SimpleNamespace(used_bytes=lambda: next(used))
+        xp.cuda.MemoryHook = hook
+        assert peaks.of_ge2() == (700, "of these 0.0 MB are arenas")
+
+
+def test_bytes_in_the_table():
+    assert table.value(27_000_000, "bytes") == "25.7 MB"
+    row = Row("peak", "bytes", 100.0, {"jax": 90.0}, (AtMost(90.0),))
+    assert row.missed and "<= 90 B" in table.show([row])
 
 
 @pytest.mark.slow
