@@ -246,7 +246,7 @@ class GpuDriver:
         self.names[name] = value
         return name
 
-    def sent(self, value: np.ndarray) -> Any:
+    def sent(self, value: Any) -> Any:
         """An array that is there from the start; a text that nobody runs needs none on the device."""
         return upload(self.device, value) if self.run else value
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from ge2.base.errors import OutOfMemoryError
 from ge2.base.record import record
 from ge2.base.words import size_words, table
+from ge2.ir import Var
 from ge2.runtime.analysis import Memory, memory
 from ge2.runtime.program import Program
 from ge2.runtime.timeline import Timeline
@@ -83,7 +84,7 @@ def largest(timeline: Timeline) -> list[str]:
 def spare_arguments(program: Program) -> str:
     """Arguments that are not donated but could be: of the type of a result that has memory of its own."""
     buffers = program.buffers
-    made = [buffers[v] for v in dict.fromkeys(program.graph.outputs) if v in buffers]
+    made = [buffers[v] for v in dict.fromkeys(program.graph.outputs) if isinstance(v, Var)]
     donors = {b.donor for b in made}
     wanted = {(b.type.shape, b.type.dtype) for b in made if b.storage == "output" and not b.donor}
     inputs = [buffers[v] for v in program.graph.inputs if not v.type.weak]
