@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from ge2.runtime.signature import title
 
 if TYPE_CHECKING:
     from ge2.runtime.key import Key
+
+FOREIGN: Final = ("UnownedMemory", "DLPackMemory")  # classes of CuPy's for memory that others may see
 
 
 @final
@@ -67,7 +69,7 @@ def is_whole(x: Any) -> bool:
     if x.base is not None:
         return False
     if on_gpu(x):
-        return type(x.data.mem).__name__ != "UnownedMemory"
+        return type(x.data.mem).__name__ not in FOREIGN
     return bool(x.flags.owndata and x.flags.writeable)
 
 
@@ -87,7 +89,7 @@ def owner(x: Any) -> Any:
 def refusal(x: Any, owners: Counter[int]) -> str:
     if x.base is not None or not x.flags.owndata:
         return "it is a view"
-    if on_gpu(x) and type(x.data.mem).__name__ == "UnownedMemory":
+    if on_gpu(x) and type(x.data.mem).__name__ in FOREIGN:
         return "its memory is another library's"
     if not getattr(x.flags, "writeable", True):
         return "it is read-only"

@@ -277,7 +277,7 @@ def test_the_analysis_is_whole(xp, scratch):
     found = low.memory_analysis()
     assert found.arguments == sum(x.nbytes for x in arrays)
     assert found.outputs == 4 * (48 + 64)
-    assert found.arena > 64 * 48 * 4 and found.peak == found.arena + found.outputs
+    assert found.arena >= 64 * 48 * 4 and found.peak == found.arena + found.outputs
     assert found.generated_code_size_in_bytes > 1000
     rows = low.memory_timeline().rows
     assert max(row.at + row.nbytes for row in rows if row.at >= 0) <= found.arena
@@ -285,6 +285,15 @@ def test_the_analysis_is_whole(xp, scratch):
 
 
 # ----------------------------------------------------------------------------------------------- other owners
+
+
+def test_memory_that_came_by_dlpack_is_not_donated(xp):
+    """Whoever it came from sees it still."""
+    x = xp.arange(64, dtype=np.float32)
+    with pytest.warns(ge2.errors.Ge2Warning, match="its memory is another library's"):
+        y = ge2.jit(lambda x: x + 1, donate_argnums=0)(xp.from_dlpack(x))
+    np.testing.assert_array_equal(x.get(), np.arange(64))
+    np.testing.assert_array_equal(y.get(), np.arange(64) + 1)
 
 
 class Owner:
@@ -311,7 +320,7 @@ def test_a_pool_shared_with_torch(xp, scratch):
         return w - 0.01 * (x.T @ h) / (1 + abs(h.sum()))
 
     with config.using(capture="on"), xp.cuda.using_allocator(allocate):
-        f = ge2.jit(step, donate_argnums=0)
+        f = ge2.jit(step)  # nothing is donated: torch may see it
         rng = np.random.default_rng(0)
         mine = (rng.standard_normal((64, 64)) * 0.1).astype(np.float32)
         w = xp.asarray(mine)

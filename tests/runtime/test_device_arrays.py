@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ge2
 from ge2.backends.cuda import device
+from ge2.base.log import Ge2Warning
 from ge2.ops.elementwise import BY_NAME
 from ge2.test_util.laws import evaluate, graph_of, types_of
-from tests.fake_cupy import stand_in
+from tests.fake_cupy import MemoryPointer, stand_in
 from tests.laws.samples import SAMPLES
 from tests.laws.test_cuda import run
 from tests.laws.test_targets import Case, chosen, named
@@ -36,6 +38,18 @@ def test_every_operation(cp: Any, rng: np.random.Generator) -> None:
         for _, sample, xs in drawn
     ]
     run(cases, device.current_gpu())
+
+
+@pytest.mark.parametrize("name", ["UnownedMemory", "DLPackMemory"])
+def test_memory_of_another_library_is_not_donated(
+    cp: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Torch's, say, which sees what is written there."""
+    monkeypatch.setattr(MemoryPointer, "mem", property(lambda self: type(name, (), {})()))
+    x = cp.ones(3, np.float32)
+    with pytest.warns(Ge2Warning, match="its memory is another library's"):
+        y = ge2.jit(lambda x: x + 1, donate_argnums=0)(x)
+    assert x.get().tolist() == [1.0] * 3 and y.get().tolist() == [2.0] * 3
 
 
 @pytest.fixture
