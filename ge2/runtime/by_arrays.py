@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ge2.backends.device import Device
+from ge2.backends.device import Device, surely
 from ge2.base.dtypes import BFLOAT16, COMPLEX, EXTENDED, FP8, INT64
 from ge2.ir import Eqn, Op
 from ge2.ops.sort import ArgSort, SearchSorted, Sort, TopK
@@ -113,4 +113,5 @@ def by_arrays(device: Device, eqn: Eqn, *xs: Any) -> Any:
     """The result of an equation that the table serves; numbers become arrays of the device."""
     served, xp = serves(eqn), device.xp
     assert served is not None
-    return served(xp, eqn.op, *(xp.asarray(x, a.type.dtype) for x, a in zip(xs, eqn.inputs, strict=True)))
+    given = [xp.asarray(x, a.type.dtype) for x, a in zip(xs, eqn.inputs, strict=True)]
+    return surely(device, lambda: served(xp, eqn.op, *given))

@@ -300,8 +300,7 @@ class Executable:
         try:
             return self.written()
         except MemoryError as error:
-            trouble = error
-        raise self.shortage.error(trouble) from trouble
+            raise self.shortage.error(error) from error
 
     def inner(self) -> Inner:
         """It as part of another program. That of one C function alone has scratch of its own."""

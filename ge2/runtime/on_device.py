@@ -37,8 +37,7 @@ def current_first(
         except Exception as error:
             if failed is None or isinstance(error, Ge2Error) or not ran_out(error):
                 raise
-            trouble = error
-        raise failed(trouble) from trouble
+            raise failed(error) from error
 
     return there
 

@@ -228,6 +228,16 @@ def test_out_of_memory_anywhere_in_a_patch(make, driver, calls):
     np.testing.assert_array_equal(call(run, x, 8.0, others), wanted(x, 8))
 
 
+def test_a_launch_without_memory_is_an_error_of_memory(make, driver):
+    run, x = make(captures=False), array(1)
+    set_(driver, "fail_next", OUT_OF_MEMORY)
+    with pytest.raises(
+        MemoryError, match=r"cuLaunchKernel fails with CUDA_ERROR_OUT_OF_MEMORY \(2\) in scaled"
+    ):
+        call(run, x, 1.0)
+    np.testing.assert_array_equal(call(run, x, 1.0), wanted(x, 1))
+
+
 def test_a_graph_that_fails_for_another_reason_is_an_error(make, driver):
     run, x = make(), array(1)
     rest = array(0), array(0), array(0)

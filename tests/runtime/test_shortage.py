@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -206,6 +209,41 @@ def test_constants_are_sent_when_others_gave_back(ledger: Ledger, monkeypatch: p
     y = ge2.jit(lambda x: x[::-1] + np.cos(np.arange(2048, dtype=np.float32)))(x)
     np.testing.assert_allclose(y.get(), x.get()[::-1] + np.cos(np.arange(2048, dtype=F32)), rtol=1e-5)
     assert met and ledger.spared == 1
+
+
+def test_what_cupy_computes_is_computed_again(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    (x,), xp, met = arrays((300,)), device.gpu(0).xp, list[int]()
+    search = xp.searchsorted
+
+    def failing_once(*args: Any, **kwargs: Any) -> Any:
+        met.append(1)
+        if len(met) == 1:
+            raise MemoryError
+        return search(*args, **kwargs)
+
+    monkeypatch.setattr(xp, "searchsorted", failing_once)
+    edges = fake.array(np.linspace(-2, 2, 9).astype(F32))
+    found = ge2.jit(lambda edges, x: np.searchsorted(edges, x))(edges, x)
+    np.testing.assert_array_equal(found.get(), np.searchsorted(edges.get(), x.get()))
+    assert (len(met), ledger.spared) == (2, 1)
+
+
+def test_an_error_that_was_handled_keeps_no_arrays(ledger: Ledger) -> None:
+    """Whoever goes on with a smaller batch needs that memory, and not when the collector comes by."""
+    f, (x,) = ge2.jit(lambda x: x * 2), arrays((64, 64))
+    f(x)
+    seen, room = weakref.ref(x), ledger.room
+    gc.collect()
+    gc.disable()
+    try:
+        ledger.room = 0
+        with suppress(OutOfMemoryError):
+            f(x)
+        del x
+        assert seen() is None
+    finally:
+        gc.enable()
+        ledger.room = room
 
 
 def test_the_error_is_one_of_memory_and_keeps_the_cause(ledger: Ledger) -> None:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from ge2.backends.cuda.device import CudaDevice
 
 NAME: Final = "ge2_launches"
+NO_MEMORY: Final = 2  # CUDA_ERROR_OUT_OF_MEMORY
+LIBRARYS: Final = "a library"  # whose numbers are not the driver's
 FEW: Final = 3  # launches that are no slower one by one than as a graph
 _made: dict[str, Any] = {}  # the extension's type by the compiler's setting; None where it cannot be made
 _waiting: dict[str, list[Meanwhile]] = {}
@@ -136,8 +138,9 @@ def parameter(a: Any) -> Any:
 
 
 def failed(what: str, status: int, name: str, of: str | None) -> None:
-    """The error of a launch."""
-    raise KernelError(f"{what} fails with {name} ({status})" + (f" in {of}" if of else ""))
+    """The error of a launch; of one for which there is no memory, what its program makes an error of."""
+    said = f"{what} fails with {name} ({status})" + (f" in {of}" if of else "")
+    raise MemoryError(said) if (status == NO_MEMORY and what != LIBRARYS) else KernelError(said)
 
 
 def is_at_hand() -> bool:
