@@ -418,6 +418,9 @@ class StandIn:
     def here(self) -> Device:
         return Device(self.number)
 
+    def memory(self) -> tuple[int, int]:
+        return self.limits.memory, self.limits.memory
+
     def product(self, wanted: Any) -> Any:
         return self.shim.product(wanted)
 

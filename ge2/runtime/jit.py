@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from typing import Any
 
 from ge2.base.errors import InputError
@@ -94,8 +95,11 @@ def check_function(fun: Any) -> None:
 
 
 def clear_caches() -> None:
-    """Forgets every trace and every compiled program of this process."""
+    """Forgets every trace and every compiled program of this process, and gives scratch back to GPUs."""
     for jitted in list(living):
         jitted.clear_cache()
     forget_closures()
     entries.forget()
+    cuda = sys.modules.get("ge2.backends.cuda.device")  # else there is none
+    for device in cuda.used if cuda is not None else ():
+        device.scratch.release()

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import ge2
 from ge2.backends.cpu.toolchain import toolchain
 from ge2.backends.cuda import device, reserved
 from ge2.backends.cuda.device import CudaDevice
@@ -266,6 +267,14 @@ def test_the_device_closes_its_arenas_but_not_in_a_child(monkeypatch):
     monkeypatch.setattr(device, "broken", [])
     CudaDevice._end(SimpleNamespace(scratch=scratch))
     assert closed
+
+
+def test_clear_caches_gives_scratch_back(world, driver, monkeypatch):
+    monkeypatch.setattr(device, "used", [SimpleNamespace(scratch=world.scratch)])
+    world.used(3 * GRANULE)
+    assert room(driver) < ROOM
+    ge2.clear_caches()
+    assert room(driver) == ROOM
 
 
 def test_a_gpu_that_cannot_do_it(path, driver):

@@ -146,6 +146,15 @@ def test_what_is_released_goes_back_to_the_driver(xp, scratch):
     np.testing.assert_array_equal(y[:, :5].get(), np.cumsum(np.cumsum(x.get()[:, :5], 0), 1) * 1.5)
 
 
+def test_clear_caches_gives_it_back(xp, scratch):
+    f, arrays = ge2.jit(small), given(xp)
+    right(f, small, *arrays)
+    assert scratch.nbytes > 0
+    ge2.clear_caches()
+    assert scratch.nbytes == 0
+    right(f, small, *arrays)
+
+
 def test_a_failed_call_loses_no_arena(xp, scratch):
     f, arrays = ge2.jit(small), given(xp)
     right(f, small, *arrays)

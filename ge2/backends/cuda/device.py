@@ -223,6 +223,8 @@ class CudaModule:
 
 # -------------------------------------------------------------------------------------------- which there are
 
+used: list[CudaDevice] = []  # the GPUs of this process so far
+
 
 @once
 def gpu(number: int) -> CudaDevice:
@@ -236,7 +238,9 @@ def gpu(number: int) -> CudaDevice:
     if not 0 <= number < len(known.gpus):
         count = len(known.gpus)
         raise DeviceError(f"there is no GPU {number}: this process sees {count or 'none'}", fix="ge2 doctor")
-    return CudaDevice(number, known.gpus[number], cupy())
+    found = CudaDevice(number, known.gpus[number], cupy())
+    used.append(found)
+    return found
 
 
 def current_gpu() -> CudaDevice:
