@@ -136,7 +136,8 @@ class Scratch:
         """Lets go of what is idle."""
         with self.lock:
             arenas = [each for idle in [*self.idle.values()] for each in emptied(idle)]
-            self.idle.clear()
+            if len(self.idle) >= STREAMS:  # else what is out comes back to where it was
+                self.idle.clear()
             if self._growing is not None:
                 self._growing.release(arenas)
 

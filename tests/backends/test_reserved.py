@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from ge2.backends.cpu.toolchain import toolchain
 from ge2.backends.cuda import device, reserved
 from ge2.backends.cuda.device import CudaDevice
 from ge2.backends.cuda.reserved import Arenas, DriverAddresses
+from ge2.backends.limits import H200
 from ge2.backends.scratch import STREAMS, Scratch
 from ge2.base.errors import DeviceError
 
@@ -267,6 +269,72 @@ def test_the_device_closes_its_arenas_but_not_in_a_child(monkeypatch):
     monkeypatch.setattr(device, "broken", [])
     CudaDevice._end(SimpleNamespace(scratch=scratch))
     assert closed
+
+
+class Here:
+    """As CuPy's device in a `with`."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+
+def cupy_of(limit=0):
+    """What a device asks of CuPy for its memory, and what it did."""
+    did = []
+    pool = SimpleNamespace(
+        free_all_blocks=lambda: did.append("free"), get_limit=lambda: limit, used_bytes=lambda: 30
+    )
+    runtime = SimpleNamespace(deviceSynchronize=lambda: did.append("wait"), memGetInfo=lambda: (60, 100))
+    stream = SimpleNamespace(ptr=5, is_capturing=lambda: False)
+    cuda = SimpleNamespace(**vars(XP.cuda), Device=Here, runtime=runtime, get_current_stream=lambda: stream)
+    xp = SimpleNamespace(ndarray=Array, cuda=cuda, get_default_memory_pool=lambda: pool)
+    return xp, did
+
+
+def test_a_device_with_its_arenas(path, driver, monkeypatch):
+    ended = []
+    monkeypatch.setattr(device, "DriverAddresses", lambda number: DriverAddresses(number, path))
+    monkeypatch.setattr(device.atexit, "register", ended.append)
+    xp, did = cupy_of()
+    gpu = CudaDevice(0, replace(H200, memory=ROOM), xp)
+    found, idle = gpu.scratch.take(40 * GRANULE)
+    found.host[:] = 1
+    begin = found.data.ptr
+    idle.append(found)
+    del found
+    with pytest.raises(MemoryError):
+        gpu.scratch.take(ROOM + 1)
+    assert did == ["wait", "free"]
+    found, idle = gpu.scratch.take(50 * GRANULE)
+    assert found.data.ptr == begin
+    idle.append(found)
+    del found, idle
+    (end,) = ended
+    end()
+    assert room(driver) == ROOM
+
+
+def test_a_device_that_has_no_such_addresses(path, driver, monkeypatch):
+    set_(driver, "supported", 0)
+    monkeypatch.setattr(device, "DriverAddresses", lambda number: DriverAddresses(number, path))
+    xp, _ = cupy_of()
+    xp.empty = lambda nbytes, dtype: Array((nbytes,), dtype, SimpleNamespace(ptr=64))
+    gpu = CudaDevice(0, H200, xp)
+    found, idle = gpu.scratch.take(100)
+    idle.append(found)
+    assert gpu.scratch.take(50)[0] is found
+    assert gpu.scratch.nbytes == 0
+
+
+@pytest.mark.parametrize(("limit", "memory"), [(0, (60, 100)), (50, (20, 50)), (500, (60, 100))])
+def test_what_a_device_has_free(limit, memory):
+    assert CudaDevice(0, H200, cupy_of(limit)[0]).memory() == memory
 
 
 def test_clear_caches_gives_scratch_back(world, driver, monkeypatch):
