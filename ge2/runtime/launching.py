@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
+from itertools import islice
 from typing import Any, final
 
 import numpy as np
@@ -146,8 +147,8 @@ class Group:
         handed = ", ".join([*self.bases, *(number.text for number in self.numbers)])
         text = f"{self.through}({self.name}, {handed})" if self.through else f"{self.name}({handed})"
         call = [Line(text)] if self.launches else []
-        written = [*texts(self.launches)]
-        shown, more = [Line(f"# {each}") for each in written[:SHOWN]], len(written) - SHOWN
+        shown = [Line(f"# {each}") for each in islice(texts(self.launches), SHOWN)]
+        more = count(self.launches) - SHOWN
         return [*self.before, *shown, *([Line(f"# and {more} more")] if more > 0 else []), *call]
 
     def run(
@@ -195,8 +196,12 @@ def handed(items: Sequence[Item]) -> Iterator[Any]:
 
 
 def count(items: Sequence[Item]) -> int:
-    """How many launches there are, those in lists included; a loop and a branch is one besides."""
-    return sum(1 if isinstance(each, Pending) else 1 + sum(map(count, each.lists)) for each in items)
+    """How many launches there are, those in lists included; and a line for each loop, branch and case."""
+    found = len(items)
+    for each in items:
+        if not isinstance(each, Pending):
+            found += sum(map(count, each.lists)) + (len(each.lists) if isinstance(each, Branch) else 0)
+    return found
 
 
 def texts(items: Sequence[Item], margin: str = "") -> Iterator[str]:
