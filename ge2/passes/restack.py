@@ -2,8 +2,8 @@
 
     b0 b1 b2 = repeat[..] (a[0]) (a[1]) (a[2])  ->  b = scan[..] a;  b0 b1 b2 = b[0] b[1] b[2]
 
-So a Python loop over `xs[t]`, once rolled up, is what `lax.scan` would have been: what its rounds only gather is
-computed after it, and on a GPU all of its rounds may be one kernel.
+So a Python loop over `xs[t]`, once rolled up, is what `lax.scan` would have been: what its rounds only gather
+is computed after it, and on a GPU all of its rounds may be one kernel.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def restack(graph: Graph) -> Graph:
 
 
 def scanned(eqn: Eqn, op: RepeatLoop, makers: Makers, read: set[Atom]) -> list[Eqn]:
-    """The scan and the slices around it; nothing for a repeat whose elements are no rows of one array each."""
+    """The scan and the slices around it; nothing where elements of rounds are no rows of one array each."""
     at, n = op.consts + op.carry, op.length
     given = [eqn.inputs[i : i + n] for i in range(at, len(eqn.inputs), n)]
     runs = [run_of(rows, makers) for rows in given]

@@ -15,6 +15,7 @@ from ge2.passes.dump import label
 from ge2.passes.pipeline import PIPELINE, run_pipeline
 from ge2.passes.restack import restack
 from ge2.passes.roll import roll
+from ge2.passes.sums_after import sums_after
 from ge2.runtime.executable import Executable
 from ge2.runtime.hosted import CONTROL
 from ge2.runtime.loops import held
@@ -83,10 +84,13 @@ def compile_graph(
 
 
 def passed(graph: Graph, called: str, target: str) -> Graph:
-    """The graph after all passes. For a GPU, what was rolled up is a scan where it can be."""
-    if target != "cuda" or {"roll", "restack"} & {*config.passes_off}:
+    """The graph after all passes. Those for a GPU alone make scans of repeats, and sums come after them."""
+    if target != "cuda":
         return run_pipeline(graph, called)
-    graph = restack(run_pipeline(graph, called, last=ROLL + 1))
+    graph = run_pipeline(graph, called, last=ROLL + 1)
+    for step in (restack, sums_after):
+        if step.__name__ not in config.passes_off:
+            graph = step(graph)
     return run_pipeline(graph, called, ROLL + 1)
 
 

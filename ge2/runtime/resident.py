@@ -5,8 +5,8 @@ one. So what is small is put where nobody waits for launches. The rule, in one p
 
 * No value that a step makes has more than ELEMENTS elements; stacks, and what is only read, may have any
   size.
-* A round, and a step outside of rounds, has at most WORK operations: so long a block takes what one or two
-  launches take.
+* A round has at most WORK operations, and a step around loops AROUND: so long a block takes no longer than
+  one or two launches.
 * What is live fits in ROOM bytes of shared memory, which every GPU since Turing has.
 * Where the rows of a scan know nothing of each other and a round has more than ALONE operations, blocks
   share them, about BLOCKS at once, and WORK counts the rows of one of them. The products of a loop whose
@@ -44,6 +44,7 @@ from ge2.trace.strong import strong, strong_op
 
 ELEMENTS: Final = 1 << 13
 WORK: Final = 1 << 17
+AROUND: Final = 1 << 15
 ROOM: Final = 60 << 10
 ALONE: Final = 1 << 14
 BLOCKS: Final = 128
@@ -201,7 +202,7 @@ def small(eqn: Eqn, read: Container[Atom]) -> list[Eqn] | None:
         op = prepared(eqn.op)
         return [*before, replace(eqn, op=op)] if op is not None and fitting(op) else None
     flat = spread([eqn])
-    return flat if fits(flat) else None
+    return flat if fits(flat, AROUND) else None
 
 
 def strengthened(eqn: Eqn) -> list[Eqn]:

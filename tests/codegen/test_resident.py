@@ -163,6 +163,23 @@ def test_elements_at_indices_that_the_loop_counts() -> None:
     same(walk, drawn(17, 4), np.random.default_rng(0).permutation(17).astype(np.int32))
 
 
+@pytest.mark.parametrize("dtype", REAL)
+def test_elements_that_rounds_write(dtype: Any) -> None:
+    def fill(x: Any, y: Any) -> Any:
+        def step(c: Any) -> Any:
+            i, x, y = c
+            x, z = x.copy(), y.copy()
+            x[i] = y[i % 3] * y.dtype.type(2)
+            x[-1 - i, 2] += x[i, 1]
+            z[1:3] = y[:2] * y.dtype.type(0.5)
+            return i + 1, x, z
+
+        return lax.while_loop(lambda c: c[0] < 6, step, (np.int32(0), x, y))
+
+    rtol = {2: 2e-2, 4: 1e-5, 8: 1e-12}[np.dtype(dtype).itemsize]
+    same(fill, drawn(7, 4, dtype=dtype), drawn(4, dtype=dtype), rtol=rtol)
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 def test_the_gradient_of_a_scan(reverse: bool) -> None:
     def loss(w: Any, h: Any, xs: Any) -> Any:
@@ -237,6 +254,8 @@ def test_rows_with_all_that_rows_may_do() -> None:
             e = np.exp(z - z.max(1, keepdims=True))
             h = np.where(mask, e / e.sum(1, keepdims=True), h[:, ::-1])
             h = np.concatenate([h[:, :10], h[:, 10:] * 0.5], axis=1).reshape(5, 4, 24).reshape(5, 96)
+            h = lax.cond(n > 1, lambda h: h * 0.5, lambda h: np.maximum(h, 0), h)
+            h = lax.fori_loop(0, 2, lambda i, y: y * 0.5 + h * i, h)
             return (h, n + 1), (h.T, h.argmax(1), z.mean(1), n)
 
         return lax.scan(step, (h, np.int32(0)), xs)

@@ -30,6 +30,13 @@ def halves(x: Any) -> Any:
     return np.concatenate([x[:, x.shape[1] // 2 :], x[:, : x.shape[1] // 2]], axis=1)
 
 
+def written(x: Any, y: Any) -> Any:
+    z = x + 0 * y
+    z[1] = y[0] * 0.5
+    z[:, -1] += 0.1
+    return z
+
+
 # Each keeps numbers near 1, so that rounds do not blow up what is rounded differently.
 STEPS: tuple[Callable[[Any, Any, Any], Any], ...] = (
     lambda x, y, w: np.tanh(x) + 0.5 * y,
@@ -45,6 +52,7 @@ STEPS: tuple[Callable[[Any, Any, Any], Any], ...] = (
     lambda x, y, w: lax.cond(y.sum() > 0, lambda x: np.sin(x), lambda x: x * 0.25, x),
     lambda x, y, w: lax.fori_loop(0, 2, lambda i, z: z * 0.5 + y * 0.1, x),
     lambda x, y, w: x.reshape(x.shape[1], x.shape[0]).T * 0.5 + y,
+    lambda x, y, w: written(x, y),
     lambda x, y, w: (x > 0).sum(1, keepdims=True).astype(np.float32) * 0.1 + y,
 )
 

@@ -1,4 +1,4 @@
-"""A rolled loop over rows of arrays becomes a scan: the same numbers, and its sums over rounds come after it."""
+"""A rolled loop over rows of arrays becomes a scan, and sums of its rounds come after: the same numbers."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ge2.ops.loops import RepeatLoop, ScanLoop
 from ge2.passes.pipeline import PIPELINE, run_pipeline
 from ge2.passes.restack import restack
 from ge2.passes.roll import roll
+from ge2.passes.sums_after import sums_after
 
 N = 24
 XS = np.random.default_rng(0).standard_normal((N, 3, 4)).astype(np.float32)
@@ -92,6 +93,41 @@ def test_the_derivative_has_a_scan_for_each_direction_and_sums_after_it() -> Non
     loops = [e.op for e in after.eqns if isinstance(e.op, ScanLoop)]
     assert [loop.reverse for loop in loops] == [False, True]
     assert all(loop.carry == 1 for loop in loops), "the weights' derivative is a product after the loop"
+
+
+def gated(w: Any, u: Any, h: Any, xs: Any) -> Any:
+    def step(h: Any, x: Any) -> Any:
+        z = 1 / (1 + np.exp(-(h @ w + x)))
+        h = (1 - z) * h + z * np.tanh((h * z) @ u)
+        return h, h
+
+    return (ge2.lax.scan(step, h, xs)[1] ** 2).mean()
+
+
+def carries(graph: Graph) -> list[int]:
+    return [e.op.carry for e in graph.eqns if isinstance(e.op, ScanLoop)]
+
+
+def test_sums_of_products_come_after_a_scan() -> None:
+    before = rolled(ge2.grad(gated, (0, 1)), W, W.T, H, XS)
+    after = sums_after(before)
+    verify(after)
+    assert (carries(before), carries(after)) == ([1, 3], [1, 1])
+    for y, w in zip(after(W, W.T, H, XS), before(W, W.T, H, XS), strict=True):
+        np.testing.assert_allclose(y, w, rtol=1e-5, atol=1e-7)
+
+
+def test_sums_whose_factors_would_take_more_than_there_is_stay() -> None:
+    def grown(h: Any, xs: Any) -> Any:
+        def step(c: Any, x: Any) -> Any:
+            h, total = c
+            wide = np.tanh(h[:, :, None] * np.arange(50, dtype=np.float32)).reshape(3, 200)
+            return (h + x, total + wide.T @ wide), None
+
+        return ge2.lax.scan(step, (h, np.zeros((200, 200), np.float32)), xs)[0][1]
+
+    graph = rolled(grown, H, XS)
+    assert sums_after(graph) is graph
 
 
 @pytest.mark.parametrize("f", [forwards, backwards, part, drawn_together], ids=lambda f: f.__name__)

@@ -15,12 +15,21 @@ from ge2.codegen.cuda.typed import HELD, STORED, SUFFIX, expression, helpers_of,
 from ge2.codegen.cuda.writer import cast
 from ge2.codegen.values import held as widened
 from ge2.ir import ArrayType, Dims, Eqn
-from ge2.ops.elementwise import Pointlike, Pointwise
-from ge2.ops.index import Gather
+from ge2.ops.elementwise import ADD, Pointlike, Pointwise
+from ge2.ops.index import Gather, Scatter, ScatterAdd, UpdateSlice
 from ge2.ops.random import Draw
 from ge2.ops.shape import Concatenate, Iota, Pad
 
-POINTS = (Pointlike, Gather, Concatenate, Pad, Iota)  # each element of a result is one expression
+WRITES = (Scatter, ScatterAdd)
+POINTS = (
+    Pointlike,
+    Gather,
+    *WRITES,
+    UpdateSlice,
+    Concatenate,
+    Pad,
+    Iota,
+)  # each element of a result is one expression
 
 
 @final
@@ -169,6 +178,10 @@ class Reader:
             return self.joined(op, xs, at)
         if isinstance(op, Gather):
             return self.gathered(op, xs, at)
+        if isinstance(op, WRITES):
+            return self.written(op, xs, at)
+        if isinstance(op, UpdateSlice):
+            return self.updated(op, xs, at)
         if isinstance(op, Draw):
             words = ", ".join(self.element(x, Index((), "0")) for x in xs)
             return f"ge2_random_bits_{SUFFIX[op.dtype]}({words}, {at.number()})"
@@ -210,9 +223,36 @@ class Reader:
         rest = iter(each[len(shape) :])
         along = [""] * len(x.type.shape)
         for axis, index in zip(op.axes, indices, strict=True):
-            text = self.element(index, place if index.type.shape else Index((), "0"))
-            along[axis] = f"(int)ge2_index_{SUFFIX[index.type.dtype]}({text}, {x.type.shape[axis]})"
+            along[axis] = self.place(index, x.type.shape[axis], place)
         return self.element(x, Index(x.type.shape, "", tuple(text or next(rest) for text in along)))
+
+    def place(self, index: Value, size: int, at: Index) -> str:
+        """An index, counted from the start of an axis."""
+        text = self.element(index, at if index.type.shape else Index((), "0"))
+        return f"(int)ge2_index_{SUFFIX[index.type.dtype]}({text}, {size})"
+
+    def written(self, op: Scatter | ScatterAdd, xs: Sequence[Value], at: Index) -> str:
+        """An element, or what is written to it, at a single place along each axis that is indexed."""
+        x, updates, *indices = xs
+        each = at.each()
+        pairs = zip(op.axes, indices, strict=True)
+        hit = [f"{held(each[a])} == {self.place(i, x.type.shape[a], Index((), '0'))}" for a, i in pairs]
+        rest = tuple(text for a, text in enumerate(each) if a not in op.axes)
+        old, new = self.element(x, at), self.element(updates, Index(updates.type.shape, "", rest))
+        if isinstance(op, ScatterAdd):
+            dtype = widened(x.type.dtype)
+            new = expression(ADD.lowering.expression, [old, held_as(new)], dtype, dtype)
+        return f"({' && '.join(hit)} ? {new} : {old})"
+
+    def updated(self, op: UpdateSlice, xs: Sequence[Value], at: Index) -> str:
+        x, updates = xs
+        along, inside = [], []
+        for text, start, n, size in zip(at.each(), op.start, updates.type.shape, x.type.shape, strict=True):
+            along.append(f"{text} - {start}" if start else text)
+            if n != size:
+                inside.append(f"(unsigned)({along[-1]}) < {n}u")
+        new = self.element(updates, Index(updates.type.shape, "", tuple(along)))
+        return f"({' && '.join(inside)} ? {new} : {self.element(x, at)})" if inside else new
 
 
 def held_as(text: str) -> str:
@@ -245,6 +285,10 @@ def spoken(eqn: Eqn) -> bool:
     op = eqn.op
     if isinstance(op, Pad):
         return not any(op.inner)
+    if isinstance(op, UpdateSlice):
+        return set(op.step) <= {1}
+    if isinstance(op, WRITES):
+        return not any(a.type.shape for a in eqn.inputs[2:])
     return not isinstance(op, Pointlike) or isinstance(op.lowering, Pointwise)
 
 
