@@ -7,8 +7,6 @@ reference on the CPU: right, and slow, and the report says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextvars import copy_context
 from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
@@ -17,11 +15,8 @@ import numpy as np
 
 from ge2.backends.cpu.load import execute
 from ge2.backends.device import Device, address, empty, kept_as, upload, view
-from ge2.base import bill
-from ge2.base.bill import Had, finding, spent
-from ge2.base.config import config
+from ge2.base.bill import Had
 from ge2.base.dtypes import HALF, SHORT
-from ge2.base.errors import CompileError
 from ge2.base.pause import collector_paused
 from ge2.base.record import mutable, record
 from ge2.codegen.c.layout import Layout, plain
@@ -39,10 +34,11 @@ from ge2.kernels.cuda import Cuda
 from ge2.kernels.kernel import Family, Problem
 from ge2.ops.constant import Constant
 from ge2.passes.host import compute
-from ge2.runtime.blame import Written, blamed, written
+from ge2.runtime.blame import Written, written
 from ge2.runtime.by_arrays import by_arrays, serves
 from ge2.runtime.cost import Cost, bytes_behind, computing, cost
 from ge2.runtime.doubles import slow
+from ge2.runtime.gpu_load import load
 from ge2.runtime.gpu_loops import hosted, placed, turned
 from ge2.runtime.gpu_products import matmul
 from ge2.runtime.hosted import Inner
@@ -132,6 +128,25 @@ class GpuDriver:
 
     @collector_paused
     def build(self) -> GpuDriver:
+        self.begin()
+        parts = [self.part(step) for step in self.program.steps]
+        self.plan = plan([life for _, life in self.needs], ALIGNMENT)
+        offsets = self.offsets()
+        self.names.update({f"{name}_offset": offset for name, offset in offsets.items()})
+        self.write(parts)
+        if self.run:
+            load(self, offsets)
+            execute(self.texts["python"], self.names)
+        run: Any = self.names.get("run")
+        if self.within is not None:
+            self.turn = turned(self, run)
+            run = partial(self.turn.alone, self.device)
+        if self.run:
+            self.direct = self.call_of(run)
+        return self
+
+    def begin(self) -> None:
+        """What the text names whatever the program is, and what is known of arrays before the first step."""
         device = self.device
         self.names.update({dtype.name: kept_as(device, dtype) for dtype in SHORT})
         scratch = getattr(device, "scratch", None)
@@ -147,16 +162,14 @@ class GpuDriver:
         for buffer in self.program.buffers.values():
             if buffer.storage == "arena":
                 self.needs.append((buffer.name, Lifetime(buffer.type.nbytes, buffer.first, buffer.last)))
-        parts = [self.part(step) for step in self.program.steps]
-        self.plan = plan([life for _, life in self.needs], ALIGNMENT)
-        offsets = self.offsets()
-        for name, offset in offsets.items():
-            self.names[f"{name}_offset"] = offset
+
+    def write(self, parts: Sequence[Part]) -> None:
+        """The texts, of what is run inside it too if people are to read them."""
         written = self.in_ranges(parts) if self.ranged else [line for p in self.body for line in lines(p)]
         results = [self.result(a, i) for i, a in enumerate(self.program.graph.outputs)]
         text = Text(
             self.parameters(),
-            self.plan.nbytes,
+            self.nbytes,
             self.within is not None,
             *self.makings(),
             (*self.start(), *written),
@@ -167,20 +180,12 @@ class GpuDriver:
         more = [b.written(run=False).texts["cuda"] for b in inner]
         self.texts["cuda"] = "\n".join([*self.kernel_texts, *more])
         self.texts["python"] = render(TEMPLATE, text)
-        if self.run:
-            self.load(offsets)
-            execute(self.texts["python"], self.names)
-        run: Any = self.names.get("run")
-        if self.within is not None:
-            self.turn = turned(self, run)
-            run = partial(self.turn.alone, device)
-        if not self.run:
-            return self
-        self.direct = current_first(device, run if self.silent() else partial(quietly, run), self.failed)
-        calls, work = getattr(device, "call", None), straight(self)
-        if calls is not None and work is not None:
-            self.direct = calls(work, self.direct)
-        return self
+
+    def call_of(self, run: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+        """The program as it is called: in C where it is simple enough, and the device has such calls."""
+        found = current_first(self.device, run if self.silent() else partial(quietly, run), self.failed)
+        calls, work = getattr(self.device, "call", None), straight(self)
+        return found if calls is None or work is None else calls(work, found)
 
     def silent(self) -> bool:
         """Whether NumPy computes nothing, and so cannot warn."""
@@ -204,52 +209,6 @@ class GpuDriver:
     def arguments(self) -> list[str]:
         """The arrays that the program is called with."""
         return [self.name(v) for v in self.program.graph.inputs if not v.type.weak]
-
-    def load(self, offsets: Mapping[str, int]) -> None:
-        """Compiles and loads the kernels, and makes of each group what launches it."""
-        sources = list(self.sources.values())
-        with spent("compile"):
-            self.compile(sources)
-        with spent("load"):
-            modules = [self.blaming(self.device.module, n, s) for n, s in enumerate(sources)]
-            self.code = sum(len(m.binary.cubin) for m in modules if hasattr(m, "binary"))
-            kernels = [m.get_function(source.name) for source, m in zip(sources, modules, strict=True)]
-            self.join(kernels, offsets)
-
-    def join(self, kernels: list[Any], offsets: Mapping[str, int]) -> None:
-        spans = {name: (offsets[name], life.nbytes) for name, life in self.needs}
-        donors = {b.name: b.donor for b in self.program.buffers.values() if b.donor}
-        raw = frozenset(self.arguments) - self.named
-        callers = None if self.within is not None else (raw, self.names["ready"])
-        for group in (found for found in self.groups if found.launches):
-            self.names[group.name] = group.run(self.device, kernels, spans, callers, donors)
-            self.launched.append(self.names[group.name])
-
-    def compile(self, sources: Sequence[Source]) -> None:
-        """Compiles kernels at once, each under the settings of here and now."""
-        tally = bill.current()
-        if tally is not None:
-            tally.asked += len(sources)
-        with ThreadPoolExecutor(max(min(len(sources), config.thread_count()), 1)) as pool:
-            asked = [pool.submit(copy_context().run, self.prepared, n, s) for n, s in enumerate(sources)]
-            for each in as_completed(asked):
-                if tally is not None and each.exception() is None:
-                    tally.kernels.append(each.result())
-        self.had += [each.result() for each in asked]
-
-    def prepared(self, n: int, source: Source) -> Had:
-        """Compiles a kernel; how its code was had."""
-        with finding() as found:
-            self.blaming(lambda text: self.device.prepare([text]), n, source)
-        return bill.had(f"{source.name}_{n}", found)
-
-    def blaming(self, work: Callable[[str], Any], n: int, source: Source) -> Any:
-        """The work on a kernel's text. A CompileError says which line of the user's it is of."""
-        text = self.kernel_texts[n]
-        try:
-            return work(text)
-        except CompileError as error:
-            raise blamed(error, source.name, text, self.owned.get(f"{source.name}_{n}", ())) from None
 
     def offsets(self) -> dict[str, int]:
         """Where in the arena each array lies, by its name."""
