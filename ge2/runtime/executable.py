@@ -215,6 +215,7 @@ class Executable:
     part: bool = False  # whether another program runs it
     within: Op | None = None  # the loop or the branch that does
     launched: list[Any] = field(default_factory=list)  # on a GPU: what launches its kernels, in groups
+    splits: list[tuple[int, str]] = field(default_factory=list)  # likewise: what is done between groups
     had: tuple[Had, ...] = ()  # on a GPU: how the code of its kernels was had
     ranged: bool = False  # whether its steps are ranges in a profiler's time line, on a GPU
     scope: str = ""  # the user's name for where the loop or the branch is
@@ -276,7 +277,7 @@ class Executable:
             self.program = schedule(self.program.graph, self.donated, "cpu")
             driver = self.written()
         self._how, self._code = self.words(driver), driver.code
-        self.launched = getattr(driver, "launched", [])
+        self.launched, self.splits = getattr(driver, "launched", []), getattr(driver, "splits", [])
         if self.label and config.dump:
             self.dump(driver)
         if self.part:
@@ -449,5 +450,10 @@ class Executable:
 
     @property
     def launches(self) -> tuple[str, ...]:
-        """On a GPU: of each group of launches, in order, how its calls went so far."""
-        return tuple(f"launches_{n}: {manner(run)}" for n, run in enumerate(self.launched))
+        """On a GPU: of each group of launches, in order, how its calls went so far; and what is between them,
+        which no graph can hold."""
+        found = []
+        for n in range(len(self.launched) + 1):
+            found += [words for after, words in self.splits if after == n]
+            found += [f"launches_{n}: {manner(run)}" for run in self.launched[n : n + 1]]
+        return tuple(found)

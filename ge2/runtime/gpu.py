@@ -28,7 +28,7 @@ from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.environment import render
 from ge2.codegen.values import held
 from ge2.codegen.view import Line
-from ge2.ir import ArrayType, Atom, Literal, Op, Var
+from ge2.ir import ArrayType, Atom, Eqn, Literal, Op, Var
 from ge2.kernels.catalog import select
 from ge2.kernels.cuda import Cuda
 from ge2.kernels.kernel import Family, Problem
@@ -111,6 +111,7 @@ class GpuDriver:
     texts: dict[str, str] = field(default_factory=dict)
     direct: Callable[..., list[Any]] | None = None
     launched: list[Any] = field(default_factory=list)  # what launches each group
+    splits: list[tuple[int, str]] = field(default_factory=list)  # what the host does, after so many groups
     had: list[Had] = field(default_factory=list)  # how the code of each kernel was had
     code: int = 0  # bytes of the kernels, compiled
     results: list[tuple[str, ArrayType]] = field(default_factory=list)  # arrays made for the caller
@@ -250,6 +251,12 @@ class GpuDriver:
     def emit(self, *lines: Line) -> None:
         """Lines that come after all that was launched."""
         self.body += lines
+
+    def split(self, eqn: Eqn, why: str) -> None:
+        """Notes what no graph holds."""
+        where = place(eqn)
+        words = f"{eqn.op.name}, {why}" + (f", at {where}" if where else "")
+        self.splits.append((sum(bool(g.launches) for g in self.groups), words))
 
     def group(self) -> Group:
         """That which the next launch is part of."""
@@ -503,6 +510,7 @@ class GpuDriver:
         by, text = self.library_name if serves(eqn) else "the CPU", f"{f}({inputs})"
         if chosen is None:
             text = self.call(f, inputs, Call(self.title, eqn.op.name, by, eqn, self.cost(step)))
+        self.split(eqn, f"which {'the host' if by == 'the CPU' else by} computes")
         self.emit(Line(f"{outs} = {text}" if eqn.outs else text, eqn.op.name))
         made = [self.name(v) for v in eqn.outs if not v.type.weak]
         self.emit(*(Line(f"{name} = ready({name})") for name in made))

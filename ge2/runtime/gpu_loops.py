@@ -89,6 +89,7 @@ def hosted(driver: GpuDriver, step: Step) -> None:
     scratch = lent(driver, memory, ArrayType((max(t.nbytes for t in turns),), np.dtype(np.uint8)))
     handed = ", ".join([scratch, *lists, *map(partial(aligned, driver), eqn.inputs)])
     driver.fresh(*eqn.outs)
+    driver.split(eqn, "whose rounds or branches the host launches")
     driver.emit(Line(f"{f}({handed})", eqn.op.name))
 
 

@@ -143,3 +143,16 @@ def test_a_thousand_shapes_are_remembered_up_to_a_limit(cp: Any) -> None:
         assert len(f.cache_report().entries) == 512
     del f
     gc.collect()
+
+
+def test_what_splits_a_program_is_told(cp: Any) -> None:
+    def f(x: Any) -> Any:
+        y = ge2.pure_callback(lambda a: a + 1, ge2.ShapeDtypeStruct(x.shape, x.dtype), x * 2)
+        return (y * 3).sum()
+
+    g = ge2.jit(f)
+    assert g(cp.ones(100)).get() == 900
+    before, between, after = g.report().launches
+    assert before.startswith("launches_0: ") and after.startswith("launches_1: ")
+    assert between.startswith("pure_callback, which the host computes, at ")
+    assert "test_gpu_footguns.py:" in between

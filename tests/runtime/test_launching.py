@@ -95,13 +95,15 @@ def test_the_order_is_another():
 
 def test_a_report_says_how_launches_went():
     """Of each group: calls, graphs, patches, and why there is no graph."""
-    f = ge2.jit(lambda x: np.cumsum(np.sort(x) * 2))
+    f = ge2.jit(lambda x: np.cumsum(np.sort(x * 3) * 2))
     with config.using(executor="shim"):
         f(np.arange(8.0))
         report = f.report()
-    assert report.launches
-    assert all("launched one by one, from Python" in line for line in report.launches)
-    assert report.launches[0] in str(report)
+    first, between, last = report.launches
+    assert first == "launches_0: launched one by one, from Python"
+    assert between.startswith("sort, which NumPy computes, at ") and "test_launching.py:" in between
+    assert last == "launches_1: launched one by one, from Python"
+    assert between in str(report)
     run = SimpleNamespace(counts=(9, 1, 4, 3), trouble=None)
     assert manner(run) == "1 of 9 calls one by one, 4 captured graphs, 3 patches"
     run.trouble = KernelError("cuGraphCreate fails")
