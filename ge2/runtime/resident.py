@@ -12,6 +12,7 @@ one. So what is small is put where nobody waits for launches. The rule, in one p
   share them, about BLOCKS at once, and WORK counts the rows of one of them. The products of a loop whose
   constants have at most KEPT numbers count for a quarter, since threads keep those and need not read them
   again.
+* A kernel has about LONG equations at most: compilers take their time for long ones.
 * Among the steps is a loop or a branch: others are launched anyway, and over the whole GPU.
 """
 
@@ -45,6 +46,7 @@ from ge2.trace.strong import strong, strong_op
 ELEMENTS: Final = 1 << 13
 WORK: Final = 1 << 17
 AROUND: Final = 1 << 15
+LONG: Final = 256
 ROOM: Final = 60 << 10
 ALONE: Final = 1 << 14
 BLOCKS: Final = 128
@@ -77,6 +79,8 @@ def resident(graph: Graph) -> Graph:
         eqn = shared or eqn
         flat = small(eqn, read) if shared is None else None
         if flat is not None:
+            if sum(size(steps) for _, steps in run) + size(flat) > LONG:
+                close()
             run.append((eqn, flat))
             made.update(eqn.outs)
         elif made.isdisjoint(eqn.inputs):
@@ -217,6 +221,12 @@ def strengthened(eqn: Eqn) -> list[Eqn]:
     inputs = tuple(made[a].outs[0] if a in made else a for a in eqn.inputs)
     outs = tuple(Var(ArrayType((), v.type.dtype)) if v.type.weak else v for v in eqn.outs)
     return [*made.values(), replace(eqn, op=strong_op(eqn.op), inputs=inputs, outs=outs)]
+
+
+def size(eqns: Sequence[Eqn]) -> int:
+    """How many equations there are, those of rounds and branches among them."""
+    inner = [g.eqns for e in eqns if isinstance(e.op, CONTROL) for g in e.op.graphs()]
+    return len(eqns) + sum(map(size, inner))
 
 
 def fits(eqns: Sequence[Eqn], most: int = WORK) -> bool:

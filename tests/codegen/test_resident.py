@@ -299,6 +299,26 @@ def test_a_loop_of_much_work_keeps_its_kernels() -> None:
     np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5, atol=1e-6)
 
 
+def test_equal_branches_that_follow_each_other_are_a_loop() -> None:
+    def many(x: Any) -> Any:
+        for _ in range(60):
+            x = lax.cond(x.sum() > 0, lambda x: x // 2 - 7, lambda x: x * 3 + 40, x)
+        return x
+
+    same(many, np.arange(-3, 6))
+
+
+def test_many_branches_are_several_kernels() -> None:
+    def many(x: Any) -> Any:
+        for i in range(60):
+            x = lax.cond(x.sum() > 0, lambda x, i=i: x // 2 - i, lambda x: x * 3 + 40, x)
+        return x
+
+    found, names = on_shim(many, np.arange(-3, 6))
+    assert set(names) == {"resident_kernel"} and 1 < len(names) < 6
+    np.testing.assert_array_equal(found, many(np.arange(-3, 6)))
+
+
 def test_what_is_around_a_loop_is_part_of_it_or_left_alone() -> None:
     def f(x: Any, y: Any) -> Any:
         z = np.exp(x) / 2
