@@ -11,7 +11,7 @@ one. So what is small is put where nobody waits for launches. The rule, in one p
 * Where the rows of a scan know nothing of each other and a round has more than ALONE operations, blocks
   share them, about BLOCKS at once, and WORK counts the rows of one of them. The products of a loop whose
   constants have at most KEPT numbers count for a quarter, since threads keep those and need not read them
-  again.
+  again; and for WAIT each, the time until the lanes that share a sum have it.
 * A kernel has about LONG equations at most: compilers take their time for long ones.
 * Among the steps is a loop or a branch: others are launched anyway, and over the whole GPU.
 """
@@ -50,6 +50,7 @@ LONG: Final = 256
 ROOM: Final = 60 << 10
 ALONE: Final = 1 << 14
 BLOCKS: Final = 128
+WAIT: Final = 1 << 12
 KEPT: Final = 5 << 14
 DEEP: Final = 3  # loops within loops
 LAST: Final = next(
@@ -179,7 +180,7 @@ def parted(graph: Graph, rows: int) -> bool:
     try:
         one = split(graph, rows, 1).graph
         loop: Any = one.eqns[0].op
-        each = sum(work(e) // (4 if kept(e, loop) else 1) for e in loop.body.eqns)
+        each = sum(work(e) // 4 + WAIT if kept(e, loop) else work(e) for e in loop.body.eqns)
         little = fitting(loop, 4 * WORK) and -(-rows // BLOCKS) * each <= WORK
         return little and shared_bytes(one) <= ROOM
     except (Tangled, Unwritten):

@@ -131,6 +131,18 @@ def test_a_carry_that_stays_and_one_that_is_passed_on() -> None:
     same(lambda c, xs: lax.scan(step, c, xs), (drawn(9), drawn(9, seed=1), drawn(3)), drawn(5, 9))
 
 
+def test_one_array_given_twice_and_donated() -> None:
+    def f(x: Any, y: Any) -> Any:
+        return lax.fori_loop(0, 5, lambda i, c: c * 0.5 + y[::-1] + i, x)
+
+    x = drawn(70)
+    same(f, x, x)
+    with config.using(executor="shim", shim_watch=True):
+        given = x.copy()
+        found = ge2.jit(f, donate_argnums=0)(given, x)
+    np.testing.assert_allclose(found, f(x, x), rtol=1e-5)
+
+
 def test_branches_of_several_kinds() -> None:
     def three(i: Any, x: Any, y: Any) -> Any:
         branches = [lambda x, y: (x + 1, y), lambda x, y: (y * 2, x), lambda x, y: (x * y, x - y)]
