@@ -38,6 +38,7 @@ class Part:
     key: str
     cached: bool = False
     seconds: float = 0.0
+    nbytes: int = 0  # it has no file of its own
 
     def address(self, symbol: str) -> Callable[[], int]:
         return lambda: self.whole.library.address(f"part{self.number}_{symbol}")

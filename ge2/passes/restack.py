@@ -54,7 +54,7 @@ def scanned(eqn: Eqn, op: RepeatLoop, makers: Makers, read: set[Atom]) -> list[E
     given = [eqn.inputs[i : i + n] for i in range(at, len(eqn.inputs), n)]
     runs = [run_of(rows, makers) for rows in given]
     steps = {run.step for run in runs if run is not None}
-    if None in runs or len(steps) != 1 or n < LEAST:
+    if None in runs or len(steps) > 1 or n < LEAST:
         return []
     reverse = steps == {-1}
     before, stacks = list[Eqn](), list[Var]()

@@ -11,7 +11,8 @@ one. So what is small is put where nobody waits for launches. The rule, in one p
 * Where the rows of a scan know nothing of each other and a round has more than ALONE operations, blocks
   share them, about BLOCKS at once, and WORK counts the rows of one of them. The products of a loop whose
   constants have at most KEPT numbers count for a quarter, since threads keep those and need not read them
-  again.
+  again; and for WAIT each, the time until the lanes that share a sum have it.
+* A kernel has about LONG equations at most: compilers take their time for long ones.
 * Among the steps is a loop or a branch: others are launched anyway, and over the whole GPU.
 """
 
@@ -45,9 +46,11 @@ from ge2.trace.strong import strong, strong_op
 ELEMENTS: Final = 1 << 13
 WORK: Final = 1 << 17
 AROUND: Final = 1 << 15
+LONG: Final = 256
 ROOM: Final = 60 << 10
 ALONE: Final = 1 << 14
 BLOCKS: Final = 128
+WAIT: Final = 1 << 12
 KEPT: Final = 5 << 14
 DEEP: Final = 3  # loops within loops
 LAST: Final = next(
@@ -77,6 +80,8 @@ def resident(graph: Graph) -> Graph:
         eqn = shared or eqn
         flat = small(eqn, read) if shared is None else None
         if flat is not None:
+            if sum(size(steps) for _, steps in run) + size(flat) > LONG:
+                close()
             run.append((eqn, flat))
             made.update(eqn.outs)
         elif made.isdisjoint(eqn.inputs):
@@ -175,7 +180,7 @@ def parted(graph: Graph, rows: int) -> bool:
     try:
         one = split(graph, rows, 1).graph
         loop: Any = one.eqns[0].op
-        each = sum(work(e) // (4 if kept(e, loop) else 1) for e in loop.body.eqns)
+        each = sum(work(e) // 4 + WAIT if kept(e, loop) else work(e) for e in loop.body.eqns)
         little = fitting(loop, 4 * WORK) and -(-rows // BLOCKS) * each <= WORK
         return little and shared_bytes(one) <= ROOM
     except (Tangled, Unwritten):
@@ -217,6 +222,12 @@ def strengthened(eqn: Eqn) -> list[Eqn]:
     inputs = tuple(made[a].outs[0] if a in made else a for a in eqn.inputs)
     outs = tuple(Var(ArrayType((), v.type.dtype)) if v.type.weak else v for v in eqn.outs)
     return [*made.values(), replace(eqn, op=strong_op(eqn.op), inputs=inputs, outs=outs)]
+
+
+def size(eqns: Sequence[Eqn]) -> int:
+    """How many equations there are, those of rounds and branches among them."""
+    inner = [g.eqns for e in eqns if isinstance(e.op, CONTROL) for g in e.op.graphs()]
+    return len(eqns) + sum(map(size, inner))
 
 
 def fits(eqns: Sequence[Eqn], most: int = WORK) -> bool:

@@ -131,6 +131,18 @@ def test_a_carry_that_stays_and_one_that_is_passed_on() -> None:
     same(lambda c, xs: lax.scan(step, c, xs), (drawn(9), drawn(9, seed=1), drawn(3)), drawn(5, 9))
 
 
+def test_one_array_given_twice_and_donated() -> None:
+    def f(x: Any, y: Any) -> Any:
+        return lax.fori_loop(0, 5, lambda i, c: c * 0.5 + y[::-1] + i, x)
+
+    x = drawn(70)
+    same(f, x, x)
+    with config.using(executor="shim", shim_watch=True):
+        given = x.copy()
+        found = ge2.jit(f, donate_argnums=0)(given, x)
+    np.testing.assert_allclose(found, f(x, x), rtol=1e-5)
+
+
 def test_branches_of_several_kinds() -> None:
     def three(i: Any, x: Any, y: Any) -> Any:
         branches = [lambda x, y: (x + 1, y), lambda x, y: (y * 2, x), lambda x, y: (x * y, x - y)]
@@ -297,6 +309,26 @@ def test_a_loop_of_much_work_keeps_its_kernels() -> None:
     assert "resident_kernel" not in names
     wanted = lax.scan(step, drawn(1 << 15), drawn(2, 1 << 15))
     np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5, atol=1e-6)
+
+
+def test_equal_branches_that_follow_each_other_are_a_loop() -> None:
+    def many(x: Any) -> Any:
+        for _ in range(60):
+            x = lax.cond(x.sum() > 0, lambda x: x // 2 - 7, lambda x: x * 3 + 40, x)
+        return x
+
+    same(many, np.arange(-3, 6))
+
+
+def test_many_branches_are_several_kernels() -> None:
+    def many(x: Any) -> Any:
+        for i in range(60):
+            x = lax.cond(x.sum() > 0, lambda x, i=i: x // 2 - i, lambda x: x * 3 + 40, x)
+        return x
+
+    found, names = on_shim(many, np.arange(-3, 6))
+    assert set(names) == {"resident_kernel"} and 1 < len(names) < 6
+    np.testing.assert_array_equal(found, many(np.arange(-3, 6)))
 
 
 def test_what_is_around_a_loop_is_part_of_it_or_left_alone() -> None:

@@ -104,9 +104,9 @@ LOOPS = [turns, exchanged, flagged, twins, numbers, in_a_branch, in_a_scan]
 
 
 def written(f, *args, seed=0, **settings):
-    """The results in the shim, and the text of the program."""
+    """The results in the shim, and the text of the program, whose loops are none of one kernel."""
     entry.forget()
-    with config.using(executor="shim", shim_seed=seed, **settings):
+    with config.using(**{"executor": "shim", "shim_seed": seed, "passes_off": ("resident",), **settings}):
         jitted = ge2.jit(f)
         found = jitted(*args)
         return found, jitted._last.executable.driver.texts["python"]
