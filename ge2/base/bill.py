@@ -73,7 +73,8 @@ class Bill:
         rows = [(f"  {stage}", seconds_words(spent), self._about(stage)) for stage, spent in worth]
         if self.capture:
             rows.append(("  capture", seconds_words(self.capture), "graphs of launches, by later calls"))
-        rows += [(f"    {each.name}", *each.words) for each in self.kernels]
+        at = next((n + 1 for n, (stage, _) in enumerate(worth) if stage == "compile"), len(rows))
+        rows[at:at] = [(f"    {each.name}", *each.words) for each in self.kernels]
         head = f"{self.title}: ready in {seconds_words(self.total)}"
         return f"{head}\n{table(rows, right=frozenset((1,)))}" if rows else head
 

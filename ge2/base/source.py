@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 LIBRARIES = (
     PACKAGE,
     os.path.dirname(os.path.abspath(numpy.__file__)) + os.sep,
+    contextlib.__file__,  # a `with` of ours that looks at a setting, or warns
     "<__array_function__ internals>",
     "<frozen importlib",
     "<ge2 kernel",
@@ -59,7 +61,7 @@ class Source:
 
 
 def user_frame(depth: int = 1) -> FrameType | None:
-    """The nearest frame, from the caller outward, that belongs to neither ge2 nor NumPy."""
+    """The nearest frame, from the caller outward, that is neither ge2's, NumPy's, nor contextlib's."""
     frame: FrameType | None = sys._getframe(depth)
     inner = _inner
     while frame is not None:

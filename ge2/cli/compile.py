@@ -32,6 +32,7 @@ ELSEWHERE: Final = {
     "hosted": "loop or branch",
     "library": "step by a library",
 }
+MANY: Final = {"loop or branch": "loops or branches", "step by a library": "steps by a library"}
 
 
 @final
@@ -91,7 +92,9 @@ def compiled(executable: Executable, arch: str) -> list[Compiled]:
     for driver in drivers(executable):
         known = {each.function: each for each in records(driver.made)}
         for n, (code, source) in enumerate(driver.sources.items()):
-            found.setdefault(code, (source, known.get(f"{source.name}_{n}")))
+            record = known.get(f"{source.name}_{n}")
+            if record is not None or code not in found:  # a loop's own program knows the lines of its rounds
+                found[code] = source, record
     binaries = compile_all([Order(source.text(), arch) for source, _ in found.values()])
     return [
         one(n, *each, binary) for n, (each, binary) in enumerate(zip(found.values(), binaries, strict=True))
@@ -107,9 +110,11 @@ def drivers(executable: Executable) -> Iterator[GpuDriver]:
             yield from drivers(branch)
 
 
-def lines_of(known: KernelRecord | None) -> str:
-    """The user's lines, as the program tells them of a step; it does not of a second kernel of one."""
-    return cut(places(known.sources), PLACES, ", ") if known else "the one above"
+def lines_of(source: Source, known: KernelRecord | None) -> str:
+    """The user's lines, as the program tells them of a step; not of a copy, or a second kernel of a step."""
+    if known is None:
+        return "a copy" if source.name == "pointwise" else "the one above"
+    return cut(places(known.sources), PLACES, ", ")
 
 
 def one(number: int, source: Source, known: KernelRecord | None, binary: Binary) -> Compiled:
@@ -117,7 +122,9 @@ def one(number: int, source: Source, known: KernelRecord | None, binary: Binary)
     kernel, figures = source.kernel, (usage.registers, usage.spills, usage.stack, usage.shared)
     name = f"{source.name}_{number}"
     slow = known.slow if known else ""
-    return Compiled(name, source.text(), binary, lines_of(known), kernel.block, *figures, kernel.shared, slow)
+    return Compiled(
+        name, source.text(), binary, lines_of(source, known), kernel.block, *figures, kernel.shared, slow
+    )
 
 
 def write(kernels: list[Compiled], folder: str) -> list[str]:
@@ -162,11 +169,12 @@ def slow_words(kernels: list[Compiled], executable: Executable) -> list[str]:
 
 def counted(count: int, word: str) -> str:
     """
-    >>> counted(1, "kernel"), counted(2, "step by a library")
-    ('1 kernel', '2 steps by a library')
+    >>> counted(1, "kernel"), counted(2, "matrix product"), counted(2, "loop or branch")
+    ('1 kernel', '2 matrix products', '2 loops or branches')
     """
-    first, *rest = word.split(" by ", 1)
-    return " by ".join([f"{count} {first}{'' if count == 1 else 's'}", *rest])
+    if count == 1:
+        return f"1 {word}"
+    return f"{count} {MANY.get(word, f'{word}s')}"
 
 
 def row(kernel: Compiled) -> tuple[str, ...]:

@@ -106,7 +106,8 @@ def check(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any],
     except TypeError as error:
         given = f"--args gives {len(args) + len(kwargs)}"
         names = " ".join(f'"{name}"' for name in signature.parameters)
-        raise InputError(f"{place} takes {signature}; {given}: {error}", fix=f"--args {names}") from None
+        fix = f"--args {names}, in place of each name what it is, such as f32[128,64]"
+        raise InputError(f"{place} takes {signature}; {given}: {error}", fix=fix) from None
 
 
 # --------------------------------------------------------------------------------------------------- looking

@@ -169,8 +169,9 @@ class Compiled(Stage):
 
 def as_text(executable: Executable, dialect: str) -> str:
     if dialect not in DIALECTS:
-        near = get_close_matches(dialect.lower(), DIALECTS, 1, 0.0)[0]
-        raise InputError(f"a program has no text in {dialect!r}", where=here(), fix=f"dialect={near!r}")
+        near = get_close_matches(dialect.lower(), DIALECTS, 1) or [d for d in DIALECTS if executable.text(d)]
+        what = f"a program has no text in {dialect!r}"
+        raise InputError(what, where=here(), fix=f"dialect={(near or DIALECTS)[0]!r}")
     if dialect == "jaxpr":
         return executable.as_text()
     found = executable.text(dialect)

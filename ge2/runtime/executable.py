@@ -33,7 +33,7 @@ from ge2.runtime.doubles import SLOW, slow_products
 from ge2.runtime.driver import Driver
 from ge2.runtime.hosted import Inner
 from ge2.runtime.program import Program
-from ge2.runtime.records import KernelRecord, Kernels, kernels, names
+from ge2.runtime.records import KernelRecord, Kernels, Made, kernels, names
 from ge2.runtime.schedule import schedule
 from ge2.runtime.timeline import Timeline
 from ge2.trace.watch import check_finite
@@ -251,9 +251,27 @@ class Executable:
         """The text of the program, for people: it is written again, for few ask and many signatures live."""
         with self._lock:
             self.build()
+            return self.unbuilt()
+
+    def unbuilt(self) -> Driver:
+        """The text as it is known before anything is compiled."""
+        with self._lock:
             if self._text is None:
                 self._text = self.written(run=False)
             return self._text
+
+    def made(self, driver: Driver) -> list[Made]:
+        """The kernels of a text in order; on a GPU also those of loops and branches, which have their own."""
+        if self.device is None:
+            return driver.made
+        number = {id(step.eqn): step.number for step in self.program.steps}
+        found = [(number[id(each.eqn)], each) for each in driver.made]
+        for n, branches in self.branches.items():
+            before = f"{self.program.steps[n].name}_{n}"
+            for i, branch in enumerate(branches):
+                inside = before if len(branches) == 1 else f"{before}.{i}"
+                found += [(n, each.within(inside)) for each in branch.made(branch.unbuilt())]
+        return [each for _, each in sorted(found, key=lambda pair: pair[0])]
 
     def dump(self, driver: Driver) -> None:
         """Writes regions, plan and code, each a file."""
@@ -364,12 +382,14 @@ class Executable:
     @property
     def kernels(self) -> Kernels:
         """Those that it runs, in order; none where it runs op by op."""
-        return Kernels() if self.executor == "reference" else kernels(self.driver.made)
+        return Kernels() if self.executor == "reference" else kernels(self.made(self.driver))
 
     @property
     def kernel_names(self) -> tuple[str, ...]:
         """Of the kernels, whose texts nobody asks for."""
-        return () if self.executor == "reference" else tuple(names(each.name for each in self.driver.made))
+        if self.executor == "reference":
+            return ()
+        return tuple(names(each.name for each in self.made(self.driver)))
 
     @property
     def slow(self) -> tuple[str, ...]:
@@ -377,9 +397,13 @@ class Executable:
         if self.device is None or self.device.limits.double < SLOW or self.executor == "reference":
             return ()
         own = [f"{kernel.name} {kernel.slow}" for kernel in self.kernels if kernel.slow]
-        own += slow_products(self.program, self.device.limits)
-        inner = [words for found in self.branches.values() for branch in found for words in branch.slow]
-        return tuple(dict.fromkeys([*own, *inner]))
+        return tuple(dict.fromkeys([*own, *self.slow_products(self.device)]))
+
+    def slow_products(self, device: Device) -> list[str]:
+        """The products among those, loops and branches included."""
+        inner = [branch for found in self.branches.values() for branch in found]
+        own = [*slow_products(self.program, device.limits)]
+        return own + [words for branch in inner for words in branch.slow_products(device)]
 
     @property
     def regions(self) -> int:

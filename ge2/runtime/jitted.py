@@ -325,9 +325,9 @@ class Jitted:
 
         entry = self._last
         if entry is None:
-            raise InputError(
-                f"{title(self._function)} has not been called yet", where=here(), fix="report() after a call"
-            )
+            plain = ", or it ran as plain Python: jit is off (disable_jit, GE2_DISABLE_JIT)"
+            what = f"{title(self._function)} has not been called yet{plain if config.disable_jit else ''}"
+            raise InputError(what, where=here(), fix="report() after a call that jit compiles")
         return report(title(self._function), entry)
 
     def cache_report(self) -> CacheReport:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Final, final
 
@@ -45,6 +46,10 @@ class Made:
     nbytes: Callable[[Atom], int] = array_bytes
     language: str = "c"
     slow: str = ""  # what is to be said of it, if its device is slow at what it computes in
+
+    def within(self, outer: str) -> Made:
+        """As a kernel of a loop or a branch, whose program has names of its own."""
+        return replace(self, name=f"{outer}/{self.name}", function=f"{outer}/{self.function}")
 
 
 @final

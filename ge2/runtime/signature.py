@@ -171,7 +171,8 @@ def numbers_and_names(
     positional, keywords, variadic = parameters(function)
     for n in numbers:
         if not variadic[0] and not -len(positional) <= n < len(positional):
-            shape = f"{title(function)} takes {len(positional)} positional arguments"
+            plural = "" if len(positional) == 1 else "s"
+            shape = f"{title(function)} takes {len(positional)} positional argument{plural}"
             raise InputError(f"{what}_argnums names argument {n}, but {shape}", where=here())
     for name in names:
         if not variadic[1] and name not in (*positional, *keywords):

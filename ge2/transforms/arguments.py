@@ -47,6 +47,14 @@ def is_array(leaf: Any) -> bool:
     return hasattr(leaf, "__dlpack__")
 
 
+def check_functions(what: str, *functions: Any) -> None:
+    """InputError if `what` was given something else where it takes functions."""
+    for f in functions:
+        if not callable(f):
+            got = f"{f!r:.60} ({type(f).__name__})"
+            raise InputError(f"{what} takes a function; got {got}", where=here(), fix="f, and not f(x)")
+
+
 @register_leaf
 @mutable
 class Arguments:
@@ -60,12 +68,7 @@ class Arguments:
 
     @staticmethod
     def of(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-        if not callable(function):
-            raise InputError(
-                f"a transform takes a function; got a {type(function).__name__}",
-                where=here(),
-                fix="grad(f)(x)",
-            )
+        check_functions("a transform", function)
         leaves, structure = flatten((args, kwargs))
         found = Arguments(function, leaves, structure, [], title_of(function))
         for i, leaf in enumerate(leaves):

@@ -16,7 +16,7 @@ from ge2.numpy.sorting import top_k as top_k
 from ge2.ops.control import Cond
 from ge2.ops.shape import StopGradient
 from ge2.trace import Closed, is_traced, title_of
-from ge2.transforms.arguments import Arguments, Results, is_array
+from ge2.transforms.arguments import Arguments, Results, check_functions, is_array
 from ge2.transforms.several import common_types, retyped, widened
 from ge2.tree import map as tree_map
 
@@ -41,6 +41,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     >>> cond(True, lambda x: x + 1, lambda x: x - 1, 10)
     11
     """
+    check_functions("cond", true_fun, false_fun)
     t = checked_predicate(pred)
     if not is_traced(pred):
         return (true_fun if pred else false_fun)(*operands)
@@ -65,7 +66,8 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     70
     """
     if not branches:
-        raise InputError("switch needs a branch at least", where=here())
+        raise InputError("switch needs at least one branch", where=here(), fix="switch(index, [f, g], x)")
+    check_functions("switch", *branches)
     t = type_of(index) if is_array(index) else None
     if t is None or t.shape or t.dtype not in INTEGERS:
         got = t or f"a {type(index).__name__}"

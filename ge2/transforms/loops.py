@@ -21,7 +21,7 @@ from ge2.ops.while_loop import WhileLoop
 from ge2.trace import Closed, Input, is_traced, retrace, stage, title_of
 from ge2.trace.strong import strong, strong_value
 from ge2.transforms.api import vmap
-from ge2.transforms.arguments import at_top, is_array, owned
+from ge2.transforms.arguments import at_top, check_functions, is_array, owned
 from ge2.transforms.several import common, retyped
 from ge2.tree import map as tree_map
 
@@ -47,6 +47,7 @@ def scan(
     >>> scan(lambda total, x: (total + x, total * x), 0.0, np.array([1.0, 2.0, 3.0]))
     (array(6.), array([0., 2., 9.]))
     """
+    check_functions("scan", f)
     elements, structure = flatten(xs)
     length = checked_length(elements, structure, length)
     carry = Carry.of(init, "init of scan")
@@ -55,7 +56,7 @@ def scan(
     def call(leaves: Sequence[Any]) -> Any:
         found: Any = f(carry.build(leaves[: carry.count]), unflatten(structure, leaves[carry.count :]))
         if not (isinstance(found, tuple) and len(found) == 2):
-            got = f"{len(found)} values" if isinstance(found, tuple) else f"a {type(found).__name__}"
+            got = f"{len(found)} values" if isinstance(found, tuple) else kind_of(found)
             raise TypeRuleError(
                 f"{title_of(f)} is to return (carry, result) for scan; it returned {got}",
                 where=here(), fix="return carry, None where there is no result",
@@ -78,6 +79,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     >>> while_loop(lambda x: x < 100, lambda x: x * 2, 3)
     array(192)
     """
+    check_functions("while_loop", cond_fun, body_fun)
     carry = Carry.of(init_val, "init_val of while_loop")
     closed, _ = carry.stage(body_fun, lambda leaves: (body_fun(carry.build(leaves)), None), (), "while_loop")
     inputs = carry.inputs("while_loop")
@@ -86,6 +88,11 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     )
     op = WhileLoop(strong(decided.graph), strong(closed.graph), len(decided.captured), len(closed.captured))
     return carry.build(applied(op, [*decided.captured, *closed.captured, *carry.values]))
+
+
+def kind_of(x: Any) -> str:
+    """What a function returned, in words."""
+    return str(type_of(x)) if is_array(x) else f"a {type(x).__name__}"
 
 
 def predicate(f: Function, val: Any) -> Any:
@@ -113,6 +120,7 @@ def fori_loop(
     >>> fori_loop(0, 5, lambda i, total: total + i, 0)
     array(10)
     """
+    check_functions("fori_loop", body_fun)
     if is_traced(lower) or is_traced(upper):
         return counted_while(lower, upper, body_fun, init_val)
     first, last = (checked_bound(x) for x in (lower, upper))
@@ -159,6 +167,7 @@ def map(f: Function, xs: Any, *, batch_size: int | None = None) -> Any:
     >>> map(lambda x: x * x, np.array([1.0, 2.0, 3.0]))
     array([1., 4., 9.])
     """
+    check_functions("map", f)
     if batch_size is None:
         return scan(lambda _, x: ((), f(x)), (), xs)[1]
     elements, structure = flatten(xs)
@@ -354,7 +363,8 @@ def checked_length(elements: Sequence[Any], structure: Structure, length: int | 
         raise InputError("a loop over nothing needs a length", where=here(), fix="length=n")
     if len({*sizes.values()}) > 1:
         listed = ", ".join(f"{name} has {n}" for name, n in sizes.items())
-        raise InputError(f"a loop runs over arrays of one length: {listed}", where=here())
+        fix = f"x[:{min(sizes.values())}] of the longer ones"
+        raise InputError(f"a loop runs over arrays of one length: {listed}", where=here(), fix=fix)
     return next(iter(sizes.values()))
 
 

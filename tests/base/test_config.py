@@ -232,6 +232,15 @@ def test_a_warning_is_at_the_users_line_and_can_be_once() -> None:
     assert all(w.category is Ge2Warning for w in seen)
 
 
+def test_a_with_of_ours_that_warns_does_so_at_the_users_line() -> None:
+    """Python's contextlib is between the `with` and what looks at the setting."""
+    code = (
+        "import ge2.base.progress, ge2.base.bill\nwith ge2.base.progress.making(ge2.base.bill.Tally()): pass"
+    )
+    out = run(code, GE2_PROGRESS="perhaps")
+    assert out.stderr.startswith("<string>:3: Ge2Warning: GE2_PROGRESS='perhaps'")
+
+
 def test_the_logger_is_silent_until_listened_to(caplog: pytest.LogCaptureFixture) -> None:
     assert any(isinstance(h, logging.NullHandler) for h in log.logger().handlers)
     with caplog.at_level(logging.INFO, logger="ge2"):

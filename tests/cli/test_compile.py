@@ -113,6 +113,9 @@ def test_derivatives_and_what_is_done_elsewhere(model, said):
     text = said(f"{model}:grow", "--args", "f32[100000]")
     assert "besides: 1 loop or branch" in text
     assert "pointwise_" in text  # of the loop's body
+    of = {words[0]: line for line in text.splitlines() if (words := line.split())}
+    assert of["pointwise_0"].endswith("  a copy")  # of what is carried
+    assert of["pointwise_4"].endswith("  a_model.py:17 in <lambda>")  # as the loop's own program knows
     assert said(f"{model}:same", "--args", "f32[3]").endswith("kernels for sm_90a\n")
 
 

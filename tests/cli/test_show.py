@@ -185,7 +185,7 @@ def test_a_function_that_fails(model, capsys):
 def test_arguments_that_are_missing(model, capsys):
     err = refused(capsys, f"{model}:loss", "--args", "f32[3]")
     assert "takes (p, x, y); --args gives 1" in err
-    assert '--args "p" "x" "y"' in err
+    assert '--args "p" "x" "y", in place of each name what it is, such as f32[128,64]' in err
 
 
 # ------------------------------------------------------------------------------------------------- arguments

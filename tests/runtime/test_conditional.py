@@ -136,7 +136,7 @@ def is_one_list(text):
 @pytest.mark.parametrize("f", LOOPS)
 def test_loops_of_any_number_of_rounds(f, n):
     n = np.int32(n) if f is not in_a_scan else F32(n + 1)
-    found, text = written(f, X, n)
+    found, text = written(f, X, n, passes_off=("resident",))
     same(found, reference(f, X, n))
     assert is_one_list(text)
 
@@ -287,3 +287,16 @@ def test_lists_within_lists_are_counted_named_and_moved():
     ]
     changed = anew(loop, lambda a: At(a.array * 2), lambda each: each)
     assert [*texts([changed])][1:3] == ["while pp:", "    match ii:"]
+
+
+@needs_compiler
+def test_kernels_of_loops_and_branches_are_listed():
+    with config.using(executor="shim"):
+        f = ge2.jit(lambda x, n: turns(np.cumsum(x, 0), n))
+        kernels = f.lower(X, np.int32(3)).kernels
+        f(X, np.int32(3))
+    names = [kernel.name for kernel in kernels]
+    assert names == [*f.report().kernels]
+    within = [name for name in names if name.startswith("while_")]
+    assert within and names[0] not in within and names.index(within[0]) == 1
+    assert "while_1.1/pointwise_" in str(kernels) and "cumsum" in kernels.named("while_1.1/cumsum_1").source

@@ -469,6 +469,16 @@ def test_a_leaked_tracer_is_no_argument():
         ge2.jit(lambda x: x)(kept[0])
 
 
+def test_a_report_says_that_jit_was_off():
+    f = ge2.jit(lambda x: x + 1)
+    with ge2.disable_jit():
+        f(X)
+        with pytest.raises(InputError, match="it ran as plain Python: jit is off"):
+            f.report()
+    with pytest.raises(InputError, match="has not been called yet\n"):
+        f.report()
+
+
 def test_disable_jit_runs_the_function_itself():
     seen = []
 

@@ -130,6 +130,8 @@ def test_the_program_in_its_languages():
         low.as_text("python")
     with pytest.raises(InputError, match="no text in 'jaxp'\n.*\n.*'jaxpr'"):
         low.as_text("jaxp")
+    with pytest.raises(InputError, match="no text in 'banana'\n.*\n.*'c'"):  # of those that it has
+        low.as_text("banana")
 
 
 def test_without_c_there_is_python():

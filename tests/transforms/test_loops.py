@@ -346,7 +346,7 @@ def test_other_mistakes():
     check(error, "(carry, result)", "return carry, None")
     with pytest.raises(InputError) as error:
         lax.scan(lambda c, x: (c, x), 0.0, (XS, XS[:2]))
-    check(error, "xs[0] has 6, xs[1] has 2")
+    check(error, "xs[0] has 6, xs[1] has 2", "x[:2]")
     with pytest.raises(InputError) as error:
         lax.scan(lambda c, x: (c, x), 0.0)
     check(error, "length=n")
@@ -371,6 +371,31 @@ def test_other_mistakes():
     with pytest.raises(TypeRuleError) as error:
         lax.switch(1.0, [np.sin], H)
     check(error, "integer scalar")
+    with pytest.raises(InputError) as error:
+        lax.switch(1, [], H)
+    check(error, "at least one branch", "[f, g]")
+    with pytest.raises(TypeRuleError) as error:
+        ge2.jit(lambda x: lax.scan(lambda c, e: c + e, 0.0, x))(H)
+    check(error, "it returned f64[]")
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("scan", lambda f: lax.scan(f, 0.0, H)),
+        ("while_loop", lambda f: lax.while_loop(f, lambda c: c, H)),
+        ("while_loop", lambda f: lax.while_loop(lambda c: False, f, H)),
+        ("fori_loop", lambda f: lax.fori_loop(0, 3, f, H)),
+        ("map", lambda f: lax.map(f, H)),
+        ("cond", lambda f: lax.cond(True, np.sin, f, H)),
+        ("switch", lambda f: lax.switch(0, [np.sin, f], H)),
+        ("a transform", lambda f: ge2.grad(f)(1.0)),
+    ],
+)
+def test_what_is_no_function(name, call):
+    with pytest.raises(InputError) as error:
+        call(np.float64(3.0))
+    check(error, f"{name} takes a function; got", "(float64)", "f, and not f(x)")
 
 
 def test_what_a_derivative_adds_to_a_loop_comes_from_the_line_of_the_loop():
