@@ -143,9 +143,10 @@ class Scratch:
 
     def close(self) -> None:
         """Gives back all that is idle, for good."""
-        self.release()
-        if self._growing is not None:
-            self._growing.close()
+        with self.lock:
+            self.release()
+            if self._growing is not None:
+                self._growing.close()
 
 
 def ran_out(error: BaseException) -> bool:

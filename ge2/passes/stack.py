@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import final
 
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, rename, without_dead_code
+from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, rename, without_dead_code
 from ge2.ops.elementwise import Pointlike
 from ge2.ops.loops import RepeatLoop, ScanLoop, apart, stacked
 from ge2.ops.reduce import Reduce
@@ -73,15 +73,15 @@ class Stacking:
         return self.arrays[key]
 
     def few(self, atoms: Sequence[Atom], deep: int = DEEP) -> bool:
-        """Whether arrays are rows of few others, after what makes each is done for all at once."""
+        """Whether arrays of one type are rows of few others, after what makes each is done for all."""
         if len(runs(atoms, self.rows)) <= RUNS:
             return True
         if not deep or any(isinstance(a, Literal) or a.type != atoms[0].type for a in atoms):
             return False
         makers = [self.makers.get(a) for a in atoms]
-        for op, group in groupby(zip(atoms, makers, strict=True), lambda pair: pair[1] and pair[1].op):
-            alike = [(a, e) for a, e in group if e is not None]
-            if isinstance(op, ALIKE) and len(alike) > RUNS:
+        for _, group in groupby(zip(atoms, makers, strict=True), lambda pair: kind(pair[1])):
+            alike = [(a, e) for a, e in group if e is not None and isinstance(e.op, ALIKE)]
+            if len(alike) > RUNS:
                 self.at_once(alike, deep - 1)
         return len(runs(atoms, self.rows)) <= RUNS
 
@@ -187,6 +187,12 @@ class Stacking:
             found = self.make(Transpose(order), [found], eqn)
         wanted = (*shape[:axis], len(atoms) * shape[axis], *shape[axis + 1 :])
         return found if found.type.shape == wanted else self.make(Reshape(wanted), [found], eqn)
+
+
+def kind(maker: Eqn | None) -> tuple[Op, tuple[ArrayType, ...]] | None:
+    """What equations have in common that may be done at once: the results of others may be alike, and what
+    they are made of not."""
+    return None if maker is None else (maker.op, tuple(a.type for a in maker.inputs))
 
 
 def unshaped(body: Graph, a: Atom) -> Atom:

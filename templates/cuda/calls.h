@@ -40,13 +40,14 @@ static int is_here(const Call *me) {
     return found;
 }
 
-/* The stream that is current, as the driver knows it; 0 and an error set for none. */
+/* The stream that is current, as the driver knows it; 0 and an error set for none. Each thread has one of its own that
+ * has the same number in all threads, so there it is the thread's. */
 static uint64_t current_stream(const Call *me) {
     PyObject *current = PyObject_CallNoArgs(me->stream), *ptr = current ? PyObject_GetAttr(current, PTR) : NULL;
     uint64_t found = ptr ? PyLong_AsUnsignedLongLong(ptr) : 0;
     Py_XDECREF(current);
     Py_XDECREF(ptr);
-    return found;
+    return found == PER_THREAD ? ~(uint64_t)PyThread_get_thread_ident() : found;
 }
 
 /* An array like the one wanted that was returned before on the same stream and that nobody has any more; NULL for none.
@@ -91,12 +92,13 @@ static void keep_arrays(const Call *me, uint64_t stream, PyObject **made) {
     for (Py_ssize_t i = 0; i < me->made; i++) {
         if (!is_small(made[i])) continue;
         Kept *kept = &me->kept[i * KEPT];
-        PyObject *last = kept[KEPT - 1].array;
+        PyObject *last = NULL;
         if (kept[0].array) {
+            last = kept[KEPT - 1].array;
             memmove(kept + 1, kept, (KEPT - 1) * sizeof *kept);
-            Py_XDECREF(last);
         }
         kept[0] = (Kept){Py_NewRef(made[i]), stream};
+        Py_XDECREF(last); /* comes last: it may run Python, and so this very call */
     }
 }
 

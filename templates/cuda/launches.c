@@ -80,6 +80,7 @@ typedef struct {
     PyObject *trouble; /* why there is no graph */
     char *callers;     /* whether an array is the caller's */
     PyThread_type_lock lock; /* of places, values and graphs: a failure runs Python, and so maybe other threads */
+    unsigned long holder;    /* the thread that has it, or 0 */
     PyObject *ready, *stream, *fail, *owner; /* owner: of kernels and of what a library is handed */
     PyObject *told;                          /* of each graph that is made, or NULL */
 } Run;
@@ -551,6 +552,23 @@ static int launched(Run *me, PyObject *const *args, PyObject *copies, Handle str
     return bad;
 }
 
+/* Waits for other threads. A thread that has the lock would wait for itself: a loop that the host decides lets handlers
+ * of signals in, and they may call the same program. */
+static int lock(Run *me) {
+    unsigned long here = PyThread_get_thread_ident();
+    if (!PyThread_acquire_lock(me->lock, NOWAIT_LOCK)) {
+        if (me->holder == here) {
+            PyErr_SetString(PyExc_RuntimeError, "a program was called while the same thread was launching it, as a signal's "
+                                                "handler may do; have the handler set a flag instead");
+            return -1;
+        }
+        Py_BEGIN_ALLOW_THREADS PyThread_acquire_lock(me->lock, WAIT_LOCK);
+        Py_END_ALLOW_THREADS
+    }
+    me->holder = here;
+    return 0;
+}
+
 static PyObject *run(PyObject *self, PyObject *const *args, size_t flagged, PyObject *keywords) {
     Run *me = (Run *)self;
     if (PyVectorcall_NARGS(flagged) != me->arrays + me->numbers || keywords) {
@@ -565,12 +583,9 @@ static PyObject *run(PyObject *self, PyObject *const *args, size_t flagged, PyOb
     Handle stream = ptr ? PyLong_AsVoidPtr(ptr) : NULL;
     bad = !ptr || (!stream && PyErr_Occurred());
     Py_XDECREF(ptr);
-    if (!bad) {
-        if (!PyThread_acquire_lock(me->lock, NOWAIT_LOCK)) {
-            Py_BEGIN_ALLOW_THREADS PyThread_acquire_lock(me->lock, WAIT_LOCK);
-            Py_END_ALLOW_THREADS
-        }
+    if (!bad && !(bad = lock(me))) {
         bad = launched(me, args, copies, stream);
+        me->holder = 0;
         PyThread_release_lock(me->lock);
     }
     Py_XDECREF(copies);

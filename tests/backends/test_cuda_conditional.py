@@ -404,6 +404,19 @@ def test_an_endless_loop_of_the_hosts_can_be_interrupted(run_of, write):
     assert run.counts[:2] == (1, 0)
 
 
+def test_a_handler_that_calls_the_program_again_is_told(run_of, write):
+    run = run_of((write.counted(0, 1, 2, 1e9),), 3, "host")
+    arrays = floats(), floats(), np.zeros(1, np.bool_)
+    before = signal.signal(signal.SIGALRM, lambda *_: call(run, *arrays))
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    with pytest.raises(RuntimeError, match="a program was called while the same thread was launching it"):
+        call(run, *arrays)
+    signal.signal(signal.SIGALRM, before)
+    x, y, going = floats(1e9), floats(), np.zeros(1, np.bool_)
+    call(run, x, y, going)  # nobody has it any more
+    assert not going[0]
+
+
 @pytest.mark.parametrize(
     ("about", "lists", "said"),
     [

@@ -371,6 +371,29 @@ def test_a_list_of_launches_as_the_device_makes_it(made, driver, monkeypatch):
         assert (run.counts[2] > 0) == captured
 
 
+def test_a_call_made_before_its_launches_are_told_of_the_extension(monkeypatch):
+    """Both wait for the extension, and the thread that tells them takes its time."""
+    from ge2.backends.cuda.calls import call_of
+    from ge2.backends.launches import LaunchList, Straight
+
+    launched = native.Meanwhile(None, LaunchList((), 0, (), frozenset(), None, True))
+    given = []
+    extension = SimpleNamespace(Call=lambda *parts: given.append(parts[-1]))
+    current = SimpleNamespace(get_current_stream=None, runtime=SimpleNamespace(getDevice=None))
+    device = SimpleNamespace(number=0, xp=SimpleNamespace(cuda=current))
+    work = Straight(0, (), (), 0, (), None, 0, (), (), None, None, None, launched)
+    told = []
+    call_of(extension, device, work, None)
+    monkeypatch.setattr(native, "run_of", lambda *_: SimpleNamespace(counts=(0, 0, 0, 0)))
+    launched.settle(extension)
+    launched.run = told.append
+    given[0](1)
+    assert told == [1]
+    launched.run = SimpleNamespace(counts=(0, 0, 0, 0))
+    call_of(extension, device, work, None)
+    assert given[1] is launched.run  # with nothing between, once it is there
+
+
 def test_threads_meet_in_no_list(make, driver):
     """Getting arguments ready is Python, in which other threads may call the same list."""
     nodes = (scaled(driver, (0, 0), (1, 0)), scaled(driver, (2, 0), (3, 0)))

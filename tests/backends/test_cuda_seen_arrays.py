@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from sysconfig import get_path
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -193,6 +194,32 @@ def test_each_stream_has_its_own(made: Any, fake: Any) -> None:
     assert program.call()[0].data.ptr != first
     program.stream = 0
     assert program.call()[0].data.ptr == first
+
+
+def test_each_thread_has_its_own_where_streams_are_of_threads(made: Any, fake: Any) -> None:
+    """The driver's number of a thread's own stream is 2 in all threads."""
+    assert made.learn(examples(fake))
+    program = Program(made, fake)
+    program.stream = 2
+    first = program.call()[0].data.ptr
+    found: list[int] = []
+    thread = Thread(target=lambda: found.append(program.call()[0].data.ptr))
+    thread.start()
+    thread.join()
+    assert found != [first]
+    assert program.call()[0].data.ptr == first
+
+
+def test_what_goes_may_call_the_program_again(made: Any, fake: Any) -> None:
+    assert made.learn(examples(fake))
+    program = Program(made, fake, ((3, 5),))
+    weakref.finalize(program.call()[0], program.call)
+    (second,) = program.call()
+    (third,) = program.call()  # the first is kept no more, and so gone
+    assert program.count == 4
+    assert (sys.getrefcount(second), sys.getrefcount(third)) == (2, 3)
+    places = {x.data.ptr for x in (second, third, *program.call(), *program.call())}
+    assert len(places) == 4
 
 
 def test_large_results_are_not_kept(made: Any, fake: Any) -> None:

@@ -165,6 +165,23 @@ def test_what_cannot_be_waited_for_is_kept(world, driver):
     world.arenas.wait = world.wait
 
 
+def test_what_is_taken_while_memory_is_given_back_stays(world):
+    """As by a signal's handler, which the lock does not keep out."""
+    begin, taken = world.used(GRANULE), []
+
+    def wait():
+        if not taken:
+            taken.append(world.scratch.take(GRANULE))
+
+    world.arenas.wait = wait
+    world.scratch.release()
+    ((found, idle),) = taken
+    assert found.data.ptr != begin
+    assert world.arenas.ranges[begin].nbytes == 0
+    found.host[:] = 7  # it is there, all of it
+    idle.append(found)
+
+
 def test_what_is_idle_goes_before_memory_runs_out(world, driver):
     world.used(40 * GRANULE)
     world.current = 1

@@ -278,3 +278,26 @@ def test_random_loops(order, end, second, moment, wrt, n):
     draw = np.random.default_rng(n)
     args = W, draw.standard_normal((n, 2, 4)), draw.standard_normal((n, 4, 4)) / 2, H
     passed(f, *args)
+
+
+@pytest.mark.parametrize(
+    ("made", "dtype", "shape", "other"),
+    [
+        (lambda x: x.astype(np.float64), np.int64, (2, 4), (2, 4)),
+        (lambda x: x.sum(0), np.float64, (3, 2, 4), (5, 2, 4)),
+        (lambda x: x.sum(0).sum(0), np.float64, (3, 2, 4), (5, 2, 4)),
+    ],
+)
+def test_elements_alike_that_are_made_of_others(made, dtype, shape, other):
+    """Rounds take the same operation of arrays with other dtypes or shapes."""
+
+    def f(w, xs, ys, h):
+        total = 0.0
+        for x in [*xs, *ys]:
+            h = np.tanh(h @ w + made(x))
+            total = total + h.sum()
+        return total
+
+    xs = rng.integers(0, 5, (N // 2, *shape)).astype(dtype)
+    ys = rng.standard_normal((N // 2, *other)).astype(np.float32 if dtype == np.int64 else dtype)
+    assert scans(passed(f, W, xs, ys, H))

@@ -77,6 +77,11 @@ class Meanwhile:
             logger().debug("a list of launches stays with Python: %s", trouble)
 
     @property
+    def settled(self) -> bool:
+        """Whether the extension launches."""
+        return hasattr(self.run, "counts")
+
+    @property
     def counts(self) -> tuple[int, int, int, int]:
         """As the extension's."""
         found: tuple[int, int, int, int] = getattr(self.run, "counts", (0, 0, 0, 0))

@@ -171,19 +171,25 @@ class Arenas:
             found = self.ranges[arena.data.ptr]
             if found.lease is not None and found.lease.detach():
                 self.unused.append(found)
-        idle = [*self.unused]  # what comes later may be in use by what the wait was not for
-        try:
-            self.wait()
-        except Exception:  # noqa: BLE001 whatever it is, the next launch tells of it
-            return
-        for each in idle:
-            self.shrink(each)
+        idle = [self.unused.pop() for _ in range(len(self.unused))]
+        try:  # what comes meanwhile, or a signal's handler takes, may be used by what the wait is not for
+            for each in idle if self.waited() else ():
+                self.shrink(each)
+        finally:
+            self.unused += idle
 
     def close(self) -> None:
         """Gives back what is unused, for good."""
         self.wait()
         while self.unused:
             self.end(self.unused.pop())
+
+    def waited(self) -> bool:
+        try:
+            self.wait()
+        except Exception:  # noqa: BLE001 whatever it is, the next launch tells of it
+            return False
+        return True
 
     # -- ranges
 
