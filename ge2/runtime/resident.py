@@ -170,7 +170,7 @@ def by_rows(graph: Graph, eqn: Eqn) -> Eqn | None:
     given = tuple(dict.fromkeys(a for a in eqn.inputs if isinstance(a, Var)))
     body = Graph(given, (replace(eqn, op=flat),), outs)
     for rows in dict.fromkeys(a.type.shape[0] for a in op.parts(eqn.inputs)[1] if a.type.shape):
-        if rows > 1 and parted(body, rows):
+        if rows and parted(body, rows):
             return Eqn(Resident(body, rows), given, outs, eqn.source)
     return None
 

@@ -21,7 +21,7 @@ from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.kernel import CudaKernel, Fixed
 from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.cuda.places import label
-from ge2.codegen.cuda.resident_index import Index, held
+from ge2.codegen.cuda.resident_index import Index, Step, Steps, held, strides, times
 from ge2.codegen.cuda.resident_kept import OWN, THREADS, Kept, keeping, loading, place, product, writer
 from ge2.codegen.cuda.resident_plan import (
     Choice,
@@ -40,13 +40,15 @@ from ge2.codegen.cuda.resident_rows import Along, Split, fewest, split
 from ge2.codegen.cuda.resident_values import POINTS, Array, Made, Number, Reader, Value, declared, stored
 from ge2.codegen.cuda.typed import HELD, STORED, SUFFIX, baked, expression, number
 from ge2.codegen.values import held as widened
-from ge2.ir import Eqn, Graph, Literal, Names, Var, write
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Names, Var, write
 from ge2.ir.text import atom_text, op_text
 from ge2.ops.dot import DotGeneral
+from ge2.ops.loops import ScanLoop
 from ge2.ops.reduce import ArgReduce
 
 LEAST: Final = 32  # threads of a block
 MOST: Final = 512
+TAKEN: Final = ("room", "thread", "THREADS", E, "k", "lane", "here", "n", "i", "sum", "column", "row", "rows")
 BARRIER: Final = Text("__syncthreads();")
 ROOM: Final = Text("extern __shared__ __align__(16) unsigned char room[];")
 
@@ -91,12 +93,12 @@ class Writer:
         parts: Split | None = None, rows: int = 0,
     ) -> None:  # fmt: skip
         self.graph, self.ins, self.outs = graph, ins, outs
-        self.parts, self.blocks = parts, rows // parts.each if parts else 1
+        self.parts, self.rows, self.blocks = parts, rows, rows // parts.each if parts else 1
         self.names = Names()
         self.text = write(graph, names=self.names)
         self.arguments: dict[str, Argument] = {}
         self.threads = threads(graph)
-        self.plan = Plan(self.threads, self.literal, lambda v: label(self.names[v]), self.keeps)
+        self.plan = Plan(self.threads, self.literal, lambda v: label(self.names[v]), self.keeps, parts is None)
         self.constants: dict[object, Number] = {}
         self.reader = Reader(self.read, self.ahead)
         self.loop: Loop | None = None
@@ -106,7 +108,8 @@ class Writer:
         self.level = 0  # that is written
         self.spans: dict[str, tuple[int, int]] = {}  # in which levels each array is first and last needed
         self.registers, self.spare = OWN if spare else 0, spare
-        for taken_ in ("room", "thread", "THREADS", E, "k", "lane", "here", "n", "i", "sum", "column", "row"):
+        self.stacks = stacks(graph)
+        for taken_ in TAKEN:
             self.plan.label(taken_)
 
     def kernels(self) -> Kernels:
@@ -129,7 +132,7 @@ class Writer:
             "resident kernel", self.text, tuple(self.arguments.values()), (*head, *body), self.threads,
             (self.blocks,), (fixed,), nbytes, 1, tuple(self.reader.helpers),
         )  # fmt: skip
-        return Kernels((kernel,), tuple(t.type.nbytes for t in self.plan.temps))
+        return Kernels((kernel,), tuple(t.type.nbytes * self.blocks for t in self.plan.temps))
 
     def keeps(self, eqn: Eqn, xs: Sequence[Value]) -> Kept | None:
         """How the matrix of a product is kept, if there is room for it."""
@@ -153,23 +156,53 @@ class Writer:
         if operand.value:
             self.argue(name, Argument(f"{HELD[dtype]} {name}", "value", (operand, dtype)))
             return Number(name, v.type)
-        found = Array(name, v.type, operand.strides, self.first(operand, axis), given=True)
+        steps = self.steps(name, v, operand, axis)
+        found = Array(name, v.type, steps, self.first(steps, axis), given=True)
         self.argue(name, Argument(declared(found, True), "array", (operand, dtype)))
         return found
 
     def result(self, a: Any, operand: Operand, axis: Along) -> Array:
         name = self.names[a] if isinstance(a, Var) else "result"
-        alone = self.blocks > 1 and axis is None
+        alone = self.parts is not None and axis is None
         name = self.plan.label(f"{label(name)}_out")
-        found = Array(name, a.type, operand.strides, self.first(operand, axis), alone)
+        steps = self.steps(name, a, operand, axis)
+        found = Array(name, a.type, steps, self.first(steps, axis), alone)
         self.argue(found.name, Argument(declared(found, False), "result", (operand, a.type.dtype)))
         return found
 
-    def first(self, operand: Operand, axis: Along) -> str:
+    def steps(self, name: str, a: Atom, operand: Operand, axis: Along) -> Steps:
+        """The strides of an array; what follows from numbers of rows or rounds is no number in the text."""
+        shape = tuple(self.rows if i == axis else n for i, n in enumerate(a.type.shape))
+        if in_order(operand.strides, shape):
+            return tuple(self.step(shape, i, axis) for i in range(len(shape)))
+        if axis is None and a not in self.stacks:
+            return operand.strides
+        return tuple(
+            self.sized(f"{name}_step_{i}", step) if step not in (0, 1) else step
+            for i, step in enumerate(operand.strides)
+        )
+
+    def step(self, shape: Dims, i: int, axis: Along) -> Step:
+        """The stride along axis `i`, in C order."""
+        if axis is None or axis <= i:
+            return math.prod(shape[i + 1 :])
+        inner = math.prod(n for at, n in enumerate(shape) if at > i and at != axis)
+        if "rows" not in self.arguments:
+            self.argue("rows", Argument("int rows", "size", self.rows))
+        return times("rows", inner)
+
+    def sized(self, name: str, value: int) -> str:
+        """A size that the kernel is handed."""
+        name = self.plan.label(name)
+        self.argue(name, Argument(f"int {name}", "size", value))
+        return name
+
+    def first(self, steps: Steps, axis: Along) -> str:
         """Where the rows of a block begin in an array."""
-        if axis is None or self.parts is None or self.blocks == 1:
+        if axis is None or self.parts is None:
             return ""
-        step = operand.strides[axis] * self.parts.each
+        step, each = steps[axis], self.parts.each
+        step = step * each if isinstance(step, int) else held(times(step, each))
         return f"(int)blockIdx.x * {step}" if step != 1 else "(int)blockIdx.x"
 
     def literal(self, literal: Literal) -> Number:
@@ -218,6 +251,8 @@ class Writer:
     def rounds(self, node: Rounds) -> list[Text]:
         start = Text(f"int {node.side} = 0;", "which of two places the carry has")
         turn = Text(f"{node.side} ^= 1;")
+        if node.decided is None:
+            self.argue(node.count, Argument(f"int {node.count}", "size", node.length))
         around, self.round = self.round, node if node.decided is None else None
         before, self.early = self.early, {}
         begin = self.level
@@ -231,8 +266,8 @@ class Writer:
             if there <= begin < last:  # it is needed in each round
                 self.spans[name] = there, self.level + 1
         if node.decided is None:
-            t, n = node.label, node.length
-            head = f"{t} = {n - 1}; {t} >= 0; {t}--" if node.reverse else f"{t} = 0; {t} < {n}; {t}++"
+            t, n = node.label, node.count
+            head = f"{t} = {n} - 1; {t} >= 0; {t}--" if node.reverse else f"{t} = 0; {t} < {n}; {t}++"
             return [start, *first, Text(f"for (int {head})", body=body, pragma="#pragma unroll 1")]
         # a barrier: whoever still looks at what decided is not overtaken
         return [start, Text("for (;;)", body=(*test, *body)), BARRIER]
@@ -334,11 +369,11 @@ class Writer:
         assert x.stack is not None and self.loop is not None
         stack, t = x.stack
         name = self.plan.label(f"{x.name}_ahead")
-        first, after = (str(node.length - 1), f"{t} - 1") if node.reverse else ("0", f"{t} + 1")
+        first, after = (f"{node.count} - 1", f"{t} - 1") if node.reverse else ("0", f"{t} + 1")
         size = self.loop.key.size
         inside = f"{spot} < {size} ? " if spot == "thread" and size < self.threads else ""
         begin = f"{inside}{stack.part(first).element(Index(shape, spot))}{' : 0' if inside else ''}"
-        more = f"{t} > 0" if node.reverse else f"{t} < {node.length - 1}"
+        more = f"{t} > 0" if node.reverse else f"{t} + 1 < {node.count}"
         later = stack.part(after).element(Index(shape, E))
         kind = STORED[x.type.dtype]
         if inside and x.type.dtype in COMPLEX:
@@ -493,6 +528,21 @@ def packed(sizes: Sequence[int], spans: Sequence[tuple[int, int]]) -> tuple[list
                 at = max(at, places[i] + sizes[i])
         places.append(at)
     return places, max((at + size for at, size in zip(places, sizes, strict=True)), default=0)
+
+
+def in_order(steps: Dims, shape: Dims) -> bool:
+    """Whether an array lies in C order, wherever it has more than one element."""
+    return all(n == 1 or step == plain for n, step, plain in zip(shape, steps, strides(shape), strict=True))
+
+
+def stacks(graph: Graph) -> set[Atom]:
+    """The arrays of which loops read or write an element each round."""
+    found: set[Atom] = set()
+    for eqn in graph.eqns:
+        if isinstance(eqn.op, ScanLoop):
+            _, start, elements = eqn.op.parts(eqn.inputs)
+            found.update(elements, eqn.outs[len(start) :])
+    return found
 
 
 def start_of(op: Any, dtype: np.dtype) -> str:

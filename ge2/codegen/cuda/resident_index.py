@@ -10,6 +10,8 @@ from ge2.base.record import record
 from ge2.ir import Dims, Eqn
 from ge2.ops.shape import Barrier, BroadcastInDim, Name, Reshape, Rev, Slice, StopGradient, Transpose
 
+Step = int | str  # between elements along an axis; a text, if sizes are in it that the kernel is handed
+Steps = tuple[Step, ...]
 SIMPLE = r"[\w.]+(\[[^\[\]]*\])?|\w*\([^()]*\)"  # names, numbers, elements, calls
 VIEWS = (BroadcastInDim, Transpose, Reshape, Slice, Rev, StopGradient, Barrier, Name)
 
@@ -43,10 +45,12 @@ def strides(shape: Dims) -> Dims:
     return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
-def joined(along: tuple[str, ...], steps: Dims) -> str:
+def joined(along: tuple[str, ...], steps: Steps) -> str:
     """
     >>> joined(("i", "j"), (8, 1)), joined(("0", "j + 1"), (8, -2)), joined((), ())
     ('i * 8 + j', '(j + 1) * -2', '0')
+    >>> joined(("i", "j"), ("rows * 8", 8))
+    'i * (rows * 8) + j * 8'
     """
     terms = [times(i, s) for i, s in zip(along, steps, strict=True) if s and i != "0"]
     return " + ".join(terms) or "0"
@@ -57,8 +61,8 @@ def held(text: str) -> str:
     return text if re.fullmatch(SIMPLE, text) else f"({text})"
 
 
-def times(text: str, n: int) -> str:
-    return text if n == 1 else f"{held(text)} * {n}"
+def times(text: str, n: Step) -> str:
+    return text if n == 1 else f"{held(text)} * {held(n) if isinstance(n, str) else n}"
 
 
 def over(text: str, n: int) -> str:

@@ -90,13 +90,17 @@ class Level:
 @final
 @mutable
 class Rounds:
-    """A loop over rounds: as many as `length` says, or while `decided` holds after the nodes of `test`."""
+    """A loop over rounds: `length`, or while `decided` holds after the nodes of `test`.
+
+    `count` is the argument that has the length: it is no part of the text.
+    """
 
     label: str
     side: str  # which of its two places the carry has
     body: list[Node]
     length: int = 0
     reverse: bool = False
+    count: str = ""
     test: list[Node] = field(default_factory=list)
     decided: Value | None = None
 
@@ -125,6 +129,7 @@ class Plan:
     keeps: Callable[
         [Eqn, Sequence[Value]], Any
     ]  # how a product's matrix is kept from round to round, if it is
+    alone: bool = True  # whether the kernel has one block, and not some for rows each
     inside: int = 0  # how many loops are around
     shared: list[tuple[Array, int]] = field(default_factory=list)  # with so many elements
     temps: list[Array] = field(default_factory=list)
@@ -153,8 +158,8 @@ class Plan:
         return found
 
     def temp(self, name: str, type_: ArrayType) -> Array:
-        """An array in global memory."""
-        found = whole(self.label(name), type_)
+        """An array in global memory, for each block one of its own."""
+        found = whole(self.label(name), type_, "" if self.alone else f"(int)blockIdx.x * {type_.size}")
         self.temps.append(found)
         return found
 
@@ -307,7 +312,9 @@ class Scope:
         found = zip(body.outputs[len(start) :], stacks, strict=True) if scan else ()
         ends += [(a, y.part(label)) for a, y in found if y is not None]
         self.plan.inside += 1
-        node = Rounds(label, side, [], *((op.length, op.reverse) if scan else ()))
+        node = Rounds(label, side, [])
+        if scan:
+            node.length, node.reverse, node.count = op.length, op.reverse, self.plan.label("rounds")
         if not scan:
             test = self.plan.graph(op.cond, [*more, *now], (), test=True)
             node.test, node.decided = test.nodes, test.value(op.cond.outputs[0])

@@ -10,11 +10,11 @@ import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX, HALF
 from ge2.base.record import mutable, record
-from ge2.codegen.cuda.resident_index import Index, held, joined, plus, strides, viewed
+from ge2.codegen.cuda.resident_index import Index, Steps, held, joined, plus, strides, viewed
 from ge2.codegen.cuda.typed import HELD, STORED, SUFFIX, expression, helpers_of, number
 from ge2.codegen.cuda.writer import cast
 from ge2.codegen.values import held as widened
-from ge2.ir import ArrayType, Dims, Eqn
+from ge2.ir import ArrayType, Eqn
 from ge2.ops.elementwise import ADD, Pointlike, Pointwise
 from ge2.ops.index import Gather, Scatter, ScatterAdd, UpdateSlice
 from ge2.ops.random import Draw
@@ -52,7 +52,7 @@ class Array:
 
     name: str
     type: ArrayType
-    steps: Dims
+    steps: Steps
     start: str = ""
     alone: bool = False
     shared: bool = False
