@@ -52,8 +52,8 @@ def of_jax() -> tuple[int, str]:
 
 
 def of_torch() -> tuple[int, str]:
-    """In its steps alone: what its compiler tries before would count otherwise. Without its graphs: their memory
-    is not looked at while they are replayed."""
+    """In its steps alone: what its compiler tries before would count otherwise. Without its graphs: their
+    memory is not looked at while they are replayed."""
     import torch
 
     from benchmarks.cuda.programs import mlp_data, torch_mlp
