@@ -121,6 +121,7 @@ def has_nodes(f, count=None):
     assert run.trouble is None, run.trouble
     assert run.counts[2] > 0 and (run.choices[0] > 0 if count is None else run.choices[0] == count)
     assert any("conditional nodes" in line for line in f.report().launches)
+    assert any("/" in name for name in f.report().kernels)  # those of the lists
 
 
 def equal(found, wanted):
