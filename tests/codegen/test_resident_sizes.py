@@ -1,4 +1,4 @@
-"""Another length of a loop, or another number of rows that blocks share, is the same text and compiles nothing."""
+"""Another length of a loop, or number of rows that blocks share, has the same text and compiles nothing."""
 
 from __future__ import annotations
 

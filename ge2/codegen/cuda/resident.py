@@ -98,7 +98,9 @@ class Writer:
         self.text = write(graph, names=self.names)
         self.arguments: dict[str, Argument] = {}
         self.threads = threads(graph)
-        self.plan = Plan(self.threads, self.literal, lambda v: label(self.names[v]), self.keeps, parts is None)
+        self.plan = Plan(
+            self.threads, self.literal, lambda v: label(self.names[v]), self.keeps, parts is None
+        )
         self.constants: dict[object, Number] = {}
         self.reader = Reader(self.read, self.ahead)
         self.loop: Loop | None = None
