@@ -17,6 +17,7 @@ class Resident(GraphOp):
     """A graph, loops and branches and what is around them, whose values live in a block's shared memory.
 
     `rows` is 0, or the size of an axis along which no element knows of another: blocks then share its rows.
+    How many rows and rounds there are is handed to the kernel.
     It is made after all derivatives, of steps that are already chosen for a GPU.
     """
 

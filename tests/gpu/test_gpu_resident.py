@@ -10,8 +10,10 @@ import pytest
 
 import ge2
 from ge2 import lax
+from ge2.backends.cuda import extension
 from ge2.backends.cuda.device import cupy
 from ge2.base.config import config
+from ge2.runtime import entry
 from tests.codegen.test_resident_random import ROWS, program
 
 TIME, BATCH, WIDTH = 512, 32, 256
@@ -79,6 +81,72 @@ def test_the_gradient_of_a_recurrent_net(
     for y, want in zip(found, by_hand(w, h, xs), strict=True):
         # products of whole stacks, the weights' derivative, may be tf32
         np.testing.assert_allclose(y, want, rtol=0, atol=3e-3 * np.abs(want).max())
+
+
+def test_another_length_and_batch_of_the_gradient_compile_nothing(cp: Any, rng: np.random.Generator) -> None:
+    extension.made_now()
+    entry.forget()
+    f = ge2.jit(ge2.grad(loss, (0, 1, 2)))
+    w = (rng.standard_normal((WIDTH, WIDTH)) / np.sqrt(WIDTH)).astype(np.float32)
+    for n, (steps, batch) in enumerate([(TIME, BATCH), (400, BATCH), (TIME, 24), (3, 1), (9, 65)]):
+        h, xs = (rng.standard_normal(s).astype(np.float32) for s in ((batch, WIDTH), (steps, batch, WIDTH)))
+        given = [*map(cp.asarray, (w, h, xs))]
+        found = [y.get() for y in f(*given)]
+        report = f.report()
+        assert kernels_of(f).count("resident_kernel") == 2
+        if 0 < n < 3:
+            assert report.traced and not report.compiled, report.how
+            assert report.bill.count("memory") == len(report.bill.kernels), str(report.bill)
+            assert "0 compiled" in report.how
+        of_loops = [each for each in report.bill.kernels if each.name.startswith("resident_kernel")]
+        assert n == 0 or {each.how for each in of_loops} == {"memory"}, str(report.bill)
+        for _ in range(3):  # captured, where it is
+            again = [y.get() for y in f(*given)]
+            assert [y.tobytes() for y in again] == [y.tobytes() for y in found]
+        for y, want in zip(found, by_hand(w, h, xs), strict=True):
+            np.testing.assert_allclose(y, want, rtol=0, atol=3e-3 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_lengths_and_rows_of_one_kernel(cp: Any, rng: np.random.Generator, reverse: bool) -> None:
+    def net(w: Any, h: Any, xs: Any) -> Any:
+        def step(h: Any, x: Any) -> Any:
+            h = np.tanh(h @ w + x)
+            return h, h
+
+        return lax.scan(step, h, xs, reverse=reverse)
+
+    f, w = ge2.jit(net), (rng.standard_normal((128, 128)) / 12).astype(np.float32)
+    compiled = []
+    for rows in (3, 1, 32, 33):
+        for steps in (5, 1, 2, 0):
+            h, xs = (rng.standard_normal(s).astype(np.float32) for s in ((rows, 128), (steps, rows, 128)))
+            last, ys = (y.get() for y in f(*map(cp.asarray, (w, h, xs))))
+            if steps:
+                compiled += [each.name for each in f.report().bill.kernels if each.how == "compiled"]
+            at, want = h.astype(np.float64), np.empty_like(xs)
+            for t in reversed(range(steps)) if reverse else range(steps):
+                want[t] = at = np.tanh(at @ w.astype(np.float64) + xs[t])
+            np.testing.assert_allclose(last, at, rtol=1e-5, atol=2e-6)
+            np.testing.assert_allclose(ys, want, rtol=1e-5, atol=2e-6)
+    assert len(compiled) <= 1, compiled
+
+
+def test_a_loop_in_a_round_of_rows(cp: Any, rng: np.random.Generator) -> None:
+    """Each block has its own stack of what the inner loop gives."""
+
+    def f(w: Any, h: Any, xs: Any) -> Any:
+        def step(h: Any, x: Any) -> Any:
+            h = np.tanh(h @ w + x)
+            _, ys = lax.scan(lambda c, _: (c * 0.5 + h, c), h, None, length=3)
+            return h + ys[::-1].sum(0) * 0.1, (ys * 2).max(0)
+
+        return lax.scan(step, h, xs)
+
+    w, h, xs = (rng.standard_normal(s).astype(np.float32) for s in ((128, 128), (70, 128), (40, 70, 128)))
+    w /= 30
+    for y, want in zip(ge2.jit(f)(*map(cp.asarray, (w, h, xs))), f(w, h, xs), strict=True):
+        np.testing.assert_allclose(y.get(), want, rtol=1e-4, atol=1e-4)
 
 
 def test_a_recurrent_net_forwards_is_as_exact_as_float32(cp: Any, rng: np.random.Generator) -> None:

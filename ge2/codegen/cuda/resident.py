@@ -98,10 +98,13 @@ class Writer:
         self.text = write(graph, names=self.names)
         self.arguments: dict[str, Argument] = {}
         self.threads = threads(graph)
-        self.plan = Plan(self.threads, self.literal, lambda v: label(self.names[v]), self.keeps, parts is None)
+        self.plan = Plan(
+            self.threads, self.literal, lambda v: label(self.names[v]), self.keeps, parts is None
+        )
         self.constants: dict[object, Number] = {}
         self.reader = Reader(self.read, self.ahead)
         self.loop: Loop | None = None
+        self.apart = False  # whether that is a loop over rows, whose places in stacks are those of the round
         self.round: Rounds | None = None  # the loop whose rounds are at hand, if they all come by
         self.early: dict[str, Early] = {}  # elements that are read a round before they are needed
         self.kept: list[Kept] = []
@@ -323,6 +326,7 @@ class Writer:
         k, known = first.kept, set(self.early)
         row = f" + row * {k.sums}" if k.rows > 1 else ""
         operand = f"{self.address(k.other)}{row}"
+        self.apart = k.rows > 1
         lines = [Text(f"const int {E} = {place(k, 'row')};"), *product(k, first.y.name, operand)]
         lines.append(
             Text(f"const float {first.y.name} = ge2_kept_sum<{k.slices}>({first.y.name}_sums);",
@@ -332,6 +336,7 @@ class Writer:
         writes = [line for s in loop.statements for line in self.writes(s)]
         if writes:
             lines.append(Text(f"if ({writer(k)})", body=tuple(writes)))
+        self.apart = False
         body = (*lines, *self.next(known))
         head = f"for (int row = 0; row < {k.rows}; row++)" if k.rows > 1 else ""
         return [Text(head, body=body)]
@@ -349,7 +354,7 @@ class Writer:
         spot, node = self.spot(), self.round
         self.touch(x)
         if node is None or not spot or x.stack is None or x.stack[1] != node.label or at.flat != E:
-            return x.element(at)
+            return x.element(at, self.apart)
         name = f"{id(self.loop)} {x.element(at)}"  # another loop reads it when this one has the next
         if name not in self.early:
             self.early[name] = self.earlier(x, node, at.shape, spot)
@@ -430,7 +435,7 @@ class Writer:
             at = Index(s.y.type.shape, E)
             value = self.reader.element(s.xs[0], at) if s.eqn is None else s.y.name
             guard = "if (blockIdx.x == 0) " if home.alone else ""
-            found.append(Text(f"{guard}{home.element(at)} = {stored(value, s.y.type.dtype)};"))
+            found.append(Text(f"{guard}{home.element(at, self.apart)} = {stored(value, s.y.type.dtype)};"))
         return found
 
     def read(self, x: Made, at: Index) -> str:
@@ -567,8 +572,8 @@ def threads(graph: Graph) -> int:
 def wide(eqn: Eqn) -> int:
     """How many threads an equation keeps busy."""
     op: Any = eqn.op
-    if not eqn.outs or op.name in ("scan", "while", "cond"):
-        return 1
+    if not eqn.outs or op.name in ("scan", "while", "cond", "iota"):
+        return 1  # what reads the elements of an iota is as wide as they are, or reads one a round
     size = eqn.outs[0].type.size
     if isinstance(op, DotGeneral):
         folded = math.prod(eqn.inputs[0].type.shape[i] for i in op.contract[0])

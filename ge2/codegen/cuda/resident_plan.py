@@ -33,6 +33,7 @@ from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import TRANSCENDENTAL
 from ge2.ops.loops import ScanLoop
 from ge2.ops.reduce import ArgReduce, Reduce, kept
+from ge2.ops.shape import Iota
 from ge2.ops.while_loop import WhileLoop
 
 LOOPS = (ScanLoop, WhileLoop)
@@ -197,6 +198,8 @@ class Scope:
         if isinstance(op, VIEWS):
             for i, y in enumerate(eqn.outs):
                 self.env[y] = Seen(eqn, i, self.value(eqn.inputs[i]), y.type)
+        elif isinstance(op, Iota) and self.counts(eqn.outs[0]):
+            self.env[eqn.outs[0]] = Inline(eqn, [], eqn.outs[0].type)
         elif isinstance(op, LOOPS):
             self.rounds(eqn)
         elif isinstance(op, Cond):
@@ -224,6 +227,11 @@ class Scope:
             self.env[y] = Inline(eqn, xs, y.type, depth)
         else:
             self.make(eqn, None)
+
+    def counts(self, y: Var) -> bool:
+        """Whether loops alone read a value, as one whose elements count rounds is read."""
+        read = self.readers.found.get(y, [])
+        return y not in self.outputs and all(isinstance(each.op, LOOPS) for each in read)
 
     def passing(self, y: Var) -> bool:
         """Whether a value is read once, at a place that its own loop has not: by a fold, through a view."""

@@ -59,8 +59,11 @@ class Array:
     given: bool = False  # it is there from the start, and never changes
     stack: tuple[Array, str] | None = None
 
-    def element(self, at: Index) -> str:
+    def element(self, at: Index, apart: bool = False) -> str:
+        """An element; `apart`: from a pointer to the first, which compilers keep through an inner loop."""
         place = at.number() if self.steps == strides(self.type.shape) else joined(at.each(), self.steps)
+        if apart and self.start and not self.shared:
+            return f"({self.name} + {self.start})[{place}]"
         if self.start and place != "0":
             return f"{self.name}[{self.start} + {place}]"
         return f"{self.name}[{self.start or place}]"
