@@ -21,7 +21,7 @@ from ge2.base.gpu import look_by
 from ge2.base.log import logger
 
 NAME: Final = "ge2_launches"
-HEADERS: Final = ("driver.h", "arrays.h", "calls.h")
+HEADERS: Final = ("driver.h", "arrays.h", "graphs.h", "reading.h", "calls.h")
 
 
 class Waiting(Protocol):

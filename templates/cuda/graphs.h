@@ -1,0 +1,186 @@
+/* A run as graphs: made for the pointers and numbers of a call, patched where these differ, or made anew. Part of
+ * `launches.c`. */
+
+/* What a library launches, as a graph; on a stream of our own, and relaxed, so that nobody else is disturbed. */
+static int captured(Run *me, Py_ssize_t i, Handle *graph) {
+    Status status = me->apart ? 0 : cuda.cuStreamCreate(&me->apart, APART);
+    if (status) return failed(me, status, "cuStreamCreate", i);
+    if ((status = cuda.cuStreamBeginCapture_v2(me->apart, RELAXED)))
+        return failed(me, status, "cuStreamBeginCapture", i);
+    Status called = call_library(me, &me->node[i], me->apart);
+    status = cuda.cuStreamEndCapture(me->apart, graph);
+    if (called || status) {
+        if (!status && *graph) cuda.cuGraphDestroy(*graph);
+        return failed(me, called ? called : status, called ? "a library" : "cuStreamEndCapture", i);
+    }
+    return 0;
+}
+
+/* A launch, or a decision, which is one. */
+static int add_kernel(Run *me, Graph *graph, Py_ssize_t i, Handle into, const Handle *needs) {
+    const Node *node = &me->node[i];
+    fill(me, node);
+    if (node->kind == DECISION && name_handle(me, graph, i, into)) return -1;
+    Status status = cuda.cuGraphAddKernelNode_v2(&graph->nodes[i], into, needs, (size_t)node->needs, &node->kernel);
+    return status ? failed(me, status, "cuGraphAddKernelNode", i) : 0;
+}
+
+static int add_call(Run *me, Graph *graph, Py_ssize_t i, Handle into, const Handle *needs) {
+    const Node *node = &me->node[i];
+    Handle child = NULL;
+    fill(me, node);
+    if (captured(me, i, &child)) return -1;
+    Status status = cuda.cuGraphAddChildGraphNode(&graph->nodes[i], into, needs, (size_t)node->needs, child);
+    cuda.cuGraphDestroy(child); /* the node has a copy */
+    return status ? failed(me, status, "cuGraphAddChildGraphNode", i) : 0;
+}
+
+static int add_node(Run *me, Graph *graph, Py_ssize_t i, Handle into) {
+    const Node *node = &me->node[i];
+    Handle few[64], *needs = few;
+    if (node->needs > 64 && !(needs = malloc((size_t)node->needs * sizeof *needs))) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (int n = 0; n < node->needs; n++) needs[n] = graph->nodes[me->need[node->first_need + n]];
+    int bad = node->kind == CALL     ? add_call(me, graph, i, into, needs)
+              : node->kind == CHOICE ? add_choice(me, graph, i, into, needs)
+                                     : add_kernel(me, graph, i, into, needs);
+    if (needs != few) free(needs);
+    return bad;
+}
+
+static int add_list(Run *me, Graph *graph, const List *list, Handle into) {
+    for (int i = list->first; i < list->first + list->count; i++)
+        if (add_node(me, graph, i, into)) return -1;
+    return 0;
+}
+
+static void drop(Graph *graph) {
+    if (graph->exec) cuda.cuGraphExecDestroy(graph->exec);
+    if (graph->graph) cuda.cuGraphDestroy(graph->graph);
+    free(graph->nodes);
+    free(graph->decided);
+    free(graph->places);
+    free(graph->numbers);
+    memset(graph, 0, sizeof *graph);
+}
+
+static void note(Run *me, Graph *graph) {
+    if (me->arrays) memcpy(graph->places, me->places, (size_t)me->arrays * sizeof *me->places);
+    if (me->number_bytes) memcpy(graph->numbers, me->given, me->number_bytes);
+}
+
+static int make(Run *me, Graph *graph) {
+    graph->nodes = calloc((size_t)me->count, sizeof *graph->nodes);
+    graph->decided = calloc((size_t)me->handles + 1, sizeof *graph->decided);
+    graph->places = calloc((size_t)me->arrays + 1, sizeof *graph->places);
+    graph->numbers = calloc(me->number_bytes + 1, 1);
+    if (!graph->nodes || !graph->decided || !graph->places || !graph->numbers) {
+        PyErr_NoMemory();
+        goto bad;
+    }
+    Status status = cuda.cuGraphCreate(&graph->graph, 0);
+    if (status) {
+        failed(me, status, "cuGraphCreate", -1);
+        goto bad;
+    }
+    if (add_list(me, graph, me->list, graph->graph)) goto bad;
+    if ((status = cuda.cuGraphInstantiateWithFlags(&graph->exec, graph->graph, 0))) {
+        failed(me, status, "cuGraphInstantiate", -1);
+        goto bad;
+    }
+    note(me, graph);
+    return 0;
+bad:
+    drop(graph);
+    return -1;
+}
+
+static double clock_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* The same, timed, and told to who wants to know; what goes wrong in telling is not the call's fault. */
+static int make_timed(Run *me, Graph *graph) {
+    double began = clock_now();
+    if (make(me, graph)) return -1;
+    double took = clock_now() - began;
+    me->seconds += took;
+    if (!me->told) return 0;
+    PyObject *done = PyObject_CallFunction(me->told, "nd", me->count, took);
+    if (!done) PyErr_WriteUnraisable(me->told);
+    Py_XDECREF(done);
+    return 0;
+}
+
+static int patch_node(Run *me, Graph *graph, Py_ssize_t i, Status *status) {
+    const Node *node = &me->node[i];
+    fill(me, node);
+    if (node->kind == CALL) {
+        Handle child = NULL;
+        if (captured(me, i, &child)) return -1;
+        *status = cuda.cuGraphExecChildGraphNodeSetParams(graph->exec, graph->nodes[i], child);
+        cuda.cuGraphDestroy(child);
+        return 0;
+    }
+    if (node->kind == DECISION && name_handle(me, graph, i, NULL)) return -1;
+    *status = cuda.cuGraphExecKernelNodeSetParams_v2(graph->exec, graph->nodes[i], &node->kernel);
+    return 0;
+}
+
+/* What is in the list of a choice, not every driver may patch: where it does not, `rigid` is set. */
+static int patch(Run *me, Graph *graph) {
+    for (Py_ssize_t i = 0; i < me->count; i++) {
+        Status status = 0;
+        if (!differs(me, &me->node[i], graph)) continue;
+        if (patch_node(me, graph, i, &status)) return -1;
+        if (status && i >= me->list->count) return me->rigid = 1;
+        if (status) return failed(me, status, "a parameter's change", i);
+    }
+    note(me, graph);
+    me->patched++;
+    return 0;
+}
+
+static int is_placed(const Run *me, const Graph *graph) {
+    return !memcmp(graph->places, me->places, (size_t)me->arrays * sizeof *me->places);
+}
+
+static int fits(const Run *me, const Graph *graph) {
+    return is_placed(me, graph) && !memcmp(graph->numbers, me->given, me->number_bytes);
+}
+
+/* Has a graph fit this call: patched, or made anew. */
+static int renewed(Run *me, Graph *graph) {
+    int bad = me->rigid ? 1 : patch(me, graph);
+    if (bad <= 0) return bad;
+    drop(graph);
+    if (make_timed(me, graph)) return -1;
+    me->remade++;
+    return 0;
+}
+
+/* A graph for the places of this call: one that is as it should be, or in which numbers alone change; a new one; or
+ * the one that was not used for longest. */
+static Graph *suitable(Run *me) {
+    Graph *oldest = NULL, *placed = NULL;
+    for (int i = 0; i < me->graphs; i++) {
+        if (fits(me, &me->graph[i])) return &me->graph[i];
+        if (is_placed(me, &me->graph[i])) placed = &me->graph[i];
+        if (!oldest || me->graph[i].used < oldest->used) oldest = &me->graph[i];
+    }
+    if (!placed && me->graphs < GRAPHS) {
+        if (make_timed(me, &me->graph[me->graphs])) return NULL;
+        return &me->graph[me->graphs++];
+    }
+    Graph *chosen = placed ? placed : oldest;
+    if (!renewed(me, chosen)) return chosen;
+    int at = (int)(chosen - me->graph); /* half patched: it is of no use any more */
+    drop(chosen);
+    me->graph[at] = me->graph[--me->graphs];
+    memset(&me->graph[me->graphs], 0, sizeof(Graph));
+    return NULL;
+}
