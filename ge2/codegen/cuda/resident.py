@@ -176,20 +176,22 @@ class Writer:
     def steps(self, name: str, a: Atom, operand: Operand, axis: Along) -> Steps:
         """The strides of an array; what follows from numbers of rows or rounds is no number in the text."""
         shape = tuple(self.rows if i == axis else n for i, n in enumerate(a.type.shape))
-        if in_order(operand.strides, shape):
-            return tuple(self.step(shape, i, axis) for i in range(len(shape)))
-        if axis is None and a not in self.stacks:
+        order, stack, found = dense(operand.strides, shape), a in self.stacks, list[Step]()
+        if order is None and axis is None and not stack:
             return operand.strides
-        return tuple(
-            self.sized(f"{name}_step_{i}", step) if step not in (0, 1) else step
-            for i, step in enumerate(operand.strides)
-        )
+        for i, step in enumerate(operand.strides):
+            faster = () if order is None else order[order.index(i) + 1 :]
+            if order is None or (stack and 0 in faster):
+                found.append(step if step in (0, 1) else self.sized(f"{name}_step_{i}", step))
+            else:
+                found.append(self.step(shape, faster, axis))
+        return tuple(found)
 
-    def step(self, shape: Dims, i: int, axis: Along) -> Step:
-        """The stride along axis `i`, in C order."""
-        if axis is None or axis <= i:
-            return math.prod(shape[i + 1 :])
-        inner = math.prod(n for at, n in enumerate(shape) if at > i and at != axis)
+    def step(self, shape: Dims, faster: Dims, axis: Along) -> Step:
+        """The elements along some axes of a shape, of which `axis` is that of rows."""
+        inner = math.prod(shape[i] for i in faster if i != axis)
+        if axis not in faster:
+            return inner
         if "rows" not in self.arguments:
             self.argue("rows", Argument("int rows", "size", self.rows))
         return times("rows", inner)
@@ -535,9 +537,18 @@ def packed(sizes: Sequence[int], spans: Sequence[tuple[int, int]]) -> tuple[list
     return places, max((at + size for at, size in zip(places, sizes, strict=True)), default=0)
 
 
-def in_order(steps: Dims, shape: Dims) -> bool:
-    """Whether an array lies in C order, wherever it has more than one element."""
-    return all(n == 1 or step == plain for n, step, plain in zip(shape, steps, strides(shape), strict=True))
+def dense(steps: Dims, shape: Dims) -> Dims | None:
+    """The axes of an array that has no gaps, the slowest first, as they are if that is C order; or None.
+
+    >>> dense((12, 4, 1), (2, 3, 4)), dense((4, 8, 1), (2, 3, 4)), dense((24, 8, 1), (2, 3, 4))
+    ((0, 1, 2), (1, 0, 2), None)
+    """
+    axes = tuple(range(len(shape)))
+    for order in (axes, tuple(sorted(axes, key=lambda i: -steps[i]))):
+        plain = strides(tuple(shape[i] for i in order))
+        if all(shape[i] == 1 or steps[i] == step for i, step in zip(order, plain, strict=True)):
+            return order
+    return None
 
 
 def stacks(graph: Graph) -> set[Atom]:
