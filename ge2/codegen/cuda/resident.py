@@ -21,7 +21,7 @@ from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.kernel import CudaKernel, Fixed
 from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.cuda.places import label
-from ge2.codegen.cuda.resident_index import Index, Step, Steps, held, strides, times
+from ge2.codegen.cuda.resident_index import VIEWS, Index, Step, Steps, held, strides, times
 from ge2.codegen.cuda.resident_kept import OWN, THREADS, Kept, keeping, loading, place, product, writer
 from ge2.codegen.cuda.resident_plan import (
     Choice,
@@ -45,6 +45,7 @@ from ge2.ir.text import atom_text, op_text
 from ge2.ops.dot import DotGeneral
 from ge2.ops.loops import ScanLoop
 from ge2.ops.reduce import ArgReduce
+from ge2.ops.shape import Transpose
 
 LEAST: Final = 32  # threads of a block
 MOST: Final = 512
@@ -176,12 +177,12 @@ class Writer:
     def steps(self, name: str, a: Atom, operand: Operand, axis: Along) -> Steps:
         """The strides of an array; what follows from numbers of rows or rounds is no number in the text."""
         shape = tuple(self.rows if i == axis else n for i, n in enumerate(a.type.shape))
-        order, stack, found = dense(operand.strides, shape), a in self.stacks, list[Step]()
-        if order is None and axis is None and not stack:
+        order, rounds, found = dense(operand.strides, shape), self.stacks.get(a), list[Step]()
+        if order is None and axis is None and rounds is None:
             return operand.strides
         for i, step in enumerate(operand.strides):
             faster = () if order is None else order[order.index(i) + 1 :]
-            if order is None or (stack and 0 in faster):
+            if order is None or rounds in faster:
                 found.append(step if step in (0, 1) else self.sized(f"{name}_step_{i}", step))
             else:
                 found.append(self.step(shape, faster, axis))
@@ -551,13 +552,16 @@ def dense(steps: Dims, shape: Dims) -> Dims | None:
     return None
 
 
-def stacks(graph: Graph) -> set[Atom]:
-    """The arrays of which loops read or write an element each round."""
-    found: set[Atom] = set()
+def stacks(graph: Graph) -> dict[Atom, int]:
+    """The arrays of which loops read or write an element each round, with the axis that counts rounds."""
+    found: dict[Atom, int] = {}
     for eqn in graph.eqns:
         if isinstance(eqn.op, ScanLoop):
             _, start, elements = eqn.op.parts(eqn.inputs)
-            found.update(elements, eqn.outs[len(start) :])
+            found.update(dict.fromkeys((*elements, *eqn.outs[len(start) :]), 0))
+    for eqn in reversed(graph.eqns):
+        if isinstance(eqn.op, Transpose) and eqn.outs[0] in found:
+            found.setdefault(eqn.inputs[0], eqn.op.order[found[eqn.outs[0]]])
     return found
 
 
@@ -575,8 +579,12 @@ def chain(lines: Sequence[Text]) -> list[Text]:
 
 
 def threads(graph: Graph) -> int:
-    """As many threads as the widest step has work for."""
-    wanted = max([LEAST, *map(wide, everything(graph))])
+    """As many threads as the widest step has work for; a view is read, and no step unless it is a result."""
+    eqns = everything(graph)
+    ends = {a for eqn in eqns for g in getattr(eqn.op, "graphs", tuple)() for a in g.outputs}
+    ends.update(graph.outputs)
+    steps = [eqn for eqn in eqns if not isinstance(eqn.op, VIEWS) or not ends.isdisjoint(eqn.outs)]
+    wanted = max([LEAST, *map(wide, steps)])
     return min(MOST, 1 << (wanted - 1).bit_length())
 
 
