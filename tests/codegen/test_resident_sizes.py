@@ -152,6 +152,22 @@ def test_the_length_of_a_small_loop_is_no_text(f: Any) -> None:
     assert all(len(each) == 1 for each in found) and len(set().union(*found)) == 1
 
 
+def side_by_side(h: Any, xs: Any) -> Any:
+    """The rounds' elements do not lie one after the other."""
+    return small(h, xs.T)
+
+
+def test_nor_is_it_where_rounds_lie_side_by_side() -> None:
+    found = [resident_ones(sources(side_by_side, (33,), (33, length))) for length in (2, 5, 400)]
+    assert all(len(each) == 1 for each in found) and len(set().union(*found)) == 1
+
+
+@needs_compiler
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_rounds_that_lie_side_by_side(length: int) -> None:
+    same(side_by_side, drawn(33), drawn(33, length, seed=1))
+
+
 @needs_compiler
 @pytest.mark.parametrize("length", [0, 1, 2, 5])
 def test_small_loops(length: int) -> None:

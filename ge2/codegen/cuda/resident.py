@@ -21,7 +21,7 @@ from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.kernel import CudaKernel, Fixed
 from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.cuda.places import label
-from ge2.codegen.cuda.resident_index import Index, Step, Steps, held, strides, times
+from ge2.codegen.cuda.resident_index import VIEWS, Index, Step, Steps, held, strides, times
 from ge2.codegen.cuda.resident_kept import OWN, THREADS, Kept, keeping, loading, place, product, writer
 from ge2.codegen.cuda.resident_plan import (
     Choice,
@@ -45,6 +45,7 @@ from ge2.ir.text import atom_text, op_text
 from ge2.ops.dot import DotGeneral
 from ge2.ops.loops import ScanLoop
 from ge2.ops.reduce import ArgReduce
+from ge2.ops.shape import Transpose
 
 LEAST: Final = 32  # threads of a block
 MOST: Final = 512
@@ -176,20 +177,22 @@ class Writer:
     def steps(self, name: str, a: Atom, operand: Operand, axis: Along) -> Steps:
         """The strides of an array; what follows from numbers of rows or rounds is no number in the text."""
         shape = tuple(self.rows if i == axis else n for i, n in enumerate(a.type.shape))
-        if in_order(operand.strides, shape):
-            return tuple(self.step(shape, i, axis) for i in range(len(shape)))
-        if axis is None and a not in self.stacks:
+        order, rounds, found = dense(operand.strides, shape), self.stacks.get(a), list[Step]()
+        if order is None and axis is None and rounds is None:
             return operand.strides
-        return tuple(
-            self.sized(f"{name}_step_{i}", step) if step not in (0, 1) else step
-            for i, step in enumerate(operand.strides)
-        )
+        for i, step in enumerate(operand.strides):
+            faster = () if order is None else order[order.index(i) + 1 :]
+            if order is None or rounds in faster:
+                found.append(step if step in (0, 1) else self.sized(f"{name}_step_{i}", step))
+            else:
+                found.append(self.step(shape, faster, axis))
+        return tuple(found)
 
-    def step(self, shape: Dims, i: int, axis: Along) -> Step:
-        """The stride along axis `i`, in C order."""
-        if axis is None or axis <= i:
-            return math.prod(shape[i + 1 :])
-        inner = math.prod(n for at, n in enumerate(shape) if at > i and at != axis)
+    def step(self, shape: Dims, faster: Dims, axis: Along) -> Step:
+        """The elements along some axes of a shape, of which `axis` is that of rows."""
+        inner = math.prod(shape[i] for i in faster if i != axis)
+        if axis not in faster:
+            return inner
         if "rows" not in self.arguments:
             self.argue("rows", Argument("int rows", "size", self.rows))
         return times("rows", inner)
@@ -535,18 +538,30 @@ def packed(sizes: Sequence[int], spans: Sequence[tuple[int, int]]) -> tuple[list
     return places, max((at + size for at, size in zip(places, sizes, strict=True)), default=0)
 
 
-def in_order(steps: Dims, shape: Dims) -> bool:
-    """Whether an array lies in C order, wherever it has more than one element."""
-    return all(n == 1 or step == plain for n, step, plain in zip(shape, steps, strides(shape), strict=True))
+def dense(steps: Dims, shape: Dims) -> Dims | None:
+    """The axes of an array that has no gaps, the slowest first, as they are if that is C order; or None.
+
+    >>> dense((12, 4, 1), (2, 3, 4)), dense((4, 8, 1), (2, 3, 4)), dense((24, 8, 1), (2, 3, 4))
+    ((0, 1, 2), (1, 0, 2), None)
+    """
+    axes = tuple(range(len(shape)))
+    for order in (axes, tuple(sorted(axes, key=lambda i: -steps[i]))):
+        plain = strides(tuple(shape[i] for i in order))
+        if all(shape[i] == 1 or steps[i] == step for i, step in zip(order, plain, strict=True)):
+            return order
+    return None
 
 
-def stacks(graph: Graph) -> set[Atom]:
-    """The arrays of which loops read or write an element each round."""
-    found: set[Atom] = set()
+def stacks(graph: Graph) -> dict[Atom, int]:
+    """The arrays of which loops read or write an element each round, with the axis that counts rounds."""
+    found: dict[Atom, int] = {}
     for eqn in graph.eqns:
         if isinstance(eqn.op, ScanLoop):
             _, start, elements = eqn.op.parts(eqn.inputs)
-            found.update(elements, eqn.outs[len(start) :])
+            found.update(dict.fromkeys((*elements, *eqn.outs[len(start) :]), 0))
+    for eqn in reversed(graph.eqns):
+        if isinstance(eqn.op, Transpose) and eqn.outs[0] in found:
+            found.setdefault(eqn.inputs[0], eqn.op.order[found[eqn.outs[0]]])
     return found
 
 
@@ -564,8 +579,12 @@ def chain(lines: Sequence[Text]) -> list[Text]:
 
 
 def threads(graph: Graph) -> int:
-    """As many threads as the widest step has work for."""
-    wanted = max([LEAST, *map(wide, everything(graph))])
+    """As many threads as the widest step has work for; a view is read, and no step unless it is a result."""
+    eqns = everything(graph)
+    ends = {a for eqn in eqns for g in getattr(eqn.op, "graphs", tuple)() for a in g.outputs}
+    ends.update(graph.outputs)
+    steps = [eqn for eqn in eqns if not isinstance(eqn.op, VIEWS) or not ends.isdisjoint(eqn.outs)]
+    wanted = max([LEAST, *map(wide, steps)])
     return min(MOST, 1 << (wanted - 1).bit_length())
 
 
