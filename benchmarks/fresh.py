@@ -22,6 +22,16 @@ class Finished:
     said: str
 
 
+def caches(folder: str) -> dict[str, str]:
+    """Variables by which ge2 and JAX keep all that they compile in a folder."""
+    return {
+        "GE2_CACHE_DIR": str(Path(folder, "ge2")),
+        "JAX_COMPILATION_CACHE_DIR": str(Path(folder, "jax")),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+
+
 def fresh(program: str, **variables: str) -> Finished:
     """Runs the text of a program; `variables` are added to its environment."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | variables

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from benchmarks.fresh import Finished, fresh
+from benchmarks.fresh import Finished, caches, fresh
 from benchmarks.options import USUAL, Options
 from benchmarks.peers import installed
 from benchmarks.ran import remarks
@@ -62,12 +61,7 @@ def run(options: Options = USUAL) -> list[Row]:
 def in_new_cache(name: str) -> tuple[Finished, Finished]:
     """The program run twice, the first time with an empty cache."""
     with TemporaryDirectory() as folder:
-        variables = {
-            "GE2_CACHE_DIR": str(Path(folder, "ge2")),
-            "JAX_COMPILATION_CACHE_DIR": str(Path(folder, "jax")),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-        }
+        variables = caches(folder)
         tail = TAIL if name == "ge2" else ""
         return fresh(PROGRAMS[name] + tail, **variables), fresh(PROGRAMS[name], **variables)
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from benchmarks.cuda.machine import has_gpu
-from benchmarks.fresh import fresh
+from benchmarks.fresh import caches, fresh
 from benchmarks.options import USUAL, Options
 from benchmarks.peers import installed
 from benchmarks.record import AtMost, Row, Target
@@ -95,13 +94,7 @@ Both = tuple[dict[str, Any], dict[str, Any]]  # what two processes say, the seco
 
 def processes(library: str, on_gpu: bool) -> Both:
     with TemporaryDirectory() as folder:
-        variables = {
-            "GE2_CACHE_DIR": str(Path(folder, "ge2")),
-            "JAX_COMPILATION_CACHE_DIR": str(Path(folder, "jax")),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-            "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-        }
+        variables = caches(folder) | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
         said = [fresh(program(library, on_gpu), **variables).said.splitlines()[-1] for _ in range(2)]
         return json.loads(said[0]), json.loads(said[1])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, final
 
 from ge2.base.errors import TypeRuleError
@@ -38,7 +39,12 @@ class Region(GraphOp):
         return tuple(a.type for a in self.graph.outputs)
 
     def reference(self, *arrays: Any) -> Any:
-        env: dict[Var, Any] = dict(zip(self.graph.inputs, arrays, strict=True))
-        for eqn in self.graph.eqns:
-            env.update(zip(eqn.outs, EVALUATE.apply(eqn.op, read(env, eqn.inputs)), strict=True))
-        return tuple(read(env, self.graph.outputs))
+        return evaluated(self.graph, arrays)
+
+
+def evaluated(graph: Graph, arrays: Sequence[Any]) -> tuple[Any, ...]:
+    """The results of a graph by the references of its operations."""
+    env: dict[Var, Any] = dict(zip(graph.inputs, arrays, strict=True))
+    for eqn in graph.eqns:
+        env.update(zip(eqn.outs, EVALUATE.apply(eqn.op, read(env, eqn.inputs)), strict=True))
+    return tuple(read(env, graph.outputs))

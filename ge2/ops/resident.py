@@ -6,9 +6,8 @@ from typing import Any, final
 
 from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
-from ge2.ir import ArrayType, Evaluate, Graph, GraphOp, Var, read
-
-EVALUATE = Evaluate()
+from ge2.ir import ArrayType, Graph, GraphOp
+from ge2.ops.region import evaluated
 
 
 @final
@@ -35,7 +34,4 @@ class Resident(GraphOp):
         return tuple(a.type for a in self.graph.outputs)
 
     def reference(self, *arrays: Any) -> Any:
-        env: dict[Var, Any] = dict(zip(self.graph.inputs, arrays, strict=True))
-        for eqn in self.graph.eqns:
-            env.update(zip(eqn.outs, EVALUATE.apply(eqn.op, read(env, eqn.inputs)), strict=True))
-        return tuple(read(env, self.graph.outputs))
+        return evaluated(self.graph, arrays)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter
 
 from ge2.base.bill import passed, spent
@@ -32,13 +33,20 @@ def run_pipeline(graph: Graph, name: str = "", first: int = 0, last: int | None 
     """
     if not first:
         dump(f"{name}-0-traced.txt", graph)
+    for number, step in enumerate(PIPELINE[first:last], first + 1):
+        graph = run_pass(step, graph, f"{name}-{number}")
+    return graph
+
+
+def run_pass(step: Callable[[Graph], Graph], graph: Graph, label: str) -> Graph:
+    """The graph after a pass, unless it is switched off: counted, dumped under the label, and verified."""
+    if step.__name__ in config.passes_off:
+        return graph
     with spent("passes"):
-        for number, step in enumerate(PIPELINE[first:last], first + 1):
-            if step.__name__ not in config.passes_off:
-                began = perf_counter()
-                graph = step(graph)
-                passed(step.__name__, perf_counter() - began)
-                dump(f"{name}-{number}-{step.__name__}.txt", graph)
-                if config.check:
-                    verify(graph)
+        began = perf_counter()
+        graph = step(graph)
+        passed(step.__name__, perf_counter() - began)
+        dump(f"{label}-{step.__name__}.txt", graph)
+        if config.check:
+            verify(graph)
     return graph

@@ -12,7 +12,7 @@ from ge2.base.config import config
 from ge2.base.record import record
 from ge2.ir import Graph
 from ge2.passes.dump import label
-from ge2.passes.pipeline import PIPELINE, run_pipeline
+from ge2.passes.pipeline import PIPELINE, run_pass, run_pipeline
 from ge2.passes.restack import restack
 from ge2.passes.roll import roll
 from ge2.passes.sums_after import sums_after
@@ -89,8 +89,7 @@ def passed(graph: Graph, called: str, target: str) -> Graph:
         return run_pipeline(graph, called)
     graph = run_pipeline(graph, called, last=ROLL + 1)
     for step in (restack, sums_after):
-        if step.__name__ not in config.passes_off:
-            graph = step(graph)
+        graph = run_pass(step, graph, f"{called}-{ROLL + 1}")
     return run_pipeline(graph, called, ROLL + 1)
 
 

@@ -152,3 +152,20 @@ def test_log_compiles_is_printed_where_no_logging_is_set_up():
 
 def test_by_default_nothing_is_said():
     assert said() == ""
+
+
+@needs_compiler
+def test_passes_of_a_gpu_alone_are_passes_like_others(tmp_path):
+    """They are counted, written where the dump asks for it, and can be switched off."""
+    for off in ((), ("restack",)):
+        entry.forget()
+        folder = tmp_path / str(len(off))
+        with ge2.config.using(executor="shim", dump=str(folder), passes_off=off):
+            f = ge2.jit(lambda x: np.cumsum(x * 2.0))
+            f(f32(5))
+        counted = {name for name, _ in f.report().bill.passes}
+        assert {"roll", "sums_after"} <= counted
+        assert ("restack" in counted) == (not off)
+        written = {path.name.rpartition("-")[2] for path in folder.rglob("*.txt")}
+        assert "sums_after.txt" in written
+        assert ("restack.txt" in written) == (not off)

@@ -21,7 +21,7 @@ from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.kernel import CudaKernel, Fixed
 from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.cuda.places import label
-from ge2.codegen.cuda.resident_index import VIEWS, Index, Step, Steps, held, strides, times
+from ge2.codegen.cuda.resident_index import Index, Step, Steps, held, times
 from ge2.codegen.cuda.resident_kept import OWN, THREADS, Kept, keeping, loading, place, product, writer
 from ge2.codegen.cuda.resident_plan import (
     Choice,
@@ -37,18 +37,15 @@ from ge2.codegen.cuda.resident_plan import (
     taken,
 )
 from ge2.codegen.cuda.resident_rows import Along, Split, fewest, split
+from ge2.codegen.cuda.resident_size import dense, packed, stacks, threads
 from ge2.codegen.cuda.resident_values import POINTS, Array, Made, Number, Reader, Value, declared, stored
 from ge2.codegen.cuda.typed import HELD, STORED, SUFFIX, baked, expression, number
 from ge2.codegen.values import held as widened
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Names, Var, write
 from ge2.ir.text import atom_text, op_text
 from ge2.ops.dot import DotGeneral
-from ge2.ops.loops import ScanLoop
 from ge2.ops.reduce import ArgReduce
-from ge2.ops.shape import Transpose
 
-LEAST: Final = 32  # threads of a block
-MOST: Final = 512
 TAKEN: Final = ("room", "thread", "THREADS", E, "k", "lane", "here", "n", "i", "sum", "column", "row", "rows")
 BARRIER: Final = Text("__syncthreads();")
 ROOM: Final = Text("extern __shared__ __align__(16) unsigned char room[];")
@@ -521,50 +518,6 @@ class Writer:
         return f"{self.names[eqn.outs[0]]} = {op_text(eqn.op)}{inputs}"
 
 
-def packed(sizes: Sequence[int], spans: Sequence[tuple[int, int]]) -> tuple[list[int], int]:
-    """Places for arrays of so many bytes, apart where they are needed at once, and the bytes in all.
-
-    >>> packed([32, 16, 32], [(0, 1), (1, 2), (2, 3)])
-    ([0, 32, 0], 48)
-    """
-    places: list[int] = []
-    for n, (size, (first, last)) in enumerate(zip(sizes, spans, strict=True)):
-        others = [i for i in range(n) if spans[i][0] <= last and first <= spans[i][1]]
-        at = 0
-        for i in sorted(others, key=lambda i: places[i]):
-            if places[i] < at + size:
-                at = max(at, places[i] + sizes[i])
-        places.append(at)
-    return places, max((at + size for at, size in zip(places, sizes, strict=True)), default=0)
-
-
-def dense(steps: Dims, shape: Dims) -> Dims | None:
-    """The axes of an array that has no gaps, the slowest first, as they are if that is C order; or None.
-
-    >>> dense((12, 4, 1), (2, 3, 4)), dense((4, 8, 1), (2, 3, 4)), dense((24, 8, 1), (2, 3, 4))
-    ((0, 1, 2), (1, 0, 2), None)
-    """
-    axes = tuple(range(len(shape)))
-    for order in (axes, tuple(sorted(axes, key=lambda i: -steps[i]))):
-        plain = strides(tuple(shape[i] for i in order))
-        if all(shape[i] == 1 or steps[i] == step for i, step in zip(order, plain, strict=True)):
-            return order
-    return None
-
-
-def stacks(graph: Graph) -> dict[Atom, int]:
-    """The arrays of which loops read or write an element each round, with the axis that counts rounds."""
-    found: dict[Atom, int] = {}
-    for eqn in graph.eqns:
-        if isinstance(eqn.op, ScanLoop):
-            _, start, elements = eqn.op.parts(eqn.inputs)
-            found.update(dict.fromkeys((*elements, *eqn.outs[len(start) :]), 0))
-    for eqn in reversed(graph.eqns):
-        if isinstance(eqn.op, Transpose) and eqn.outs[0] in found:
-            found.setdefault(eqn.inputs[0], eqn.op.order[found[eqn.outs[0]]])
-    return found
-
-
 def start_of(op: Any, dtype: np.dtype) -> str:
     """The state of a reduction of nothing at all."""
     text = op.lowering.start
@@ -576,34 +529,6 @@ def start_of(op: Any, dtype: np.dtype) -> str:
 def chain(lines: Sequence[Text]) -> list[Text]:
     """The lines in braces: what they declare is theirs."""
     return [Text("", body=tuple(lines))] if len(lines) > 1 else list(lines)
-
-
-def threads(graph: Graph) -> int:
-    """As many threads as the widest step has work for; a view is read, and no step unless it is a result."""
-    eqns = everything(graph)
-    ends = {a for eqn in eqns for g in getattr(eqn.op, "graphs", tuple)() for a in g.outputs}
-    ends.update(graph.outputs)
-    steps = [eqn for eqn in eqns if not isinstance(eqn.op, VIEWS) or not ends.isdisjoint(eqn.outs)]
-    wanted = max([LEAST, *map(wide, steps)])
-    return min(MOST, 1 << (wanted - 1).bit_length())
-
-
-def wide(eqn: Eqn) -> int:
-    """How many threads an equation keeps busy."""
-    op: Any = eqn.op
-    if not eqn.outs or op.name in ("scan", "while", "cond", "iota"):
-        return 1  # what reads the elements of an iota is as wide as they are, or reads one a round
-    size = eqn.outs[0].type.size
-    if isinstance(op, DotGeneral):
-        folded = math.prod(eqn.inputs[0].type.shape[i] for i in op.contract[0])
-        return size * min(max(folded // 4, 1), 32)
-    return max(size, eqn.inputs[0].type.size // 4) if eqn.inputs else size
-
-
-def everything(graph: Graph) -> list[Eqn]:
-    """The equations of a graph, and of the graphs in it."""
-    inner = [e for eqn in graph.eqns for g in getattr(eqn.op, "graphs", tuple)() for e in everything(g)]
-    return [*graph.eqns, *inner]
 
 
 __all__ = ["Unwritten", "resident_kernel", "shared_bytes"]
