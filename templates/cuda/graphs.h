@@ -22,7 +22,11 @@ static int add_kernel(Run *me, Graph *graph, Py_ssize_t i, Handle into, const Ha
     fill(me, node);
     if (node->kind == DECISION && name_handle(me, graph, i, into)) return -1;
     Status status = cuda.cuGraphAddKernelNode_v2(&graph->nodes[i], into, needs, (size_t)node->needs, &node->kernel);
-    return status ? failed(me, status, "cuGraphAddKernelNode", i) : 0;
+    if (status) return failed(me, status, "cuGraphAddKernelNode", i);
+    const uint64_t yes[8] = {1}; /* CUlaunchAttributeValue */
+    if (node->together && (status = cuda.cuGraphKernelNodeSetAttribute(graph->nodes[i], COOPERATIVE, yes)))
+        return failed(me, status, "cuGraphKernelNodeSetAttribute", i);
+    return 0;
 }
 
 static int add_call(Run *me, Graph *graph, Py_ssize_t i, Handle into, const Handle *needs) {

@@ -45,6 +45,7 @@ class CudaKernel:
     most: int = 0  # threads that a block may have, if other sizes give it others
     resident: int = 1  # blocks that a multiprocessor is to hold at once
     sides: tuple[int, ...] = ()  # threads along each axis of a block, if not all along the first
+    together: bool = False  # whether its blocks wait for each other, and so are all on the GPU at once
 
     @property
     def title(self) -> str:
