@@ -403,9 +403,7 @@ class Launched:
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
 
-    def __call__(
-        self, grid: Any, block: Any, args: Sequence[Any], shared_mem: int = 0, **more: bool
-    ) -> None:
+    def __call__(self, grid: Any, block: Any, args: Sequence[Any], shared_mem: int = 0, **more: bool) -> None:
         for x in args:
             assert not isinstance(x, np.ndarray) or x.shape == (), "an array of the CPU in a launch"
         given = [x._host if isinstance(x, ndarray) else x for x in args]

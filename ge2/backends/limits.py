@@ -16,8 +16,8 @@ GB: Final = 1 << 30
 class Limits:
     """Sizes in bytes. `shared_optin`: of shared memory a block, beyond 48 KB only where it is asked for.
 
-    `double`: how many times as long as in float32 a multiply-add takes in float64. `emulated`: how many blocks
-    may wait for each other where multiprocessors are not real.
+    `double`: how many times as long as in float32 a multiply-add takes in float64. `emulated`: how many
+    blocks may wait for each other where multiprocessors are not real.
 
     >>> H200.architecture, H200.multiprocessors, H200.shared_optin // 1024
     ('sm_90a', 132, 227)

@@ -23,10 +23,10 @@ from ge2.codegen.cuda.file import codes
 from ge2.codegen.cuda.kernel import CudaKernel, Fixed
 from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.cuda.places import label
+from ge2.codegen.cuda.resident_grid import THREADS as OF_GRID
+from ge2.codegen.cuda.resident_grid import TOGETHER, UNROLLED, Grid, Homes, blocks_for, widest
 from ge2.codegen.cuda.resident_index import Index, Step, Steps, held, times
 from ge2.codegen.cuda.resident_kept import OWN, THREADS, Kept, keeping, loading, place, product, writer
-from ge2.codegen.cuda.resident_grid import TOGETHER, UNROLLED, Grid, Homes, blocks_for, widest
-from ge2.codegen.cuda.resident_grid import THREADS as OF_GRID
 from ge2.codegen.cuda.resident_nodes import (
     Choice,
     E,
@@ -40,10 +40,10 @@ from ge2.codegen.cuda.resident_nodes import (
 )
 from ge2.codegen.cuda.resident_plan import Plan
 from ge2.codegen.cuda.resident_reads import multiplied, taken
-from ge2.codegen.cuda.resident_waits import wait
 from ge2.codegen.cuda.resident_rows import Along, Split, fewest, split
 from ge2.codegen.cuda.resident_size import dense, packed, stacks, threads
 from ge2.codegen.cuda.resident_values import POINTS, Array, Made, Number, Reader, Value, declared, stored
+from ge2.codegen.cuda.resident_waits import wait
 from ge2.codegen.cuda.typed import HELD, STORED, SUFFIX, baked, expression, number
 from ge2.codegen.values import held as widened
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Names, Var, write
@@ -216,7 +216,7 @@ class Writer:
         """What a thread of a grid has of its own."""
         if self.grid is None or self.homes is None:
             return []
-        lines = [Text("const int mine = (int)blockIdx.x * THREADS + thread;", "among the threads of the grid")]
+        lines = [Text("const int mine = (int)blockIdx.x * THREADS + thread;", "of all threads")]
         for x in self.homes.own.values():
             kind, each = HELD[widened(x.type.dtype)], self.grid.each(x.type.size)
             lines.append(Text(f"{kind} {x.name}[{each}];", "element mine + i * GRID"))
@@ -530,14 +530,19 @@ class Writer:
             return [Text("", body=tuple(self.whole(s))) for s in loop.statements]
         if key.spread:
             return [Text("", body=tuple(self.spread(loop)))]
+        if key.stage == "chunk":
+            return [line for s in loop.statements for line in self.chunk(s)]
         lines = [line for s in loop.statements for line in self.statement(s)]
-        if key.stage != "chunk":
-            writes = [line for s in loop.statements for line in self.writes(s)]
-            return self.by_teams(key.size, key.team, lines, writes)
-        found = [s.parts for s in loop.statements if s.parts is not None]
-        writes = [Text(f"{p.name}[{p.start} + {E}] = {state_name(p)};") for p in found]
-        turns = [Text(f"{p.turn} ^= 1;") for p in found]
-        return [*turns, *self.by_teams(key.size, key.team, lines, writes)]
+        writes = [line for s in loop.statements for line in self.writes(s)]
+        return self.by_teams(key.size, key.team, lines, writes)
+
+    def chunk(self, s: Statement) -> list[Text]:
+        """The parts of a fold into several results."""
+        p, key = s.parts, s.key
+        assert p is not None and key is not None
+        write = Text(f"{p.name}[{p.start} + {E}] = {state_name(p)};")
+        loop = self.by_teams(key.size, key.team, self.statement(s), [write])
+        return [Text(f"{p.turn} ^= 1;"), *loop]
 
     def spread(self, loop: Loop) -> list[Text]:
         """A loop over a thread's own elements. What goes to memory is written when all was read."""
@@ -567,7 +572,7 @@ class Writer:
         first, full = ("mine", size // self.grid.size) if each <= UNROLLED else ("begin", 0)
         found = []
         for body in bodies:
-            place = Text(f"const int {E} = {first} + i * GRID;" if count > 1 or each > 1 else f"const int {E} = {first};")
+            place = Text(f"const int {E} = {first}{' + i * GRID' if count > 1 else ''};")
             guard = f"i < {full} || {E} < {size}" if full else f"{E} < {size}"
             inside = (place, *([Text(f"if ({guard})", body=tuple(body))] if full < each else body))
             if body:
@@ -675,7 +680,9 @@ class Writer:
         """An element as a fold takes it in; `place` is its number among those that become one."""
         op: Any = eqn.op
         value, dtype = self.reader.element(x, at), widened(x.type.dtype)
-        return expression(op.lowering.lift, [value, place], dtype, dtype) if isinstance(op, ArgReduce) else value
+        if isinstance(eqn.op, ArgReduce):
+            return expression(op.lowering.lift, [value, place], dtype, dtype)
+        return value
 
     def merging(self, op: Any, dtype: np.dtype) -> Callable[[str, str], str]:
         return lambda mine, other: expression(op.lowering.merge, [mine, other], dtype, dtype)

@@ -1,4 +1,4 @@
-"""What a resident kernel is made of: statements in loops over elements, between barriers, in rounds and branches."""
+"""What a resident kernel is made of: statements in loops over elements, within rounds and branches."""
 
 from __future__ import annotations
 

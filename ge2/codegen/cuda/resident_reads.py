@@ -13,6 +13,7 @@ from ge2.ir import Eqn, Graph, Var
 from ge2.ops.dot import DotGeneral
 from ge2.ops.reduce import ArgReduce, kept
 
+
 @final
 class Readers:
     """Who reads each value of a graph, and how often."""

@@ -133,7 +133,8 @@ class Waits:
                     continue
                 array = x if isinstance(x, Array) else self.home(x, own, loop)
                 if elsewhere(array):
-                    read.add(Access(array.name, array.half, loop.key.size if own and loop.key.spread else ANY))
+                    who = loop.key.size if own and loop.key.spread else ANY
+                    read.add(Access(array.name, array.half, who))
             if s.parts is not None and s.key is not None and s.key.stage in ("whole", "chunk"):
                 written.add(Access(s.parts.name, "", ANY, turns=True))
                 continue
@@ -144,9 +145,7 @@ class Waits:
 def met(state: State, touched: State) -> bool:
     """Whether something is read before it is written, or written before it is read, by other threads."""
     late = any(r.meets(w) for r in touched.read for w in state.written)
-    return late or any(
-        w.meets(a) for w in touched.written if not w.turns for a in state.read | state.written
-    )
+    return late or any(w.meets(a) for w in touched.written if not w.turns for a in state.read | state.written)
 
 
 def elsewhere(x: Array) -> bool:
