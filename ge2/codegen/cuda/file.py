@@ -31,6 +31,7 @@ PARTS = {
     "ge2_scaled_": "scaled",
     "ge2_kept": "kept",
     "ge2_grid_": "grid",
+    "ge2_spread_": "spread",
 }
 
 

@@ -42,6 +42,7 @@ from ge2.codegen.cuda.resident_plan import Plan
 from ge2.codegen.cuda.resident_reads import multiplied, taken
 from ge2.codegen.cuda.resident_rows import Along, Split, fewest, split
 from ge2.codegen.cuda.resident_size import dense, packed, stacks, threads
+from ge2.codegen.cuda.resident_tiles import PIECES, Spread, Tile, spread
 from ge2.codegen.cuda.resident_values import POINTS, Array, Made, Number, Reader, Value, declared, stored
 from ge2.codegen.cuda.resident_waits import wait
 from ge2.codegen.cuda.typed import HELD, STORED, SUFFIX, baked, expression, number
@@ -70,7 +71,7 @@ def resident_kernel(
     Unwritten if there is an operation that no such kernel does.
     """
     if grid:
-        return on_grid(graph, ins, outs, Grid(blocks_for(widest(graph), OF_GRID, chip.together), OF_GRID))
+        return on_grid(graph, ins, outs, Grid(blocks_for(widest(graph), OF_GRID, chip.together), OF_GRID, {}))
     parts = split(graph, rows, fewest(rows, chip.multiprocessors)) if rows else None
     graph = parts.graph if parts else graph
     spare = chip.most - shared_bytes(graph)
@@ -87,7 +88,7 @@ def fits_grid(graph: Graph, shared: int, live: int) -> bool:
 
     Unwritten if no grid does it.
     """
-    found = tried(graph, Grid(blocks_for(widest(graph), OF_GRID, H200_BLOCKS), OF_GRID))
+    found = tried(graph, Grid(blocks_for(widest(graph), OF_GRID, H200_BLOCKS), OF_GRID, {}))
     return found.kernels[0].shared <= shared and sum(found.temps) <= live
 
 
@@ -100,11 +101,11 @@ def tried(graph: Graph, grid: Grid | None) -> Kernels:
 
 
 def on_grid(graph: Graph, ins: Sequence[Operand], outs: Sequence[Operand], grid: Grid) -> Kernels:
-    """The kernel of all blocks together: planned until it is known whose elements other threads read."""
+    """The kernel of all blocks together: planned until it is known whose elements other threads read, and how
+    blocks share those of products."""
     foreign = set[str]()
     while True:
-        writer = Writer(graph, ins, outs, grid=grid, foreign=foreign)
-        found = writer.kernels_of_grid()
+        found = Writer(graph, ins, outs, grid=grid, foreign=foreign).kernels_of_grid()
         if found is not None:
             return found
 
@@ -146,6 +147,7 @@ class Writer:
         self.round: Rounds | None = None  # the loop whose rounds are at hand, if they all come by
         self.early: dict[str, Early] = {}  # elements that are read a round before they are needed
         self.kept: list[Kept] = []
+        self.spread_out: list[Spread] = []  # kept by the blocks of a grid
         self.level = 0  # that is written
         self.spans: dict[str, tuple[int, int]] = {}  # in which levels each array is first and last needed
         self.registers, self.spare = OWN if spare else 0, spare
@@ -175,12 +177,19 @@ class Writer:
 
     def written(self, nodes: Sequence[Node]) -> Kernels:
         temps = self.temps()
-        matrices = [line for k in self.kept for line in loading(k, self.reader)]
+        tiles = [*(self.grid.tiles.values() if self.grid else ())]
+        matrices = [line for t in tiles for line in (*t.head(), t.own(self.threads))]
+        matrices += [line for k in self.kept for line in loading(k, self.reader)]
+        matrices += [line for k in self.spread_out for line in k.loading(self.reader)]
         body = self.nodes(nodes)
         while body and body[-1] == BARRIER:
             body.pop()
         rooms, nbytes = self.rooms()
-        head = [*rooms, Text("const int thread = threadIdx.x;"), *self.own(), *matrices]
+        body = [*self.own(), *matrices, *body]
+        if named("mine", body):
+            spot = "(int)blockIdx.x * THREADS + thread"
+            body.insert(0, Text(f"const int mine = {spot};", "among all threads"))
+        head = [*rooms, Text("const int thread = threadIdx.x;")]
         kind, blocks = ("grid kernel", self.grid.blocks) if self.grid else ("resident kernel", self.blocks)
         kernel = CudaKernel(
             kind, self.text, tuple(self.arguments.values()), (*head, *body), self.threads,
@@ -216,14 +225,16 @@ class Writer:
         """What a thread of a grid has of its own."""
         if self.grid is None or self.homes is None:
             return []
-        lines = [Text("const int mine = (int)blockIdx.x * THREADS + thread;", "of all threads")]
+        lines = list[Text]()
         for x in self.homes.own.values():
             kind, each = HELD[widened(x.type.dtype)], self.grid.each(x.type.size)
             lines.append(Text(f"{kind} {x.name}[{each}];", "element mine + i * GRID"))
         return [*lines, *(Text(f"int {parts.turn} = 0;") for parts in self.plan.parts)]
 
-    def keeps(self, eqn: Eqn, xs: Sequence[Value]) -> Kept | None:
+    def keeps(self, eqn: Eqn, xs: Sequence[Value]) -> Kept | Spread | None:
         """How the matrix of a product is kept, if there is room for it."""
+        if self.grid is not None:
+            return self.keeps_on_grid(eqn, xs)
         if self.threads != THREADS or not self.registers:
             return None
         found = keeping(self.plan.label("kept"), eqn, xs, self.registers, self.spare)
@@ -231,6 +242,23 @@ class Writer:
             self.registers -= found.own
             self.spare -= found.nbytes
             self.kept.append(found)
+        return found
+
+    def keeps_on_grid(self, eqn: Eqn, xs: Sequence[Value]) -> Spread | None:
+        """How blocks keep a matrix; all loops over as many elements have its tiles, which may be late."""
+        assert self.grid is not None and self.homes is not None
+        (y,), grid = eqn.outs, self.grid
+        left = PIECES - sum(k.pieces for k in self.spread_out)
+        if not self.plan.wide(y.type) or not all(map(self.plan.widely, xs)):
+            return None
+        name, known = self.plan.label("kept"), grid.tiles.get(y.type.size)
+        found = spread(name, eqn, xs, grid.blocks, grid.threads, known)
+        if found is None or found.pieces > left:
+            return None
+        self.spread_out.append(found)
+        if known is None:
+            grid.tiles[y.type.size] = found.tile
+            self.homes.late = True
         return found
 
     # -- parameters
@@ -323,6 +351,9 @@ class Writer:
                     Text(f"ge2_four *const {k.name}_rest = (ge2_four *)(room + {at});", f"{k.rest} a thread")
                 )
                 at += k.nbytes
+        if self.spread_out:
+            lines.append(Text(f"float *const tile_room = (float *)(room + {at});"))
+            at += max(k.nbytes for k in self.spread_out)
         return [ROOM, *lines] if lines else [], at
 
     # -- nodes
@@ -331,10 +362,20 @@ class Writer:
         if isinstance(node, Level):
             self.level += 1
             meeting = [MEETING] if node.wait else []
-            return [*meeting, *(line for loop in node.loops for line in self.looped(loop)), BARRIER]
+            return [*meeting, *self.loops(node.loops), BARRIER]
         if isinstance(node, Rounds):
             return self.rounds(node)
         return self.choice(node)
+
+    def loops(self, loops: Sequence[Loop]) -> list[Text]:
+        """The loops of a level. Products of a grid share a room, where each waits for the one before."""
+        found, taken = list[Text](), False
+        for loop in loops:
+            product = loop.key.product is not None and loop.key.wide
+            found += [BARRIER] if product and taken else []
+            taken |= product
+            found += self.looped(loop)
+        return found
 
     def nodes(self, nodes: Sequence[Node]) -> list[Text]:
         found = list[Text]()
@@ -357,7 +398,7 @@ class Writer:
         if node.decided is not None:
             test.append(Text(f"if (!({self.look(node.decided)})) break;"))
         body = (*self.nodes(node.body), *turns)
-        if self.grid and not any(re.search(rf"\b{node.side}\b", code) for code in codes((*test, *body[:-1]))):
+        if self.grid and not named(node.side, (*test, *body[:-1])):
             start, body = [], body[:-1]
         first = [each.first for each in self.early.values()]
         self.round, self.early = around, before
@@ -463,8 +504,11 @@ class Writer:
     def spot(self) -> str:
         """The place of a thread's only element in the loop at hand; "" if it has more, or shares it."""
         key = None if self.loop is None else self.loop.key
-        if key is None or key.wide:
+        if key is None:
             return ""
+        if key.wide:
+            tile = self.grid.tiles.get(key.size) if self.grid and key.spread and not key.stage else None
+            return f"{tile.name}_own" if tile and tile.size <= self.threads else ""
         if key.product is not None:
             k = self.loop.statements[0].kept  # type: ignore[union-attr]
             return place(k, "") if k.rows == 1 else ""
@@ -548,7 +592,7 @@ class Writer:
         """A loop over a thread's own elements. What goes to memory is written when all was read."""
         for s in loop.statements:
             s.y.name = s.y.name or self.plan.label("copied")
-        lines, late, kept = list[Text](), list[Text](), list[Text]()
+        lines, late, kept, known = list[Text](), list[Text](), list[Text](), set(self.early)
         count = self.at_once(loop.key.size)
         for s in loop.statements:
             lines += [*self.statement(s), *self.writes(s, lambda home: home.mine)]
@@ -557,7 +601,15 @@ class Writer:
                 kept.append(Text(f"{HELD[widened(s.y.type.dtype)]} {name}[{count}];"))
                 lines.append(Text(f"{name}[i] = {s.y.name};"))
                 late += self.writes(s, lambda home: not home.mine, f"{name}[i]")
-        return [*kept, *self.each(loop.key.size, lines, late)]
+        k = loop.statements[0].kept
+        before = k.lines(self.address_of(k.other, loop)) if k is not None else []
+        lines += self.next(known)
+        return [*before, *kept, *self.each(loop.key.size, lines, late)]
+
+    def address_of(self, x: Array | Made, loop: Loop) -> str:
+        """Where an array in global memory begins."""
+        home = self.home(x, False, loop) if isinstance(x, Made) else x
+        return f"{home.name} + {home.start}" if home.start else home.name
 
     def at_once(self, size: int) -> int:
         """Of how many elements a thread's reads are under way together."""
@@ -569,6 +621,8 @@ class Writer:
         """Loops over the elements of a thread of the grid, all of one body, then all of the next."""
         assert self.grid is not None
         count, each = self.at_once(size), self.grid.each(size)
+        if size in self.grid.tiles:
+            return self.in_tiles(self.grid.tiles[size], count, bodies)
         first, full = ("mine", size // self.grid.size) if each <= UNROLLED else ("begin", 0)
         found = []
         for body in bodies:
@@ -581,6 +635,14 @@ class Writer:
             return found
         head = f"for (int begin = mine; begin < {size}; begin += {count} * GRID)"
         return [Text(head, body=tuple(found), pragma="#pragma unroll 1")]
+
+    def in_tiles(self, tile: Tile, count: int, bodies: Sequence[list[Text]]) -> list[Text]:
+        """The same where the blocks share the elements by tiles."""
+        head, found = f"for (int i = 0; i < {count}; i++)", list[Text]()
+        for body in filter(None, bodies):
+            inside = (*tile.place(named(E, body)), Text(f"if ({tile.guard})", body=tuple(body)))
+            found.append(Text(head, body=inside, pragma="#pragma unroll"))
+        return found
 
     def whole(self, s: Statement) -> list[Text]:
         """A fold of all elements of a value into one: the part of a block, of those that its threads have."""
@@ -619,6 +681,8 @@ class Writer:
             code = self.reader.computed(s.eqn, s.xs, at)
             return [Text(f"const {t} {s.y.name} = {code};", comment)]
         if isinstance(s.eqn.op, DotGeneral):
+            if isinstance(s.kept, Spread):
+                return [Text(f"const {t} {s.y.name} = {s.kept.result()};", comment)]
             return self.product(s, s.eqn, t, comment)
         return self.fold(s, s.eqn, t, comment)
 
@@ -745,6 +809,11 @@ def start_of(op: Any, dtype: np.dtype) -> str:
     if "(" in text:
         return expression(text, [], dtype, dtype)
     return {"false": "false", "true": "true"}.get(text) or number(int(text), dtype)
+
+
+def named(name: str, body: Sequence[Text]) -> bool:
+    """Whether lines name something."""
+    return any(re.search(rf"\b{name}\b", code) for code in codes(tuple(body)))
 
 
 def state_name(p: Parts) -> str:
