@@ -276,7 +276,9 @@ def fits(eqns: Sequence[Eqn], rule: Rule, constants: Sequence[Atom] = ()) -> boo
 def fitting(op: Any, rule: Rule) -> bool:
     """Whether the rounds of a loop, and of the loops in it, are little enough; or the branches."""
     inner = [e.op for g in op.graphs() for e in g.eqns if isinstance(e.op, CONTROL)]
-    return all(fits(g.eqns, rule, constants(op, g)) for g in op.graphs()) and all(fitting(each, rule) for each in inner)
+    return all(fits(g.eqns, rule, constants(op, g)) for g in op.graphs()) and all(
+        fitting(each, rule) for each in inner
+    )
 
 
 def constants(op: Any, graph: Graph) -> Sequence[Atom]:

@@ -60,7 +60,9 @@ class Tile:
         """Where the block's tile begins."""
         n = self.name
         return [
-            Text(f"const int {n}_row = (int)blockIdx.x / {self.across} * {self.high};", "of the block's tile"),
+            Text(
+                f"const int {n}_row = (int)blockIdx.x / {self.across} * {self.high};", "of the block's tile"
+            ),
             Text(f"const int {n}_column = (int)blockIdx.x % {self.across} * {self.wide};"),
         ]
 
@@ -131,10 +133,14 @@ class Spread:
         at = ("sum + i", "column")
         op: Any = self.eqn.op
         (axis,) = op.contract[1 if self.first else 0]
-        element = reader.element(self.matrix, Index(self.matrix.type.shape, "", at if axis == 0 else at[::-1]))
+        element = reader.element(
+            self.matrix, Index(self.matrix.type.shape, "", at if axis == 0 else at[::-1])
+        )
         column = f"min({t.name}_column + thread / {self.slices} * 4 + n % 4, {t.columns - 1})"
         inner = Text(
-            "for (int i = 0; i < 4; i++)", body=(Text(f"{n}.piece[n].at[i] = {element};"),), pragma="#pragma unroll"
+            "for (int i = 0; i < 4; i++)",
+            body=(Text(f"{n}.piece[n].at[i] = {element};"),),
+            pragma="#pragma unroll",
         )
         body = (
             Text(f"const int column = {column};"),
