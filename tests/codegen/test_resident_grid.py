@@ -266,7 +266,7 @@ extern "C" __global__ void shifted(float *a, float *b) {
                 go()
 
 
-# ------------------------------------------------------------------------------------------ matrices that are kept
+# -------------------------------------------------------------------------------- matrices that are kept
 
 
 @pytest.fixture
