@@ -201,7 +201,7 @@ def as_view(function: Any, args: tuple[Any, ...], more: dict[str, Any], y: Any) 
     if y.cell is base.cell:
         if sure and PUTS[function] is not read_only:
             return y
-        y = y.__copy__()
+        y = y.renamed()
     return y.viewing(base, read, PUTS[function](base, function, rest, more), layout, sure is not None)
 
 
@@ -246,7 +246,7 @@ def parts(function: Any, args: tuple[Any, ...], more: dict[str, Any], ys: Any) -
             flat = gnp.setitem(gnp.reshape(b, (-1,)), places[i].reshape(-1), gnp.reshape(value, (-1,)))
             return gnp.reshape(flat, b.type.shape)
 
-        y = ys[i].__copy__() if ys[i].cell is base.cell else ys[i]
+        y = ys[i].renamed() if ys[i].cell is base.cell else ys[i]
         return y.viewing(base, read, put, None, sure=True)
 
     return type(ys)([view(i) for i in range(len(ys))])

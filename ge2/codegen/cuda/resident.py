@@ -108,6 +108,8 @@ class Writer:
         self.kept: list[Kept] = []
         self.level = 0  # that is written
         self.spans: dict[str, tuple[int, int]] = {}  # in which levels each array is first and last needed
+        self.looking = False
+        self.looked: set[str] = set()  # arrays that some threads may still look at, to decide
         self.registers, self.spare = OWN if spare else 0, spare
         self.stacks = stacks(graph)
         for taken_ in TAKEN:
@@ -243,6 +245,7 @@ class Writer:
     def node(self, node: Node) -> list[Text]:
         if isinstance(node, Level):
             self.level += 1
+            self.keep_looked()
             return [*(line for loop in node.loops for line in self.looped(loop)), BARRIER]
         if isinstance(node, Rounds):
             return self.rounds(node)
@@ -273,20 +276,32 @@ class Writer:
             head = f"{t} = {n} - 1; {t} >= 0; {t}--" if node.reverse else f"{t} = 0; {t} < {n}; {t}++"
             return [start, *first, Text(f"for (int {head})", body=body, pragma="#pragma unroll 1")]
         # a barrier: whoever still looks at what decided is not overtaken
+        self.looked = set()
         return [start, Text("for (;;)", body=(*test, *body)), BARRIER]
 
     def look(self, x: Value) -> str:
         """A number that all threads look at to decide: while some do, others are in the next level."""
         self.level += 1
+        self.looking = True
         text = self.reader.element(x, Index((), "0"))
+        self.looking = False
         self.level -= 1
         return text
+
+    def keep_looked(self) -> None:
+        """What decided has its place in the level at hand, the first of a branch or of a round."""
+        for name in self.looked:
+            first, last = self.spans[name]
+            self.spans[name] = first, max(last, self.level)
+        self.looked = set()
 
     def touch(self, x: Array) -> Array:
         """Notes that an array is needed in the level at hand."""
         if x.shared:
             first, last = self.spans.get(x.name, (self.level, self.level))
             self.spans[x.name] = min(first, self.level), max(last, self.level)
+            if self.looking:
+                self.looked.add(x.name)
         return x
 
     def choice(self, node: Choice) -> list[Text]:
@@ -298,11 +313,15 @@ class Writer:
         chosen = text if dtype == BOOL else f"{low}{high}"
         lines = [Text(f"const int {node.label} = {chosen};")]
         around, self.round = self.round, None
+        looked = self.looked
         for n, branch in enumerate(node.branches):
             test = f"if ({node.label} == {n})" if n < last else ""
-            body = self.nodes(branch) or [BARRIER]  # the others are still to read what decided
+            self.looked = looked  # whichever branch is taken begins beside those who still look
+            body = self.nodes(branch)
+            if self.looked or not body:
+                body.append(BARRIER)
             lines.append(Text(f"{'else ' if n else ''}{test}".strip(), body=tuple(body)))
-        self.round = around
+        self.looked, self.round = set(), around
         return chain(lines)
 
     # -- loops over elements
