@@ -26,13 +26,17 @@ NOTHING = np.empty(1, np.int8)
 class View:
     """How a cell is read from the cell of its base."""
 
-    __slots__ = ("base", "ghost", "key", "put", "read", "seen", "sure")
+    __slots__ = ("base", "ghost", "key", "outer", "put", "read", "seen", "sure")
+    outer: str  # the array of an outer function that it is of
 
     def __init__(self, base: Cell, read: Read, put: Put | None, ghost: Ghost | None, sure: bool) -> None:
         self.base, self.read, self.put, self.ghost = base, read, put, ghost
         self.seen = base.version  # of the base, when this was read last
         self.sure = sure  # whether NumPy surely shares the memory
         self.key: Any = View  # the index it was read with, if it was; no index is a class
+        self.outer = (
+            "" if base.view is None else base.view.outer
+        )  # the array of an outer function that it is of
 
 
 class Cell:
