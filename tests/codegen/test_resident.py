@@ -152,6 +152,17 @@ def test_branches_of_several_kinds() -> None:
         same(three, np.int32(i), drawn(65), drawn(65, seed=1))
 
 
+def test_what_an_inner_loop_has_just_written_is_not_read_ahead() -> None:
+    def twice(x: Any) -> Any:
+        def rows(_: Any, row: Any) -> Any:
+            y = lax.map(lambda e: e * 2, row)
+            return (), (y, y)
+
+        return lax.scan(rows, (), x)
+
+    same(twice, drawn(3, 5))
+
+
 @pytest.mark.parametrize("taken", range(3))
 def test_what_decides_keeps_its_place_whichever_branch_is_taken(taken: int) -> None:
     """The first barrier of a branch that is not the first one comes late in the text."""

@@ -105,6 +105,7 @@ class Writer:
         self.apart = False  # whether that is a loop over rows, whose places in stacks are those of the round
         self.round: Rounds | None = None  # the loop whose rounds are at hand, if they all come by
         self.early: dict[str, Early] = {}  # elements that are read a round before they are needed
+        self.written: set[str] = set()  # arrays that the round at hand has written to so far
         self.kept: list[Kept] = []
         self.level = 0  # that is written
         self.spans: dict[str, tuple[int, int]] = {}  # in which levels each array is first and last needed
@@ -261,13 +262,14 @@ class Writer:
             self.argue(node.count, Argument(f"int {node.count}", "size", node.length))
         around, self.round = self.round, node if node.decided is None else None
         before, self.early = self.early, {}
+        written, self.written = self.written, set()
         begin = self.level
         test = self.nodes(node.test)
         if node.decided is not None:
             test.append(Text(f"if (!({self.look(node.decided)})) break;"))
         body = (*self.nodes(node.body), turn)
         first = [each.first for each in self.early.values()]
-        self.round, self.early = around, before
+        self.round, self.early, self.written = around, before, self.written | written
         for name, (there, last) in self.spans.items():
             if there <= begin < last:  # it is needed in each round
                 self.spans[name] = there, self.level + 1
@@ -372,7 +374,8 @@ class Writer:
         """An element; that of a stack, at the place of a thread, was read while the last round went on."""
         spot, node = self.spot(), self.round
         self.touch(x)
-        if node is None or not spot or x.stack is None or x.stack[1] != node.label or at.flat != E:
+        there = node is not None and x.stack is not None and x.stack[1] == node.label
+        if node is None or not there or not spot or at.flat != E or x.name in self.written:
             return x.element(at, self.apart)
         name = f"{id(self.loop)} {x.element(at)}"  # another loop reads it when this one has the next
         if name not in self.early:
@@ -451,6 +454,7 @@ class Writer:
     def writes(self, s: Statement) -> list[Text]:
         found = []
         for home in map(self.touch, s.y.homes):
+            self.written.add(home.name)
             at = Index(s.y.type.shape, E)
             value = self.reader.element(s.xs[0], at) if s.eqn is None else s.y.name
             guard = "if (blockIdx.x == 0) " if home.alone else ""
