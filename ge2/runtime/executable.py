@@ -325,7 +325,7 @@ class Executable:
             failed = self.shortage.error if run and not self.part else None
             return GpuDriver(  # type: ignore[return-value]
                 self.program, self.device, self.name, self.branches, run, within, self.ranged, self.scope,
-                failed, self.meter if run else None,
+                failed, self.limited, self.meter if run else None,
             ).build()  # fmt: skip
         inner = {n: [branch.inner() for branch in found] for n, found in self.branches.items()}
         lent, meter = self.limited and self.part, self.meter if run else None
