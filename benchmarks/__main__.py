@@ -38,6 +38,7 @@ SUITES = {
         "cuda.first": ("nothing-cached", "cached", "other-batch"),
         "cuda.demo": ("step", "steps"),
         "cuda.programs": ("call", "replay", "mlp", "memory", "rnn-scan", "rnn-loop", "while", "cond"),
+        "cuda.overlap": ("early-chain", "early-mlp", "early-demo"),
         "cuda.kernels": (
             *("gelu", "adam", "squares", "layernorm", "layernorm-grad", "softmax", "softmax-columns"),
             *("cross-entropy", "cumsum", "columns", "transpose"),

@@ -41,7 +41,8 @@ class Number:
 class Launch:
     """A kernel's launch. Whatever among `arguments` is no pointer and no number is a NumPy scalar.
 
-    `after`: the launches of the list that must have ended before. `where`: the user's line.
+    `after`: the launches of the list that must have ended before. `where`: the user's line. `waits`: the
+    kernel waits for them itself, before it looks at memory, so it may be launched before they have ended.
     """
 
     kernel: Any
@@ -52,6 +53,7 @@ class Launch:
     after: tuple[int, ...]
     name: str
     where: str = ""
+    waits: bool = False
 
 
 @final

@@ -12,6 +12,7 @@ from ge2.codegen.cuda.typed import headers
 from ge2.codegen.environment import render
 
 KERNEL = "cuda/kernel.cu.jinja"
+WAIT = "ge2_await_kernels();"
 PARTS = {
     "ge2_read": "pack",
     "ge2_write": "pack",
@@ -60,7 +61,8 @@ class Source:
 def same_code(source: Source) -> str:
     """A kernel without what is for people alone: equal texts are one."""
     k, fixed = source.kernel, [f"{each.name} = {each.value}" for each in source.fixed]
-    return "\n".join([source.name, k.bounds, k.parameters, *fixed, *k.helpers, *nested(k.body)])
+    wait = [WAIT] if k.waits else []
+    return "\n".join([source.name, k.bounds, k.parameters, *fixed, *k.helpers, *wait, *nested(k.body)])
 
 
 def nested(texts: tuple[Text, ...]) -> list[str]:
