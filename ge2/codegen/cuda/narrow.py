@@ -51,7 +51,7 @@ def narrow(problem: Problem, over: frozenset[int], chip: Chip) -> Narrow | None:
     read = [p for p in problem.axes.strides if p not in problem.outs and not problem.operands[p.var].value]
     bytes_of = [p.var.type.dtype.itemsize for p in read] or [4]
     at_once = min(AT_ONCE, 1 << max((BYTES // sum(bytes_of)).bit_length() - 1, 0))
-    columns = min(WARP, max(SECTOR // max(bytes_of), power(width // chip.multiprocessors), 2))
+    columns = min(WARP, max(SECTOR // max(bytes_of), power(width // (2 * chip.multiprocessors)), 2))
     parts = [part(problem, w, kept) for w in problem.folded]
     shared = all(p is not None and set(p.axes) == set(kept) for p in parts)
     if shared and rows * columns > ROUNDS * MOST * AT_ONCE:

@@ -150,7 +150,8 @@ class Plan:
         most = max(min(few, int(words / max(self.words(), 0.5))), pack)
         team = min(max(power(-(-n // most)), min(32, power(-(-n // pack)))), MOST)
         if self.alone:
-            return Shape(team, MOST, -(-n // (team * pack)))
+            doubles = any(y.dtype.itemsize > 4 and y.dtype.kind in "fc" for y in self.said.homes)
+            return Shape(team, MOST // 2 if doubles else MOST, -(-n // (team * pack)))
         return Shape(team, max(team, min(BLOCK, MOST)), -(-n // (team * pack)))
 
     def spread(self, parts: Sequence[Part | None]) -> tuple[int, int]:
@@ -202,7 +203,7 @@ class Plan:
         """How many blocks the compiler is to leave registers for, on a multiprocessor."""
         if self.in_shared:
             return 2 if self.shared <= self.chip.shared // 2 else 1
-        return self.at_once if self.sums() else 1
+        return self.at_once if self.sums() and not self.alone else 1
 
     @property
     def at_once(self) -> int:
