@@ -43,6 +43,10 @@ SUITES = {
             *("gelu", "adam", "squares", "layernorm", "layernorm-grad", "softmax", "softmax-columns"),
             *("cross-entropy", "cumsum", "columns", "transpose"),
         ),
+        "cuda.small": (
+            *("small-columns-128", "small-columns-256", "small-mask-128", "small-mask-256"),
+            *("small-loss-128", "small-loss-256", "small-bias-128", "small-bias-256"),
+        ),
         "cuda.moves": (
             *("gather-int32", "gather-int64", "gather-elements", "scatter-add", "scatter-add-few", "scatter"),
             *("concatenate", "concatenate-many", "pad"),

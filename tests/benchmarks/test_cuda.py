@@ -25,6 +25,7 @@ from benchmarks.cuda import (
     products,
     programs,
     scans,
+    small,
     sorts,
 )
 from benchmarks.cuda.exchange import back, leaves
@@ -38,7 +39,7 @@ from ge2.base.errors import CompilerTrouble, DeviceError
 from tests.fake_cupy import stand_in
 from tests.together import needs_compiler
 
-FAMILIES = (kernels, moves, scans, draws, products, sorts)
+FAMILIES = (kernels, small, moves, scans, draws, products, sorts)
 WORKS = {name: work for family in FAMILIES for name, work in family.WORKS.items()}
 QUICK = Options(quick=True, rounds=1)
 TWICE = Work("twice", plain(lambda xp, x: 2 * x), lambda draw: (draw.normal(8),), lambda torch, x: 2 * x)
