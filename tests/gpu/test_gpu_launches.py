@@ -19,6 +19,9 @@ from ge2.base.errors import KernelError
 from ge2.runtime import entry
 
 
+pytestmark = pytest.mark.usefixtures("library_products")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def there():
     """The extension is there from the first call on."""
