@@ -18,7 +18,6 @@ from ge2.base.config import config
 from ge2.base.errors import KernelError
 from ge2.runtime import entry
 
-
 pytestmark = pytest.mark.usefixtures("library_products")
 
 
