@@ -57,6 +57,11 @@ SUITES = {
             *("product-wide", "product-square", "product-large", "product-tf32", "product-f32"),
             *("product-f64", "product-at", "product-bt", "product-batched"),
         ),
+        "cuda.small_products": (
+            *("small-first", "small-second", "small-third", "small-third-back", "small-third-weight"),
+            *("small-second-back", "small-second-weight", "small-first-weight"),
+            *("thin-last", "thin-last-back", "thin-last-weight"),
+        ),
         "cuda.sorts": ("sort", "argsort"),
     },
 }

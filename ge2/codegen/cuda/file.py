@@ -32,6 +32,7 @@ PARTS = {
     "ge2_top_": "top",
     "ge2_scaled_": "scaled",
     "ge2_kept": "kept",
+    "ge2_small_": "small",
 }
 
 
