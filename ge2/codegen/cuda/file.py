@@ -33,6 +33,7 @@ PARTS = {
     "ge2_scaled_": "scaled",
     "ge2_kept": "kept",
     "ge2_small_": "small",
+    "ge2_grid_": "grid",
 }
 
 

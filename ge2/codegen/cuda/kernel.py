@@ -48,6 +48,7 @@ class CudaKernel:
     resident: int = 1  # blocks that a multiprocessor is to hold at once
     sides: tuple[int, ...] = ()  # threads along each axis of a block, if not all along the first
     foreign: bool = False  # what it does is a user's text
+    together: bool = False  # whether its blocks wait for each other, and so are all on the GPU at once
 
     @property
     def title(self) -> str:
@@ -66,8 +67,9 @@ class CudaKernel:
     @property
     def waits(self) -> bool:
         """Whether it waits by itself for the kernels before it (`ge2_await_kernels`): one that a GPU holds at
-        once does, since it may be launched while they end. To others that would be nothing."""
-        return not self.foreign and self.block * math.prod(self.grid) <= AT_ONCE
+        once does, since it may be launched while they end. To others that would be nothing, and one whose
+        blocks wait for each other needs the GPU to itself."""
+        return not (self.foreign or self.together) and self.block * math.prod(self.grid) <= AT_ONCE
 
     @property
     def shape(self) -> tuple[int, ...]:
