@@ -158,7 +158,7 @@ class Writer:
 
     def kernels(self) -> Kernels:
         """The kernel."""
-        return self.written(self.planned())
+        return self.kernels_of(self.planned())
 
     def kernels_of_grid(self) -> Kernels | None:
         """The kernel of a grid; None if more arrays are read by other threads than was known."""
@@ -167,7 +167,7 @@ class Writer:
         if self.homes.late:
             return None
         wait(nodes, self.home)
-        return self.written(nodes)
+        return self.kernels_of(nodes)
 
     def planned(self) -> list[Node]:
         axes = (self.parts.inputs, self.parts.outputs) if self.parts else ((), ())
@@ -176,7 +176,7 @@ class Writer:
         ends = [*zip(self.graph.outputs, results, strict=True)]
         return self.plan.graph(self.graph, given, ends).nodes
 
-    def written(self, nodes: Sequence[Node]) -> Kernels:
+    def kernels_of(self, nodes: Sequence[Node]) -> Kernels:
         temps = self.temps()
         matrices = [line for k in self.kept for line in loading(k, self.reader)]
         body = self.nodes(nodes)
