@@ -41,8 +41,9 @@ class Number:
 class Launch:
     """A kernel's launch. Whatever among `arguments` is no pointer and no number is a NumPy scalar.
 
-    `after`: the launches of the list that must have ended before. `where`: the user's line. `together`: its
-    blocks wait for each other, so all of them must be on the device at once.
+    `after`: the launches of the list that must have ended before. `where`: the user's line. `waits`: the
+    kernel waits for them itself, before it looks at memory, so it may be launched before they have ended.
+    `together`: its blocks wait for each other, so all of them must be on the device at once.
     """
 
     kernel: Any
@@ -53,6 +54,7 @@ class Launch:
     after: tuple[int, ...]
     name: str
     where: str = ""
+    waits: bool = False
     together: bool = False
 
 

@@ -42,6 +42,11 @@ class Limits:
     emulated: int = 0
 
     @property
+    def generation(self) -> int:
+        """The compute capability as one number: 90 for sm_90a."""
+        return int(self.architecture.strip("sm_af"))
+
+    @property
     def threads(self) -> int:
         """How many the device holds at once."""
         return self.multiprocessors * self.threads_per_multiprocessor

@@ -34,6 +34,7 @@ from ge2.kernels.cuda import Cuda
 from ge2.kernels.kernel import Family, Problem
 from ge2.ops.constant import Constant
 from ge2.passes.host import compute
+from ge2.runtime.beside import planned_beside
 from ge2.runtime.blame import Written, written
 from ge2.runtime.by_arrays import by_arrays, serves
 from ge2.runtime.cost import Cost, bytes_behind, computing, cost
@@ -92,6 +93,7 @@ class GpuDriver:
     ranged: bool = False  # whether each step is a range in a profiler's time line
     scope: str = ""  # the user's name for what is around the program
     failed: Failed | None = None  # the error of a call for which there was no memory
+    tight: bool = False  # whether as little memory is to do as may
     meter: Meter | None = None  # what times each launch, if somebody wants to know
     names: dict[str, Any] = field(default_factory=dict)
     body: list[Line | Group] = field(default_factory=list)
@@ -131,7 +133,7 @@ class GpuDriver:
     def build(self) -> GpuDriver:
         self.begin()
         parts = [self.part(step) for step in self.program.steps]
-        self.plan = plan([life for _, life in self.needs], ALIGNMENT)
+        self.plan = self.planned()
         offsets = self.offsets()
         self.names.update({f"{name}_offset": offset for name, offset in offsets.items()})
         self.write(parts)
@@ -145,6 +147,12 @@ class GpuDriver:
         if self.run:
             self.direct = self.call_of(run)
         return self
+
+    def planned(self) -> Plan:
+        """Where arrays lie: apart where steps may run at once, tight where they follow or memory is short."""
+        if self.tight or self.within is not None:
+            return plan([life for _, life in self.needs], ALIGNMENT)
+        return planned_beside(self.program, self.needs, ALIGNMENT)
 
     def begin(self) -> None:
         """What the text names whatever the program is, and what is known of arrays before the first step."""
@@ -356,9 +364,8 @@ class GpuDriver:
             cost = self.moved(step, kernel, temps) + (computing(eqn) if len(named) == 1 and whole else Cost())
             what = Call(self.title, name, "CUDA", eqn, cost, Source(source_name(kernel), kernel))
             sizes = kernel.grid, kernel.shape, kernel.shared
-            written_ = written_by(kernel)
-            together = kernel.together
-            self.launch(Pending(number, *sizes, handed, written_, name, place(eqn), together), what)
+            rest = name, place(eqn), kernel.waits, kernel.together
+            self.launch(Pending(number, *sizes, handed, written_by(kernel), *rest), what)
         if named:
             name = named[0][0]
             texts = partial(texts_of, [k for _, k in named])

@@ -56,7 +56,7 @@ def plan(lifetimes: Sequence[Lifetime], alignment: int = ALIGNMENT) -> Plan:
         while live and live[0][0] < need.first:
             _, offset, size = live.pop(0)
             top = give_back(gaps, offset, size, top)
-        size = -(-max(need.nbytes, 1) // alignment) * alignment
+        size = sized(need, alignment)
         at = next((g for g, (room, _) in enumerate(gaps) if room >= size), None)
         if at is None:
             offset, top = top, top + size
@@ -66,11 +66,13 @@ def plan(lifetimes: Sequence[Lifetime], alignment: int = ALIGNMENT) -> Plan:
                 insort(gaps, (room - size, offset + size))
         offsets[i] = offset
         insort(live, (need.last, offset, size))
-    high = max(
-        (o + -(-max(n.nbytes, 1) // alignment) * alignment for o, n in zip(offsets, lifetimes, strict=True)),
-        default=0,
-    )
+    high = max((o + sized(n, alignment) for o, n in zip(offsets, lifetimes, strict=True)), default=0)
     return Plan(tuple(offsets), high)
+
+
+def sized(need: Lifetime, alignment: int = ALIGNMENT) -> int:
+    """The bytes that an array takes of the arena."""
+    return -(-max(need.nbytes, 1) // alignment) * alignment
 
 
 def give_back(gaps: list[tuple[int, int]], offset: int, size: int, top: int) -> int:

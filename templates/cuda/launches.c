@@ -32,6 +32,7 @@ typedef struct {
 
 typedef struct {
     int kind, first_slot, slots, first_need, needs;
+    int early; /* so many of the needs, the last, need not have ended when the kernel is launched */
     KernelParams kernel;
     Status (*function)(); /* of a library: takes WORDS words, the last of which is a stream */
     size_t words;         /* where they lie in the values */
@@ -56,6 +57,8 @@ typedef struct {
     uint64_t *places; /* for which it is patched */
     char *numbers;
     unsigned long long used;
+    int early;   /* some kernels are launched before those that they wait for have ended */
+    int refused; /* which the driver may not take */
 } Graph;
 
 typedef struct {
@@ -79,6 +82,7 @@ typedef struct {
     Handle context, apart; /* a stream of its own, on which libraries are captured */
     double seconds;    /* spent on making graphs */
     PyObject *trouble; /* why there is no graph */
+    PyObject *whole;   /* why no kernel is launched early in graphs, where some could be */
     char *callers;     /* whether an array is the caller's */
     PyThread_type_lock lock; /* of places, values and graphs: a failure runs Python, and so maybe other threads */
     unsigned long holder;    /* the thread that has it, or 0 */
@@ -438,7 +442,23 @@ static PyObject *trouble(PyObject *self, void *unused) {
     return Py_NewRef(me->trouble ? me->trouble : Py_None);
 }
 
-static PyGetSetDef SEEN[] = {{"trouble", trouble, NULL, "why there is no graph", NULL},
+/* The error for which its kernels wait until those before have ended; None for none. */
+static PyObject *whole(PyObject *self, void *unused) {
+    Run *me = (Run *)self;
+    return Py_NewRef(me->whole ? me->whole : Py_None);
+}
+
+/* How many of the waits in its graphs let a kernel be launched early. */
+static PyObject *early(PyObject *self, void *unused) {
+    Run *me = (Run *)self;
+    long found = 0;
+    for (Py_ssize_t i = 0; i < me->count && !me->whole; i++) found += me->node[i].early;
+    return PyLong_FromLong(found);
+}
+
+static PyGetSetDef SEEN[] = {{"whole", whole, NULL, "why no kernel is launched early", NULL},
+                             {"early", early, NULL, "waits before whose end a kernel is launched", NULL},
+                             {"trouble", trouble, NULL, "why there is no graph", NULL},
                              {"seconds", seconds, NULL, "spent on making graphs", NULL},
                              {"choices", choices, NULL, "conditional nodes, graphs that were made anew", NULL},
                              {"counts", counts, NULL, "calls, calls launched one by one, graphs, patches", NULL},

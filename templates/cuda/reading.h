@@ -98,6 +98,25 @@ static int read_lists(Run *me, PyObject *lists) {
     return 0;
 }
 
+/* The nodes that one waits for; those of which ~n is told need not have ended when it is launched, and come last. */
+static int read_needs(Run *me, Py_ssize_t i, PyObject *after, int *needs) {
+    Node *node = &me->node[i];
+    for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(after); n++) {
+        long before = PyLong_AsLong(PyTuple_GET_ITEM(after, n));
+        if (before == -1 && PyErr_Occurred()) return -1;
+        int early = before < 0;
+        before = early ? ~before : before;
+        if (before >= i || (early ? node->kind != KERNEL : node->early)) {
+            PyErr_SetString(PyExc_ValueError, before >= i ? "a launch waits for what comes later"
+                                                          : "only a kernel is launched early, by its last waits");
+            return -1;
+        }
+        node->early += early;
+        me->need[(*needs)++] = (int)before;
+    }
+    return 0;
+}
+
 /* (kind, function, grid, block, shared memory, parameters, needs, name, what else) */
 static int read_node(Run *me, Py_ssize_t i, PyObject *x, int *slots, int *params, int *needs, size_t *at) {
     Node *node = &me->node[i];
@@ -114,14 +133,7 @@ static int read_node(Run *me, Py_ssize_t i, PyObject *x, int *slots, int *params
     node->name = name;
     node->first_need = *needs;
     node->needs = (int)PyTuple_GET_SIZE(after);
-    for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(after); n++) {
-        long before = PyLong_AsLong(PyTuple_GET_ITEM(after, n));
-        if (before < 0 || before >= i) {
-            if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a launch waits for what comes later");
-            return -1;
-        }
-        me->need[(*needs)++] = (int)before;
-    }
+    if (read_needs(me, i, after, needs)) return -1;
     if (node->kind == CALL ? read_words(me, node, given, slots, at) : read_params(me, node, given, slots, params, at))
         return -1;
     return read_about(me, i, about, PyTuple_GET_SIZE(given));
@@ -175,6 +187,7 @@ static void release(Run *me) {
     Py_CLEAR(me->owner);
     Py_CLEAR(me->told);
     Py_CLEAR(me->trouble);
+    Py_CLEAR(me->whole);
 }
 
 static void dealloc(PyObject *self) {

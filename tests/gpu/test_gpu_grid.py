@@ -192,9 +192,7 @@ def test_a_capture_of_the_users(cp: Any, rng: np.random.Generator) -> None:
             x[...] = cp.asarray(host) + np.float32(shift)
             graph.launch(stream)
             stream.synchronize()
-            np.testing.assert_allclose(
-                y.get(), either(host + np.float32(shift)), rtol=1e-3, atol=1e-3
-            )
+            np.testing.assert_allclose(y.get(), either(host + np.float32(shift)), rtol=1e-3, atol=1e-3)
 
 
 def test_in_a_loop_that_is_no_grid(cp: Any, rng: np.random.Generator) -> None:

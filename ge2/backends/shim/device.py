@@ -31,6 +31,7 @@ from ge2.base.config import config
 from ge2.base.errors import InputError, KernelError
 from ge2.base.record import record
 
+WAIT: Final = "ge2_await_kernels();"
 GRID_MOST: Final = (2**31 - 1, 65535, 65535)
 BLOCK_MOST: Final = (1024, 1024, 64)
 WORDS: Final = {
@@ -108,7 +109,7 @@ class ShimDevice:
     def module(self, source: str) -> ShimModule:
         """A source, compiled. CompileError if it is no C++, or has no kernel."""
         watched = self.watched
-        return ShimModule(self, compiled(source, watched), watched, entries(source))
+        return ShimModule(self, compiled(source, watched), watched, WAIT in source, entries(source))
 
     def product(self, wanted: Wanted) -> HostProduct:
         """A product of matrices, by NumPy."""
@@ -133,11 +134,12 @@ class ShimDevice:
 @final
 @record
 class ShimModule:
-    """The kernels of a compiled source."""
+    """The kernels of a compiled source. `waits`: each of their threads is to wait first, as it can."""
 
     device: ShimDevice
     library: Library
     watched: bool
+    waits: bool
     entries: tuple[Entry, ...]
 
     def get_function(self, name: str) -> ShimKernel:
@@ -190,6 +192,7 @@ class ShimKernel:
         if spans is not None:
             launch.spans, launch.span_count, launch.watched = spans, len(spans), 1
             launch.closed = all(isinstance(x, np.ndarray) for x in self._pointers(args))
+        launch.waits = self._of.waits
         report = Report()
         with _running:
             launcher()(self._module, self._at, pointers, byref(launch), byref(report))

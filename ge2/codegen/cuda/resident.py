@@ -142,17 +142,20 @@ class Writer:
         self.apart = False  # whether that is a loop over rows, whose places in stacks are those of the round
         self.round: Rounds | None = None  # the loop whose rounds are at hand, if they all come by
         self.early: dict[str, Early] = {}  # elements that are read a round before they are needed
+        self.written: set[str] = set()  # arrays that the round at hand has written to so far
         self.kept: list[Kept] = []
         self.spread_out: list[Spread] = []  # kept by the blocks of a grid
         self.level = 0  # that is written
         self.spans: dict[str, tuple[int, int]] = {}  # in which levels each array is first and last needed
+        self.looking = False
+        self.looked: set[str] = set()  # arrays that some threads may still look at, to decide
         self.registers, self.spare = OWN if spare else 0, spare
         for taken_ in TAKEN:
             self.plan.label(taken_)
 
     def kernels(self) -> Kernels:
         """The kernel."""
-        return self.written(self.planned())
+        return self.kernels_of(self.planned())
 
     def kernels_of_grid(self) -> Kernels | None:
         """The kernel of a grid; None if more arrays are read by other threads than was known."""
@@ -161,7 +164,7 @@ class Writer:
         if self.homes.late:
             return None
         wait(nodes, self.home)
-        return self.written(nodes)
+        return self.kernels_of(nodes)
 
     def planned(self) -> list[Node]:
         axes = (self.parts.inputs, self.parts.outputs) if self.parts else ((), ())
@@ -172,7 +175,7 @@ class Writer:
         ends = [*zip(self.graph.outputs, results, strict=True)]
         return self.plan.graph(self.graph, given, ends).nodes
 
-    def written(self, nodes: Sequence[Node]) -> Kernels:
+    def kernels_of(self, nodes: Sequence[Node]) -> Kernels:
         temps = self.handed.temps(self.plan.temps, self.plan.parts, self.blocks)
         tiles = [*(self.grid.tiles.values() if self.grid else ())]
         matrices = [line for t in tiles for line in (*t.head(), t.own(self.threads))]
@@ -268,6 +271,7 @@ class Writer:
     def node(self, node: Node) -> list[Text]:
         if isinstance(node, Level):
             self.level += 1
+            self.keep_looked()
             meeting = [MEETING] if node.wait else []
             return [*meeting, *self.loops(node.loops), BARRIER]
         if isinstance(node, Rounds):
@@ -300,6 +304,7 @@ class Writer:
             self.handed.argue(node.count, Argument(f"int {node.count}", "size", node.length))
         around, self.round = self.round, node if node.decided is None else None
         before, self.early = self.early, {}
+        written, self.written = self.written, set()
         begin = self.level
         test = self.nodes(node.test)
         if node.decided is not None:
@@ -308,7 +313,7 @@ class Writer:
         if self.grid and not named(node.side, (*test, *body[:-1])):
             start, body = [], body[:-1]
         first = [each.first for each in self.early.values()]
-        self.round, self.early = around, before
+        self.round, self.early, self.written = around, before, self.written | written
         for name, (there, last) in self.spans.items():
             if there <= begin < last:  # it is needed in each round
                 self.spans[name] = there, self.level + 1
@@ -318,20 +323,32 @@ class Writer:
             loop = Text(f"for (int {head})", body=body, pragma="#pragma unroll 1")
             return [*start, *first, loop]
         # a barrier: whoever still looks at what decided is not overtaken
+        self.looked = set()
         return [*start, Text("for (;;)", body=(*test, *body)), BARRIER]
 
     def look(self, x: Value) -> str:
         """A number that all threads look at to decide: while some do, others are in the next level."""
         self.level += 1
+        self.looking = True
         text = self.reader.element(x, Index((), "0"))
+        self.looking = False
         self.level -= 1
         return text
+
+    def keep_looked(self) -> None:
+        """What decided has its place in the level at hand, the first of a branch or of a round."""
+        for name in self.looked:
+            first, last = self.spans[name]
+            self.spans[name] = first, max(last, self.level)
+        self.looked = set()
 
     def touch(self, x: Array) -> Array:
         """Notes that an array is needed in the level at hand."""
         if x.shared:
             first, last = self.spans.get(x.name, (self.level, self.level))
             self.spans[x.name] = min(first, self.level), max(last, self.level)
+            if self.looking:
+                self.looked.add(x.name)
         return x
 
     def choice(self, node: Choice) -> list[Text]:
@@ -343,11 +360,15 @@ class Writer:
         chosen = text if dtype == BOOL else f"{low}{high}"
         lines = [Text(f"const int {node.label} = {chosen};")]
         around, self.round = self.round, None
+        looked = self.looked
         for n, branch in enumerate(node.branches):
             test = f"if ({node.label} == {n})" if n < last else ""
-            body = self.nodes(branch) or [BARRIER]  # the others are still to read what decided
+            self.looked = looked  # whichever branch is taken begins beside those who still look
+            body = self.nodes(branch)
+            if self.looked or not body:
+                body.append(BARRIER)
             lines.append(Text(f"{'else ' if n else ''}{test}".strip(), body=tuple(body)))
-        self.round = around
+        self.looked, self.round = set(), around
         return chain(lines)
 
     # -- loops over elements
@@ -401,8 +422,9 @@ class Writer:
         """An element; that of a stack, at the place of a thread, was read while the last round went on."""
         spot, node = self.spot(), self.round
         self.touch(x)
-        changes = self.grid is not None and not x.given
-        if node is None or not spot or x.stack is None or x.stack[1] != node.label or at.flat != E or changes:
+        there = node is not None and x.stack is not None and x.stack[1] == node.label
+        changes = x.name in self.written or (self.grid is not None and not x.given)
+        if node is None or not there or not spot or at.flat != E or changes:
             return x.element(at, self.apart)
         name = f"{id(self.loop)} {x.element(at)}"  # another loop reads it when this one has the next
         if name not in self.early:
@@ -483,6 +505,7 @@ class Writer:
         found = []
         at, of_all = Index(s.y.type.shape, E), self.grid is not None and not self.widely()
         for home in map(self.touch, filter(which, s.y.homes)):
+            self.written.add(home.name)
             text = value or s.y.name or self.reader.element(s.xs[0], at)
             guard = "if (blockIdx.x == 0) " if home.alone or (of_all and not home.shared) else ""
             text = text if home.mine else stored(text, s.y.type.dtype)

@@ -62,6 +62,17 @@ static void seen(Word *word, const char *at, size_t size, int how, const void *c
     }
 }
 
+static void waited() { now.thread->waited = true; }
+
+/* Of memory that the kernels before this one may still use. */
+static void early(const char *at, size_t size, int how, const void *code) {
+    char text[128];
+    report(EARLY, nullptr, now.thread, "%s %zu bytes at %s, before it waits for the kernels before this one", what(how),
+           size, named(at, text));
+    now.report->code_at[0] = code_at(code);
+    stop();
+}
+
 static void misplaced(const char *at, size_t size, int how, const void *code, const char *why) {
     char text[128];
     report(MISPLACED, nullptr, now.thread, "%s %zu bytes at %s, %s", what(how), size, named(at, text), why);
@@ -92,6 +103,7 @@ static void touch(const volatile void *place, size_t size, int how, const void *
     for (int i = 0; i < now.launch->span_count && !inside; i++)
         inside = at >= now.launch->spans[i].begin && at + size <= now.launch->spans[i].end;
     if (!inside) misplaced(at, size, how, code, "outside of all arrays that it was given");
+    if (now.launch->waits && !t->waited) early(at, size, how, code);
     while (size) {
         size_t left = Pages::SIZE - (uintptr_t)at % Pages::SIZE, part = size < left ? size : left;
         Word *words = now.pages.page((uintptr_t)at / Pages::SIZE);
