@@ -14,6 +14,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX, FLOATS, accumulator
+from ge2.base.memory import Lifetime, lowest
 from ge2.base.record import record
 from ge2.codegen.c.text import Argument, Operand, Text
 from ge2.codegen.c.text import whole as whole_operand
@@ -37,7 +38,7 @@ from ge2.codegen.cuda.resident_plan import (
     taken,
 )
 from ge2.codegen.cuda.resident_rows import Along, Split, fewest, split
-from ge2.codegen.cuda.resident_size import dense, packed, stacks, threads
+from ge2.codegen.cuda.resident_size import dense, stacks, threads
 from ge2.codegen.cuda.resident_values import POINTS, Array, Made, Number, Reader, Value, declared, stored
 from ge2.codegen.cuda.typed import HELD, STORED, SUFFIX, baked, expression, number
 from ge2.codegen.values import held as widened
@@ -228,9 +229,10 @@ class Writer:
     def rooms(self) -> tuple[list[Text], int]:
         """Where each array lies in shared memory, and how many bytes they have in all."""
         lines, arrays = [], [(a, n) for a, n in self.plan.shared if a.name in self.spans]
-        sizes = [-(-n * a.type.dtype.itemsize // 16) * 16 for a, n in arrays]
-        places, at = packed(sizes, [self.spans[a.name] for a, _ in arrays])
-        for (array, count), first in zip(arrays, places, strict=True):
+        lives = [Lifetime(n * a.type.dtype.itemsize, *self.spans[a.name]) for a, n in arrays]
+        found = lowest(lives, range(len(lives)), lambda i, j: lives[i].meets(lives[j]), 16)
+        at = found.nbytes
+        for (array, count), first in zip(arrays, found.offsets, strict=True):
             kind, name = STORED[array.type.dtype], array.name
             lines.append(Text(f"{kind} *const {name} = ({kind} *)(room + {first});", f"{count}"))
         for k in self.kept:
