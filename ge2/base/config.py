@@ -58,6 +58,7 @@ class Settings:
     shim_watch:   bool = setting(False, "look at each access to memory of CUDA threads on a CPU", keyed=True)
     check_leaks:  bool = setting(False, "a traced value that outlives its trace is an error at once")
     capture:      str = setting("auto", "launch kernels as graphs", ("auto", "on", "off"), keyed=True)
+    overlap:      bool = setting(True, "launch kernels of a graph while those before them end", keyed=True)
     progress:     str = setting("auto", "tell what a first call of seconds does", ("auto", "on", "off"))
 # fmt: on
 
@@ -150,6 +151,7 @@ class Config:
     shim_seed: int
     shim_watch: bool
     capture: str
+    overlap: bool
     progress: str
     key: tuple[Any, ...]  # the settings that change what is compiled
 

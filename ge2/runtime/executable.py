@@ -175,6 +175,10 @@ def manner(run: Any) -> str:
         said += [f"{nodes} conditional nodes" if graphs else f"{nodes} loops and branches by the host"]
     if anew:
         said += [f"{anew} graphs made anew"]
+    if graphs and getattr(run, "early", 0):
+        said += [f"{run.early} waits overlapped"]
+    if getattr(run, "whole", None):
+        said += [f"none overlapped, for {run.whole}"]
     return ", ".join(said) + (f"; no graph, for {run.trouble}" if run.trouble else "")
 
 

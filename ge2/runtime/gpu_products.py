@@ -11,12 +11,13 @@ from ge2.backends.product import Wanted
 from ge2.base.record import record
 from ge2.codegen.c.text import Operand
 from ge2.codegen.cuda.chip import Chip
-from ge2.codegen.cuda.gemm import by_blas
+from ge2.codegen.cuda.gemm import by_blas, contraction
 from ge2.codegen.cuda.kernel import CudaKernel
 from ge2.codegen.cuda.partial import Kernels
 from ge2.ir import Atom, Literal
 from ge2.kernels.cuda import copying
-from ge2.kernels.products import CudaProduct
+from ge2.kernels.products import CudaProduct, CudaSmallProduct
+from ge2.kernels.small_products import refusal
 from ge2.ops.dot import DotGeneral
 from ge2.runtime.launching import At, Pending
 from ge2.runtime.meter import Call
@@ -39,12 +40,16 @@ class Spot:
 
 
 def matmul(driver: GpuDriver, step: Step) -> None:
-    """A product by the device's BLAS; in CUDA if that has none such."""
+    """A product in CUDA if it is small; else by the device's BLAS, or in CUDA if that has none such."""
     eqn, (out,) = step.eqn, step.eqn.outs
     assert isinstance(eqn.op, DotGeneral)
     atoms, (a, b) = (*eqn.inputs, out), (x.type for x in eqn.inputs)
     first, second, third = (driver.operand("in", i, x) for i, x in enumerate(atoms))
-    found = by_blas(eqn.op, a, b, (first.strides, second.strides, third.strides))
+    lie = first.strides, second.strides, third.strides
+    axes, precision = contraction(eqn.op, a, b, lie), PRECISION.get(eqn.op.precision or "")
+    if not refusal(axes, a.dtype, out.type.dtype, precision is not None, driver.device.limits):
+        return driver.kernels(step, CudaSmallProduct())
+    found = by_blas(eqn.op, a, b, lie)
     if found is None:
         return driver.kernels(step, CudaProduct())
     copies, g = found
@@ -62,7 +67,7 @@ def matmul(driver: GpuDriver, step: Step) -> None:
         math.gcd(16, spot.multiple, *(c[n] * atoms[i].type.dtype.itemsize for c in g.calls))
         for n, (i, spot) in enumerate(zip(order, factors, strict=True))
     )
-    wanted = Wanted(g, a.dtype, out.type.dtype, PRECISION.get(eqn.op.precision), aligned)  # type: ignore[arg-type]
+    wanted = Wanted(g, a.dtype, out.type.dtype, precision, aligned)  # type: ignore[arg-type]
     product = driver.device.product(wanted)
     if product is None:
         return driver.kernels(step, CudaProduct())

@@ -64,6 +64,8 @@ class Pending:
     written: frozenset[int]  # which of the arguments are memory that it writes
     name: str
     where: str
+    waits: bool = False  # for the kernels before it, by itself
+    together: bool = False  # whether its blocks wait for each other
 
     def __str__(self) -> str:
         """The launch as CUDA has it."""
@@ -272,6 +274,17 @@ def launch(
 ) -> Launch | Call:
     if isinstance(each.kernel, int):
         kernel = kernels[each.kernel]
-        return Launch(kernel, each.grid, each.block, each.shared, arguments, after, each.name, each.where)
+        return Launch(
+            kernel,
+            each.grid,
+            each.block,
+            each.shared,
+            arguments,
+            after,
+            each.name,
+            each.where,
+            each.waits,
+            each.together,
+        )
     first, other, result, scratch = arguments
     return Call(each.kernel, first, other, result, scratch, after, each.name, each.where)

@@ -23,6 +23,9 @@ N = 4096  # rows of arrays that no single block would take
 needs_nodes = pytest.mark.skipif(not knows(LOOPS), reason="a driver without conditional nodes")
 
 
+pytestmark = pytest.mark.usefixtures("library_products")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def there():
     """The extension is there from the first call on."""

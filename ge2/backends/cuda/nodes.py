@@ -28,11 +28,13 @@ class Nodes:
     """The nodes, and the first one and the number of those of each list.
 
     `decider`: the driver's handle of the kernel `ge2_decide`. Where the driver has no `switches`, a branch is
-    a choice for each of its lists.
+    a choice for each of its lists. `early`: of two kernels that wait by themselves the second need not be
+    launched after the first has ended: the wait is told as ~n.
     """
 
-    def __init__(self, decider: int, switches: bool) -> None:
-        self.decider, self.switches = decider, switches
+    def __init__(self, decider: int, switches: bool, early: bool = False) -> None:
+        self.decider, self.switches, self.early = decider, switches, early
+        self.waiting = set[int]()  # kernels that wait by themselves
         self.nodes = list[tuple[Any, ...]]()
         self.lists = list[tuple[int, int]]()
         self.handles = 0
@@ -64,12 +66,17 @@ class Nodes:
         if isinstance(item, Branch):
             return self.add_branch(item, needs)
         for function, parts in calls(item):  # a product may be several
-            needs = self.node(CALL if isinstance(item, Call) else KERNEL, function, parts, needs, item)
+            kind, about = CALL if isinstance(item, Call) else KERNEL, (1,) if together(item) else ()
+            needs = self.node(kind, function, parts, needs, item, *about)
         return needs
 
     def node(
         self, kind: int, function: int, parts: tuple[Any, ...], needs: After, item: Item, *about: int
     ) -> After:
+        if self.early and kind == KERNEL and isinstance(item, Launch) and item.waits:
+            self.waiting.add(len(self.nodes))
+            whole = (n for n in needs if n not in self.waiting)
+            needs = (*whole, *(~n for n in needs if n in self.waiting))
         self.nodes.append((kind, function, *parts, needs, title(item), about))
         return (len(self.nodes) - 1,)
 
@@ -123,6 +130,11 @@ class Nodes:
 def count(items: Sequence[Item]) -> int:
     """The kernels and products of a list that has neither loops nor branches."""
     return sum(len(calls(each)) for each in items)
+
+
+def together(each: Item) -> bool:
+    """Whether it is a kernel whose blocks wait for each other."""
+    return isinstance(each, Launch) and each.together
 
 
 def title(each: Item) -> str:

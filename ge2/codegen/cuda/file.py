@@ -12,6 +12,7 @@ from ge2.codegen.cuda.typed import headers
 from ge2.codegen.environment import render
 
 KERNEL = "cuda/kernel.cu.jinja"
+WAIT = "ge2_await_kernels();"
 PARTS = {
     "ge2_read": "pack",
     "ge2_write": "pack",
@@ -19,6 +20,7 @@ PARTS = {
     "ge2_ahead": "ahead",
     "ge2_team_": "team",
     "ge2_column_": "team",
+    "ge2_columns_": "columns",
     "ge2_divisor": "divide",
     "ge2_over_": "divide",
     "ge2_rank": "order",
@@ -30,6 +32,8 @@ PARTS = {
     "ge2_top_": "top",
     "ge2_scaled_": "scaled",
     "ge2_kept": "kept",
+    "ge2_small_": "small",
+    "ge2_grid_": "grid",
 }
 
 
@@ -60,7 +64,8 @@ class Source:
 def same_code(source: Source) -> str:
     """A kernel without what is for people alone: equal texts are one."""
     k, fixed = source.kernel, [f"{each.name} = {each.value}" for each in source.fixed]
-    return "\n".join([source.name, k.bounds, k.parameters, *fixed, *k.helpers, *nested(k.body)])
+    wait = [WAIT] if k.waits else []
+    return "\n".join([source.name, k.bounds, k.parameters, *fixed, *k.helpers, *wait, *nested(k.body)])
 
 
 def nested(texts: tuple[Text, ...]) -> list[str]:

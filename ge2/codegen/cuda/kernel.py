@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from typing import final
@@ -11,6 +12,7 @@ from ge2.codegen.c.text import Argument, Operand, Text
 from ge2.ops.region import KINDS
 
 ORDER = ("array", "result", "size", "value", "constant")
+AT_ONCE = 1 << 18  # threads: a GPU of compute capability 9.0 holds 132 times 2,048 at once, a little more
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 
@@ -45,6 +47,8 @@ class CudaKernel:
     most: int = 0  # threads that a block may have, if other sizes give it others
     resident: int = 1  # blocks that a multiprocessor is to hold at once
     sides: tuple[int, ...] = ()  # threads along each axis of a block, if not all along the first
+    foreign: bool = False  # what it does is a user's text
+    together: bool = False  # whether its blocks wait for each other, and so are all on the GPU at once
 
     @property
     def title(self) -> str:
@@ -58,7 +62,14 @@ class CudaKernel:
 
     @property
     def parameters(self) -> str:
-        return ", ".join(a.declaration for a in self.given)
+        return ", ".join(unpromised(a.declaration) if self.waits else a.declaration for a in self.given)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits by itself for the kernels before it (`ge2_await_kernels`): one that a GPU holds at
+        once does, since it may be launched while they end. To others that would be nothing, and one whose
+        blocks wait for each other needs the GPU to itself."""
+        return not (self.foreign or self.together) and self.block * math.prod(self.grid) <= AT_ONCE
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -84,6 +95,18 @@ def later(argument: Argument, temps: int) -> Argument:
     return (
         replace(argument, value=(replace(operand, index=operand.index + temps), dtype)) if own else argument
     )
+
+
+def unpromised(declaration: str) -> str:
+    """A parameter of a kernel that may begin while another still writes what it reads.
+
+    Memory that is const and restrict is promised not to change for as long as a kernel runs: a compiler may
+    read it before the wait, and by a cache that does not see the writes of others.
+
+    >>> unpromised("const float *__restrict__ a")
+    'const float *a'
+    """
+    return declaration.replace("__restrict__ ", "") if declaration.startswith("const ") else declaration
 
 
 def bare(source: str) -> str:

@@ -28,6 +28,8 @@ FEW, MANY = 16, 32  # elements of a row that a thread has at most; where blocks 
 CROWD = 512  # threads of a multiprocessor that hide each other's waiting
 OTHERS, ADDRESS = 12, 8  # registers of a thread besides those of its row, and for each array
 APART = 16 << 10  # bytes of half a multiprocessor that are left when a block has rows ahead
+WARP = 32
+AGAIN_ROUNDS = 6  # in which a block has gone through all rows, if what it folds over them is read again
 LONG = 1 << 14  # elements from which on a row that is only folded is shared by blocks, if rows are few
 
 
@@ -48,10 +50,19 @@ class Shape:
 
 @final
 class Plan:
-    """`where` a row is while it is computed; `again`: how costly what is made again may be."""
+    """`where` a row is while it is computed; `again`: how costly what is made again may be; `alone`: one
+    block has all rows, and knows what is folded over them."""
 
-    def __init__(self, problem: Problem, whole: frozenset[int], chip: Chip, again: int, where: str) -> None:
-        self.problem, self.chip, axes = problem, chip, problem.axes
+    def __init__(
+        self,
+        problem: Problem,
+        whole: frozenset[int],
+        chip: Chip,
+        again: int,
+        where: str,
+        alone: bool = False,
+    ) -> None:
+        self.problem, self.chip, self.alone, axes = problem, chip, alone, problem.axes
         self.resident, self.in_shared = where != READ_AGAIN, where == IN_SHARED
         resident = self.resident
         rest = [a for a in sorted(axes.sizes) if a not in whole]
@@ -81,8 +92,8 @@ class Plan:
         self.shape = self.shaped()
         self.ahead = self.read_ahead() if self.across else []
         self.splits, self.blocks = self.spread(parts)
-        gathered = [p for p in parts if p and (p.fold.over - whole or self.splits > 1)]
-        self.lost = len([w for w in problem.folded if w.over - whole]) > len(
+        gathered = [p for p in parts if p and not alone and (p.fold.over - whole or self.splits > 1)]
+        self.lost = not alone and len([w for w in problem.folded if w.over - whole]) > len(
             [p for p in gathered if p.fold.over - whole]
         )
         number = self.blocks * self.shape.rows if self.across else self.splits
@@ -138,12 +149,17 @@ class Plan:
         few, words = (MANY, 2 * WORDS) if self.sums() else (FEW, WORDS)
         most = max(min(few, int(words / max(self.words(), 0.5))), pack)
         team = min(max(power(-(-n // most)), min(32, power(-(-n // pack)))), MOST)
+        if self.alone:
+            doubles = any(y.dtype.itemsize > 4 and y.dtype.kind in "fc" for y in self.said.homes)
+            return Shape(team, MOST // 2 if doubles else MOST, -(-n // (team * pack)))
         return Shape(team, max(team, min(BLOCK, MOST)), -(-n // (team * pack)))
 
     def spread(self, parts: Sequence[Part | None]) -> tuple[int, int]:
         """How many blocks share a row, and how many share the rows."""
         shape, loops = self.shape, self.inner_loops()
         team_blocks = -(-self.count // shape.rows)
+        if self.alone:
+            return 1, 1
         if self.across and not self.sums():
             return 1, min(team_blocks, GRID)  # each row leaves its own part, and waits for no other
         if self.across:
@@ -187,7 +203,7 @@ class Plan:
         """How many blocks the compiler is to leave registers for, on a multiprocessor."""
         if self.in_shared:
             return 2 if self.shared <= self.chip.shared // 2 else 1
-        return self.at_once if self.sums() else 1
+        return self.at_once if self.sums() and not self.alone else 1
 
     @property
     def at_once(self) -> int:
@@ -201,7 +217,7 @@ class Plan:
     def read_ahead(self) -> list[Param]:
         """The arrays whose next row is read while one is computed, where few threads are at hand to wait."""
         self.ahead = []
-        if self.in_shared or not self.sums():
+        if self.alone or self.in_shared or not self.sums():
             return []
         if self.at_once * self.shape.block > CROWD:
             return []
@@ -245,6 +261,8 @@ class Plan:
         if self.in_shared:
             fits = 0 < self.rows_bytes() <= self.chip.most and self.shape.packs > 1
             return fits and not self.between() and not self.sums() and self.stages()
+        if self.alone and not self.complete():
+            return False
         few = self.length <= self.shape.team * self.pack * self.shape.packs
         each = self.shape.packs * self.pack * self.words()
         long = (
@@ -259,6 +277,17 @@ class Plan:
             and self.length > 0
             and not long
         )
+
+    def complete(self) -> bool:
+        """Whether one block is enough for all rows, and goes through them once."""
+        loops = [c for c in self.root.children if isinstance(c, Loop) and c.spec and c.spec.role == "rows"]
+        if not self.across or self.groups or len(loops) != 1 or self.shape.team > WARP:
+            return False
+        if any(d in loops for home in self.said.homes.values() for d in home.dims):
+            return False
+        read = {x for w in self.problem.works if w.kind != "store" for x in w.xs}
+        again = any(w.over - set(self.row) and w.y in read for w in self.problem.folded)
+        return self.count <= self.shape.rows * (AGAIN_ROUNDS if again else 1)
 
     def stages(self) -> bool:
         """Whether a row is gone through more than once."""

@@ -40,6 +40,18 @@ typedef unsigned long long uint64_t;
 #define GE2_NAN_F32 __int_as_float(0x7fc00000)
 #define GE2_NAN_F64 __longlong_as_double(INT64_C(0x7ff8000000000000))
 
+/* What a kernel does first, before it looks at any memory: it waits until the kernels have ended that it depends on, and
+ * their writes are seen. In a graph it may be launched before that, and what depends on it before it has ended
+ * (docs/design/launches.md); anywhere else this does nothing. */
+GE2_FN void ge2_await_kernels() {
+#ifdef GE2_SHIM
+    ge2_shim->waited();
+#elif __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 /* Complex numbers, read and written as a whole. Products and quotients are in complex.cuh. */
 struct alignas(8) ge2_c64 {
     float re, im;
