@@ -146,7 +146,7 @@ class Writer:
         self.apart = False  # whether that is a loop over rows, whose places in stacks are those of the round
         self.round: Rounds | None = None  # the loop whose rounds are at hand, if they all come by
         self.early: dict[str, Early] = {}  # elements that are read a round before they are needed
-        self.written: set[str] = set()  # arrays that the round at hand has written to so far
+        self.wrote: set[str] = set()  # arrays that the round at hand has written to so far
         self.kept: list[Kept] = []
         self.level = 0  # that is written
         self.spans: dict[str, tuple[int, int]] = {}  # in which levels each array is first and last needed
@@ -358,7 +358,7 @@ class Writer:
             self.argue(node.count, Argument(f"int {node.count}", "size", node.length))
         around, self.round = self.round, node if node.decided is None else None
         before, self.early = self.early, {}
-        written, self.written = self.written, set()
+        wrote, self.wrote = self.wrote, set()
         begin = self.level
         test = self.nodes(node.test)
         if node.decided is not None:
@@ -367,7 +367,7 @@ class Writer:
         if self.grid and not any(re.search(rf"\b{node.side}\b", code) for code in codes((*test, *body[:-1]))):
             start, body = [], body[:-1]
         first = [each.first for each in self.early.values()]
-        self.round, self.early, self.written = around, before, self.written | written
+        self.round, self.early, self.wrote = around, before, self.wrote | wrote
         for name, (there, last) in self.spans.items():
             if there <= begin < last:  # it is needed in each round
                 self.spans[name] = there, self.level + 1
@@ -476,7 +476,7 @@ class Writer:
         spot, node = self.spot(), self.round
         self.touch(x)
         there = node is not None and x.stack is not None and x.stack[1] == node.label
-        changes = x.name in self.written or (self.grid is not None and not x.given)
+        changes = x.name in self.wrote or (self.grid is not None and not x.given)
         if node is None or not there or not spot or at.flat != E or changes:
             return x.element(at, self.apart)
         name = f"{id(self.loop)} {x.element(at)}"  # another loop reads it when this one has the next
@@ -652,7 +652,7 @@ class Writer:
         found = []
         at, of_all = Index(s.y.type.shape, E), self.grid is not None and not self.widely()
         for home in map(self.touch, filter(which, s.y.homes)):
-            self.written.add(home.name)
+            self.wrote.add(home.name)
             text = value or s.y.name or self.reader.element(s.xs[0], at)
             guard = "if (blockIdx.x == 0) " if home.alone or (of_all and not home.shared) else ""
             text = text if home.mine else stored(text, s.y.type.dtype)
