@@ -17,6 +17,7 @@ from ge2.backends.cpu.load import execute
 from ge2.backends.device import Device, address, empty, kept_as, upload, view
 from ge2.base.bill import Had
 from ge2.base.dtypes import HALF, SHORT
+from ge2.base.memory import Lifetime, Plan, Room, plan
 from ge2.base.pause import collector_paused
 from ge2.base.record import mutable, record
 from ge2.codegen.c.layout import Layout, plain
@@ -45,7 +46,6 @@ from ge2.runtime.gpu_products import matmul
 from ge2.runtime.hosted import Inner
 from ge2.runtime.hosted import hosted as by_python
 from ge2.runtime.launching import Asked, At, Group, Pending, written_by
-from ge2.runtime.memory import Lifetime, Plan, Room, plan
 from ge2.runtime.meter import Call, Meter
 from ge2.runtime.on_device import again, anew, current_first, elsewhere, narrowed, quietly, ready, scalar
 from ge2.runtime.program import Buffer, Program, Step
