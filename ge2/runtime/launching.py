@@ -274,7 +274,8 @@ def launch(
     if isinstance(each.kernel, int):
         kernel = kernels[each.kernel]
         return Launch(
-            kernel, each.grid, each.block, each.shared, arguments, after, each.name, each.where, each.waits
-        )
+            kernel, each.grid, each.block, each.shared, arguments, after, each.name, each.where,
+            waits=each.waits,
+        )  # fmt: skip
     first, other, result, scratch = arguments
     return Call(each.kernel, first, other, result, scratch, after, each.name, each.where)
