@@ -364,8 +364,9 @@ class GpuDriver:
             cost = self.moved(step, kernel, temps) + (computing(eqn) if len(named) == 1 and whole else Cost())
             what = Call(self.title, name, "CUDA", eqn, cost, Source(source_name(kernel), kernel))
             sizes = kernel.grid, kernel.shape, kernel.shared
-            rest = name, place(eqn), kernel.waits, kernel.together
-            self.launch(Pending(number, *sizes, handed, written_by(kernel), *rest), what)
+            where, how = place(eqn), {"waits": kernel.waits, "together": kernel.together}
+            pending = Pending(number, *sizes, handed, written_by(kernel), name, where, **how)
+            self.launch(pending, what)
         if named:
             name = named[0][0]
             texts = partial(texts_of, [k for _, k in named])

@@ -235,7 +235,7 @@ class Jitted:
         self._expect(entry)
 
     def _expect(self, entry: Entry) -> None:
-        """Finds an entry by its arguments alone from now on, where they decide; the settings may have changed."""
+        """Finds an entry by its arguments alone from now on, where they decide: settings may have changed."""
         args, kwargs = entry.key.structure.children
         if (
             self._plain
