@@ -14,7 +14,6 @@ from ge2.base.errors import DeviceError
 from ge2.base.record import record
 from ge2.ir import Graph
 from ge2.passes.dump import label
-from ge2.passes.early import early
 from ge2.passes.pipeline import PIPELINE, run_pass, run_pipeline
 from ge2.passes.restack import restack
 from ge2.passes.roll import roll
@@ -101,16 +100,13 @@ def refuse_results(graph: Graph, device: Device, name: str) -> None:
 
 
 def passed(graph: Graph, called: str, target: str) -> Graph:
-    """The graph after all passes.
-
-    Those for a GPU alone make scans of repeats, put sums after them, and numbers before what waits.
-    """
+    """The graph after all passes. Those for a GPU alone make scans of repeats, and sums come after them."""
     if target != "cuda":
         return run_pipeline(graph, called)
     graph = run_pipeline(graph, called, last=ROLL + 1)
     for step in (restack, sums_after):
         graph = run_pass(step, graph, f"{called}-{ROLL + 1}")
-    return run_pass(early, run_pipeline(graph, called, ROLL + 1), f"{called}-{len(PIPELINE) + 1}")
+    return run_pipeline(graph, called, ROLL + 1)
 
 
 def stand_in() -> Device | None:
