@@ -364,8 +364,10 @@ class GpuDriver:
             cost = self.moved(step, kernel, temps) + (computing(eqn) if len(named) == 1 and whole else Cost())
             what = Call(self.title, name, "CUDA", eqn, cost, Source(source_name(kernel), kernel))
             sizes = kernel.grid, kernel.shape, kernel.shared
-            where, how = place(eqn), {"waits": kernel.waits, "together": kernel.together}
-            pending = Pending(number, *sizes, handed, written_by(kernel), name, where, **how)
+            where, written_ = place(eqn), written_by(kernel)
+            pending = Pending(
+                number, *sizes, handed, written_, name, where, waits=kernel.waits, together=kernel.together
+            )
             self.launch(pending, what)
         if named:
             name = named[0][0]

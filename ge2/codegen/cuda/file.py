@@ -34,6 +34,7 @@ PARTS = {
     "ge2_kept": "kept",
     "ge2_small_": "small",
     "ge2_grid_": "grid",
+    "ge2_spread_": "spread",
 }
 
 
