@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from ge2.base.memory import Lifetime, Plan, in_time, lowest, plan
 from ge2.ir import Atom, Var
-from ge2.runtime.memory import Lifetime, Plan, plan, sized
 from ge2.runtime.program import Program
 
 MANY: Final = 512  # arrays beyond which nobody looks for independent ones
@@ -31,7 +31,7 @@ def planned_beside(program: Program, needs: Sequence[tuple[str, Lifetime]], alig
     before = behind(program)
     touching = users(program)
     by = [touching.get(name) or {life.first} for name, life in needs]
-    apart = placed(lives, keeps_apart(lives, by, before), alignment)
+    apart = lowest(lives, in_time(lives), keeps_apart(lives, by, before), alignment)
     return apart if tight.nbytes < apart.nbytes <= tight.nbytes + MORE else tight
 
 
@@ -47,26 +47,13 @@ def keeps_apart(
 
     def apart(i: int, j: int) -> bool:
         a, b = lives[i], lives[j]
-        if a.first <= b.last and b.first <= a.last:
+        if a.meets(b):
             return True
         if max(a.nbytes, b.nbytes) > SMALL:
             return False
         return bool(masks[i] & ~common[j]) and bool(masks[j] & ~common[i])
 
     return apart
-
-
-def placed(lives: Sequence[Lifetime], apart: Callable[[int, int], bool], alignment: int) -> Plan:
-    """Each array at the lowest place that it may have, beginning with the one that is needed first."""
-    offsets, done = [0] * len(lives), list[int]()
-    for i in sorted(range(len(lives)), key=lambda i: (lives[i].first, -lives[i].nbytes, i)):
-        size, at = sized(lives[i], alignment), 0
-        for j in sorted((j for j in done if apart(i, j)), key=lambda j: offsets[j]):
-            if offsets[j] < at + size:
-                at = max(at, offsets[j] + sized(lives[j], alignment))
-        offsets[i] = at
-        done.append(i)
-    return Plan(tuple(offsets), max((offsets[i] + sized(lives[i], alignment) for i in done), default=0))
 
 
 def users(program: Program) -> Touching:

@@ -15,6 +15,7 @@ from ge2.backends.cpu.load import execute, load
 from ge2.backends.cpu.outputs import Kept, worth_keeping
 from ge2.backends.cpu.pool import launch
 from ge2.base.dtypes import SHORT
+from ge2.base.memory import Lifetime, Plan, Room, plan
 from ge2.base.pause import collector_paused
 from ge2.base.record import mutable, record
 from ge2.codegen.environment import render
@@ -30,7 +31,6 @@ from ge2.passes.host import compute
 from ge2.runtime.cost import Cost, bytes_behind, cost
 from ge2.runtime.hosted import Inner, bound, hosted
 from ge2.runtime.linked import Linked
-from ge2.runtime.memory import Lifetime, Plan, Room, plan
 from ge2.runtime.meter import Call, Meter
 from ge2.runtime.native import IN_C, Need, Segment, lifetimes
 from ge2.runtime.program import Buffer, Program, Step

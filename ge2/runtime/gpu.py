@@ -17,6 +17,7 @@ from ge2.backends.cpu.load import execute
 from ge2.backends.device import Device, address, empty, kept_as, upload, view
 from ge2.base.bill import Had
 from ge2.base.dtypes import HALF, SHORT
+from ge2.base.memory import Lifetime, Plan, Room, plan
 from ge2.base.pause import collector_paused
 from ge2.base.record import mutable, record
 from ge2.codegen.c.layout import Layout, plain
@@ -45,7 +46,6 @@ from ge2.runtime.gpu_products import matmul
 from ge2.runtime.hosted import Inner
 from ge2.runtime.hosted import hosted as by_python
 from ge2.runtime.launching import Asked, At, Group, Pending, written_by
-from ge2.runtime.memory import Lifetime, Plan, Room, plan
 from ge2.runtime.meter import Call, Meter
 from ge2.runtime.on_device import again, anew, current_first, elsewhere, narrowed, quietly, ready, scalar
 from ge2.runtime.program import Buffer, Program, Step
@@ -364,8 +364,11 @@ class GpuDriver:
             cost = self.moved(step, kernel, temps) + (computing(eqn) if len(named) == 1 and whole else Cost())
             what = Call(self.title, name, "CUDA", eqn, cost, Source(source_name(kernel), kernel))
             sizes = kernel.grid, kernel.shape, kernel.shared
-            rest = name, place(eqn), kernel.waits, kernel.together
-            self.launch(Pending(number, *sizes, handed, written_by(kernel), *rest), what)
+            where, written_ = place(eqn), written_by(kernel)
+            pending = Pending(
+                number, *sizes, handed, written_, name, where, waits=kernel.waits, together=kernel.together
+            )
+            self.launch(pending, what)
         if named:
             name = named[0][0]
             texts = partial(texts_of, [k for _, k in named])

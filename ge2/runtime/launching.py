@@ -275,16 +275,8 @@ def launch(
     if isinstance(each.kernel, int):
         kernel = kernels[each.kernel]
         return Launch(
-            kernel,
-            each.grid,
-            each.block,
-            each.shared,
-            arguments,
-            after,
-            each.name,
-            each.where,
-            each.waits,
-            each.together,
-        )
+            kernel, each.grid, each.block, each.shared, arguments, after, each.name, each.where,
+            waits=each.waits, together=each.together,
+        )  # fmt: skip
     first, other, result, scratch = arguments
     return Call(each.kernel, first, other, result, scratch, after, each.name, each.where)

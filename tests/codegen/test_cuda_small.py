@@ -207,9 +207,9 @@ def zeros(*shape: int) -> Any:
 
 @needs_nvrtc
 def test_they_compile_without_spills() -> None:
-    x, z, b, y = zeros(256, 1024), zeros(256, 10), zeros(10), np.zeros(256, np.int64)
-    works: list[tuple[Any, ...]] = [(f, x, x) for f in (with_state, standardised, several)]
-    works += [(trained, z.astype(dtype), b, y) for dtype in (np.float32, np.float64, BF16)]
+    x, z, b, y = zeros(256, 1024), zeros(256, 10), zeros(10), np.zeros(256, np.int32)
+    works: list[tuple[Any, ...]] = [(with_state, x, x), (several, x, x)]
+    works += [(trained, z.astype(dtype), b, y) for dtype in (np.float32, np.float64)]
     for architecture in ARCHITECTURES:
         texts = [text for f, *xs in works for _, text in kernels(f, *xs, arch=architecture)]
         for made in compile_all([Order(text, architecture) for text in texts]):

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ge2
+from ge2.base.memory import Lifetime, in_time, lowest, plan
 from ge2.passes.pipeline import run_pipeline
 from ge2.runtime import beside
-from ge2.runtime.beside import behind, keeps_apart, placed, planned_beside
-from ge2.runtime.memory import Lifetime, plan
+from ge2.runtime.beside import behind, keeps_apart, planned_beside
 from ge2.runtime.program import Program
 from ge2.runtime.schedule import schedule
 
@@ -33,7 +33,7 @@ def test_what_is_to_lie_apart_does(lives, random):
         a, b = lives[i], lives[j]
         return (a.first <= b.last and b.first <= a.last) or pairs[max(i, j), min(i, j)]
 
-    found = placed(lives, apart, ALIGNMENT)
+    found = lowest(lives, in_time(lives), apart, ALIGNMENT)
     for i, (a, at) in enumerate(zip(lives, found.offsets, strict=True)):
         assert at % ALIGNMENT == 0 and at + a.nbytes <= found.nbytes
         for j in range(i):

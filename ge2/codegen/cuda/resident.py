@@ -11,6 +11,7 @@ from itertools import zip_longest
 from typing import Any, Final, final
 
 from ge2.base.dtypes import BOOL, COMPLEX
+from ge2.base.memory import Lifetime, lowest
 from ge2.base.record import record
 from ge2.codegen.c.text import Argument, Operand, Text
 from ge2.codegen.c.text import whole as whole_operand
@@ -37,7 +38,7 @@ from ge2.codegen.cuda.resident_nodes import (
 from ge2.codegen.cuda.resident_plan import Plan
 from ge2.codegen.cuda.resident_rows import Split, fewest, split
 from ge2.codegen.cuda.resident_shared import Sharing, by_teams, moved, named
-from ge2.codegen.cuda.resident_size import packed, threads
+from ge2.codegen.cuda.resident_size import threads
 from ge2.codegen.cuda.resident_tiles import PIECES, Spread, spread
 from ge2.codegen.cuda.resident_values import POINTS, Array, Made, Reader, Value, stored
 from ge2.codegen.cuda.resident_waits import wait
@@ -142,7 +143,7 @@ class Writer:
         self.apart = False  # whether that is a loop over rows, whose places in stacks are those of the round
         self.round: Rounds | None = None  # the loop whose rounds are at hand, if they all come by
         self.early: dict[str, Early] = {}  # elements that are read a round before they are needed
-        self.written: set[str] = set()  # arrays that the round at hand has written to so far
+        self.wrote: set[str] = set()  # arrays that the round at hand has written to so far
         self.kept: list[Kept] = []
         self.spread_out: list[Spread] = []  # kept by the blocks of a grid
         self.level = 0  # that is written
@@ -250,9 +251,10 @@ class Writer:
     def rooms(self) -> tuple[list[Text], int]:
         """Where each array lies in shared memory, and how many bytes they have in all."""
         lines, arrays = [], [(a, n) for a, n in self.plan.shared if a.name in self.spans]
-        sizes = [-(-n * a.type.dtype.itemsize // 16) * 16 for a, n in arrays]
-        places, at = packed(sizes, [self.spans[a.name] for a, _ in arrays])
-        for (array, count), first in zip(arrays, places, strict=True):
+        lives = [Lifetime(n * a.type.dtype.itemsize, *self.spans[a.name]) for a, n in arrays]
+        found = lowest(lives, range(len(lives)), lambda i, j: lives[i].meets(lives[j]), 16)
+        at = found.nbytes
+        for (array, count), first in zip(arrays, found.offsets, strict=True):
             kind, name = STORED[array.type.dtype], array.name
             lines.append(Text(f"{kind} *const {name} = ({kind} *)(room + {first});", f"{count}"))
         for k in self.kept:
@@ -304,7 +306,7 @@ class Writer:
             self.handed.argue(node.count, Argument(f"int {node.count}", "size", node.length))
         around, self.round = self.round, node if node.decided is None else None
         before, self.early = self.early, {}
-        written, self.written = self.written, set()
+        wrote, self.wrote = self.wrote, set()
         begin = self.level
         test = self.nodes(node.test)
         if node.decided is not None:
@@ -313,7 +315,7 @@ class Writer:
         if self.grid and not named(node.side, (*test, *body[:-1])):
             start, body = [], body[:-1]
         first = [each.first for each in self.early.values()]
-        self.round, self.early, self.written = around, before, self.written | written
+        self.round, self.early, self.wrote = around, before, self.wrote | wrote
         for name, (there, last) in self.spans.items():
             if there <= begin < last:  # it is needed in each round
                 self.spans[name] = there, self.level + 1
@@ -423,7 +425,7 @@ class Writer:
         spot, node = self.spot(), self.round
         self.touch(x)
         there = node is not None and x.stack is not None and x.stack[1] == node.label
-        changes = x.name in self.written or (self.grid is not None and not x.given)
+        changes = x.name in self.wrote or (self.grid is not None and not x.given)
         if node is None or not there or not spot or at.flat != E or changes:
             return x.element(at, self.apart)
         name = f"{id(self.loop)} {x.element(at)}"  # another loop reads it when this one has the next
@@ -505,7 +507,7 @@ class Writer:
         found = []
         at, of_all = Index(s.y.type.shape, E), self.grid is not None and not self.widely()
         for home in map(self.touch, filter(which, s.y.homes)):
-            self.written.add(home.name)
+            self.wrote.add(home.name)
             text = value or s.y.name or self.reader.element(s.xs[0], at)
             guard = "if (blockIdx.x == 0) " if home.alone or (of_all and not home.shared) else ""
             text = text if home.mine else stored(text, s.y.type.dtype)

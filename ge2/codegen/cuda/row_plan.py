@@ -28,8 +28,9 @@ FEW, MANY = 16, 32  # elements of a row that a thread has at most; where blocks 
 CROWD = 512  # threads of a multiprocessor that hide each other's waiting
 OTHERS, ADDRESS = 12, 8  # registers of a thread besides those of its row, and for each array
 APART = 16 << 10  # bytes of half a multiprocessor that are left when a block has rows ahead
-WARP = 32
-AGAIN_ROUNDS = 6  # in which a block has gone through all rows, if what it folds over them is read again
+ALONE, SOME, WARP = 512, 8, 32  # threads of a block that has all rows, and elements of a row that one has
+ROUNDS, MORE = 2, 6  # in which it has gone through all rows; if what it folds over them is read again
+ROOM = 40  # registers of its threads that the elements of a row may take
 LONG = 1 << 14  # elements from which on a row that is only folded is shared by blocks, if rows are few
 
 
@@ -77,7 +78,7 @@ class Plan:
         self.length = math.prod(axes.sizes[a] for a in self.row)
         self.count = math.prod(axes.sizes[a] for a in self.walked)
         lying = [p for p in axes.strides if self.lies(p)]
-        self.pack = max(map(self.places.wide, lying), default=1)
+        self.pack = 1 if alone else max(map(self.places.wide, lying), default=1)
         specs = [
             Spec(tuple(axes), role)
             for axes, role in ((self.groups, "group"), (self.walked, "rows"), (self.row, "row"))
@@ -146,12 +147,12 @@ class Plan:
             widest = BLOCK if self.count >= 2 * self.chip.multiprocessors else MOST
             team = min(widest, max(power(-(-n // pack)), 1))
             return Shape(team, max(team, BLOCK), 0)
+        if self.alone:
+            team = min(power(-(-n // SOME)), WARP)
+            return Shape(team, ALONE, -(-n // team))
         few, words = (MANY, 2 * WORDS) if self.sums() else (FEW, WORDS)
         most = max(min(few, int(words / max(self.words(), 0.5))), pack)
         team = min(max(power(-(-n // most)), min(32, power(-(-n // pack)))), MOST)
-        if self.alone:
-            doubles = any(y.dtype.itemsize > 4 and y.dtype.kind in "fc" for y in self.said.homes)
-            return Shape(team, MOST // 2 if doubles else MOST, -(-n // (team * pack)))
         return Shape(team, max(team, min(BLOCK, MOST)), -(-n // (team * pack)))
 
     def spread(self, parts: Sequence[Part | None]) -> tuple[int, int]:
@@ -273,7 +274,7 @@ class Plan:
         )
         return (
             few
-            and each <= (CROWDED if self.shape.block > 512 else 2 * WORDS)
+            and each <= (ROOM if self.alone else CROWDED if self.shape.block > 512 else 2 * WORDS)
             and self.length > 0
             and not long
         )
@@ -287,7 +288,7 @@ class Plan:
             return False
         read = {x for w in self.problem.works if w.kind != "store" for x in w.xs}
         again = any(w.over - set(self.row) and w.y in read for w in self.problem.folded)
-        return self.count <= self.shape.rows * (AGAIN_ROUNDS if again else 1)
+        return self.count <= self.shape.rows * (MORE if again else ROUNDS)
 
     def stages(self) -> bool:
         """Whether a row is gone through more than once."""
