@@ -187,7 +187,7 @@ class Writer:
             body.pop()
         rooms, nbytes = self.rooms()
         body = [*self.own(), *matrices, *body]
-        if named("mine", body):
+        if self.grid and named("mine", body):
             spot = "(int)blockIdx.x * THREADS + thread"
             body.insert(0, Text(f"const int mine = {spot};", "among all threads"))
         head = [*rooms, Text("const int thread = threadIdx.x;")]
