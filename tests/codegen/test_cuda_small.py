@@ -209,8 +209,10 @@ def zeros(*shape: int) -> Any:
 def test_they_compile_without_spills() -> None:
     x, z, b, y = zeros(256, 1024), zeros(256, 10), zeros(10), np.zeros(256, np.int32)
     works: list[tuple[Any, ...]] = [(with_state, x, x), (several, x, x)]
-    works += [(trained, z.astype(dtype), b, y) for dtype in (np.float32, np.float64)]
+    works += [(trained, z, b, y)]
+    doubles = (trained, z.astype(np.float64), b, y)
     for architecture in ARCHITECTURES:
-        texts = [text for f, *xs in works for _, text in kernels(f, *xs, arch=architecture)]
+        asked = [*works, doubles] if architecture == "sm_90a" else works
+        texts = [text for f, *xs in asked for _, text in kernels(f, *xs, arch=architecture)]
         for made in compile_all([Order(text, architecture) for text in texts]):
             assert not any(usage.spills for usage in made.kernels), (architecture, made.kernels)
