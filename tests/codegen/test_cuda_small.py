@@ -185,6 +185,16 @@ def test_sums_of_rows_and_columns_that_are_read_again(shape: Any, rng: np.random
     agree(normal_columns, (rng.random(shape) + 0.5).astype(np.float32))
 
 
+def many_sums(x: Any) -> Any:
+    d = x - x.mean(1, keepdims=True)
+    return tuple(np.exp((d * d + i).sum(0) * 1e-3) for i in range(9))
+
+
+@needs_compiler
+def test_many_sums_find_room_to_meet(rng: np.random.Generator) -> None:
+    agree(many_sums, rng.normal(size=(20, 200)).astype(np.float32))
+
+
 @pytest.mark.parametrize("batch", [1, 29, 128, 192, 256, 512, 1024])
 def test_a_loss_is_one_kernel_of_one_block(batch: int) -> None:
     z, b, y = np.zeros((batch, 10), np.float32), np.zeros(10, np.float32), np.zeros(batch, np.int64)
@@ -209,7 +219,7 @@ def zeros(*shape: int) -> Any:
 def test_they_compile_without_spills() -> None:
     x, z, b, y = zeros(256, 1024), zeros(256, 10), zeros(10), np.zeros(256, np.int32)
     works: list[tuple[Any, ...]] = [(with_state, x, x), (several, x, x)]
-    works += [(trained, z, b, y)]
+    works += [(trained, z, b, y), (many_sums, zeros(20, 200))]
     doubles = (trained, z.astype(np.float64), b, y)
     for architecture in ARCHITECTURES:
         asked = [*works, doubles] if architecture == "sm_90a" else works
