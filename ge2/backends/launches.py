@@ -42,7 +42,8 @@ class Launch:
     """A kernel's launch. Whatever among `arguments` is no pointer and no number is a NumPy scalar.
 
     `after`: the launches of the list that must have ended before. `where`: the user's line. `waits`: the
-    kernel waits for them itself, before it looks at memory, so it may be launched before they have ended.
+    kernel waits for them itself, before it looks at memory, so it may be launched while those run that let
+    others: `lets`.
     """
 
     kernel: Any
@@ -54,6 +55,7 @@ class Launch:
     name: str
     where: str = ""
     waits: bool = False
+    lets: bool = False
 
 
 @final

@@ -356,8 +356,8 @@ class GpuDriver:
             cost = self.moved(step, kernel, temps) + (computing(eqn) if len(named) == 1 and whole else Cost())
             what = Call(self.title, name, "CUDA", eqn, cost, Source(source_name(kernel), kernel))
             sizes = kernel.grid, kernel.shape, kernel.shared
-            where, waits = place(eqn), kernel.waits
-            pending = Pending(number, *sizes, handed, written_by(kernel), name, where, waits=waits)
+            more = (written_by(kernel), name, place(eqn))
+            pending = Pending(number, *sizes, handed, *more, waits=kernel.waits, lets=kernel.lets)
             self.launch(pending, what)
         if named:
             name = named[0][0]

@@ -65,6 +65,7 @@ class Pending:
     name: str
     where: str
     waits: bool = False  # for the kernels before it, by itself
+    lets: bool = False  # those that do so be launched while it runs
 
     def __str__(self) -> str:
         """The launch as CUDA has it."""
@@ -275,7 +276,7 @@ def launch(
         kernel = kernels[each.kernel]
         return Launch(
             kernel, each.grid, each.block, each.shared, arguments, after, each.name, each.where,
-            waits=each.waits,
+            waits=each.waits, lets=each.lets,
         )  # fmt: skip
     first, other, result, scratch = arguments
     return Call(each.kernel, first, other, result, scratch, after, each.name, each.where)
