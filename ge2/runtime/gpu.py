@@ -364,10 +364,8 @@ class GpuDriver:
             cost = self.moved(step, kernel, temps) + (computing(eqn) if len(named) == 1 and whole else Cost())
             what = Call(self.title, name, "CUDA", eqn, cost, Source(source_name(kernel), kernel))
             sizes = kernel.grid, kernel.shape, kernel.shared
-            where, written_ = place(eqn), written_by(kernel)
-            pending = Pending(
-                number, *sizes, handed, written_, name, where, waits=kernel.waits, together=kernel.together
-            )
+            more = (written_by(kernel), name, place(eqn), kernel.waits, kernel.lets, kernel.together)
+            pending = Pending(number, *sizes, handed, *more)
             self.launch(pending, what)
         if named:
             name = named[0][0]

@@ -65,6 +65,7 @@ class Pending:
     name: str
     where: str
     waits: bool = False  # for the kernels before it, by itself
+    lets: bool = False  # those that do so be launched while it runs
     together: bool = False  # whether its blocks wait for each other
 
     def __str__(self) -> str:
@@ -276,7 +277,7 @@ def launch(
         kernel = kernels[each.kernel]
         return Launch(
             kernel, each.grid, each.block, each.shared, arguments, after, each.name, each.where,
-            waits=each.waits, together=each.together,
+            each.waits, each.lets, each.together,
         )  # fmt: skip
     first, other, result, scratch = arguments
     return Call(each.kernel, first, other, result, scratch, after, each.name, each.where)

@@ -100,6 +100,6 @@ def copied(driver: GpuDriver, step: Step, x: Placed, to: Placed) -> list[Pending
         ends = {"array": x.at, "result": to.at}
         handed = tuple(ends[a.kind] if a.kind in ends else driver.handed(step, a, ()) for a in kernel.given)
         sizes = kernel.grid, kernel.shape, kernel.shared
-        where, waits = place(step.eqn), kernel.waits
-        found.append(Pending(number, *sizes, handed, written_by(kernel), name, where, waits=waits))
+        more = (written_by(kernel), name, place(step.eqn))
+        found.append(Pending(number, *sizes, handed, *more, waits=kernel.waits, lets=kernel.lets))
     return found
