@@ -12,6 +12,7 @@ import ge2
 from benchmarks.cuda.small_products import SHAPES
 from ge2.backends.cuda.device import CudaDevice, current_gpu
 from ge2.base.config import config
+from ge2.base.dtypes import HALF
 from ge2.cli import digits
 from ge2.ops.dot import DotGeneral
 from ge2.runtime.compile import compile_graph
@@ -105,7 +106,8 @@ def test_the_library_agrees(device: CudaDevice, rng: np.random.Generator) -> Non
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_what_is_done_to_the_elements(device: CudaDevice, dtype: np.dtype, rng: np.random.Generator) -> None:
-    """The same bits as by a kernel for the product and one for the rest; state stays where it is."""
+    """The same bits as by a kernel for the product and one for the rest, but for a sum, which takes in what
+    was rounded when it was stored; state stays where it is."""
     xp = device.xp
 
     def step(w: Any, x: Any, b: Any, mask: Any) -> Any:
@@ -120,8 +122,9 @@ def test_what_is_done_to_the_elements(device: CudaDevice, dtype: np.dtype, rng: 
     found = [y.get() for y in g(*xs)]
     kinds = [k.kind for k in g.lower(*xs).executable.kernels]
     assert kinds.count("product region") == 2
-    for y, z in zip(found, wanted, strict=True):
-        assert y.tobytes() == z.tobytes()
+    assert [y.tobytes() for y in found[:2]] == [y.tobytes() for y in wanted[:2]]
+    close = 2e-2 if dtype in HALF else 1e-5
+    np.testing.assert_allclose(found[2].astype("f8"), wanted[2].astype("f8"), rtol=close, atol=close)
     donated = ge2.jit(step, donate_argnums=0)
     given = xs[0].copy()
     place = given.data.ptr
