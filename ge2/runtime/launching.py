@@ -184,6 +184,16 @@ def itself(x: Any) -> Any:
     return x
 
 
+def pending(
+    kernel: CudaKernel, number: int, arguments: tuple[At | Asked | np.generic, ...], name: str, where: str
+) -> Pending:
+    """The launch of a kernel, by the number of its source."""
+    return Pending(
+        number, kernel.grid, kernel.shape, kernel.shared, arguments, written_by(kernel), name, where,
+        kernel.waits, kernel.lets, kernel.together,
+    )  # fmt: skip
+
+
 def written_by(kernel: CudaKernel) -> frozenset[int]:
     """Which arguments of a kernel it may write: memory that is not declared `const`."""
     memory = [(i, a) for i, a in enumerate(kernel.given) if a.kind in ("array", "result")]
