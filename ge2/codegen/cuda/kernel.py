@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import final
 
@@ -76,8 +77,10 @@ class CudaKernel:
 
     @property
     def lets(self) -> bool:
-        """Whether it lets those that wait for it be launched as soon as all of its blocks are there. One whose
-        blocks wait for each other needs the GPU to itself."""
+        """Whether it lets those that wait for it be launched as soon as all of its blocks are there.
+
+        One whose blocks wait for each other needs the GPU to itself.
+        """
         return not (self.foreign or self.together)
 
     @property
@@ -109,7 +112,7 @@ class CudaKernel:
         return f"{most}, {self.resident}" if self.resident > 1 else str(most)
 
 
-def codes(texts: tuple[Text, ...]) -> list[str]:
+def codes(texts: Sequence[Text]) -> list[str]:
     """All lines."""
     return [line for t in texts for line in (t.code, *codes(t.body))]
 
