@@ -38,9 +38,15 @@ SUITES = {
         "cuda.first": ("nothing-cached", "cached", "other-batch"),
         "cuda.demo": ("step", "steps"),
         "cuda.programs": ("call", "replay", "mlp", "memory", "rnn-scan", "rnn-loop", "while", "cond"),
+        "cuda.grid": ("wide-while", "wide-cond", "wide-stencil", "wide-rnn", "wide-rnn-grad"),
+        "cuda.overlap": ("early-chain", "early-mlp", "early-demo"),
         "cuda.kernels": (
             *("gelu", "adam", "squares", "layernorm", "layernorm-grad", "softmax", "softmax-columns"),
             *("cross-entropy", "cumsum", "columns", "transpose"),
+        ),
+        "cuda.small": (
+            *("small-columns-128", "small-columns-256", "small-mask-128", "small-mask-256"),
+            *("small-loss-128", "small-loss-256", "small-bias-128", "small-bias-256"),
         ),
         "cuda.moves": (
             *("gather-int32", "gather-int64", "gather-elements", "scatter-add", "scatter-add-few", "scatter"),

@@ -8,7 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 from ge2.backends.cpu.toolchain import toolchain
+from ge2.backends.device import kept_as
 from ge2.base.config import config
+from ge2.base.errors import DeviceError
 from ge2.base.record import record
 from ge2.ir import Graph
 from ge2.passes.dump import label
@@ -66,6 +68,8 @@ def compile_graph(
     this machine's processor, or what stands for a GPU where the executor is "shim".
     """
     device = device or stand_in()
+    if device is not None and not part:
+        refuse_results(graph, device, name)
     target = (
         "cuda" if device is not None else "c" if config.executor == "c" and toolchain() is not None else "cpu"
     )
@@ -82,6 +86,18 @@ def compile_graph(
     if called:
         dump_repro(graph, made)
     return made
+
+
+def refuse_results(graph: Graph, device: Device, name: str) -> None:
+    """DeviceError for a result of a dtype of which the device has no arrays."""
+    for n, a in enumerate(graph.outputs):
+        if kept_as(device, a.type.dtype) != a.type.dtype:
+            made = next((eqn for eqn in graph.eqns if a in eqn.outs), None)
+            raise DeviceError(
+                f"result {n} of {name} is {a.type}, and CuPy has no such arrays",
+                where=made and made.source,
+                fix="y.astype(np.float16) for what is returned; inside the function fp8 may be used",
+            )
 
 
 def passed(graph: Graph, called: str, target: str, device: Device | None) -> Graph:

@@ -176,6 +176,10 @@ def manner(run: Any) -> str:
         said += [f"{nodes} conditional nodes" if graphs else f"{nodes} loops and branches by the host"]
     if anew:
         said += [f"{anew} graphs made anew"]
+    if graphs and getattr(run, "early", 0):
+        said += [f"{run.early} waits overlapped"]
+    if getattr(run, "whole", None):
+        said += [f"none overlapped, for {run.whole}"]
     return ", ".join(said) + (f"; no graph, for {run.trouble}" if run.trouble else "")
 
 
@@ -326,7 +330,7 @@ class Executable:
             failed = self.shortage.error if run and not self.part else None
             return GpuDriver(  # type: ignore[return-value]
                 self.program, self.device, self.name, self.branches, run, within, self.ranged, self.scope,
-                failed, self.meter if run else None,
+                failed, self.limited, self.meter if run else None,
             ).build()  # fmt: skip
         inner = {n: [branch.inner() for branch in found] for n, found in self.branches.items()}
         lent, meter = self.limited and self.part, self.meter if run else None

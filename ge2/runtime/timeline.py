@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Final, final
 
+from ge2.base.memory import Room
 from ge2.base.record import record
 from ge2.base.source import Source
 from ge2.base.words import size_words, table
@@ -15,7 +16,6 @@ from ge2.ir import Eqn
 from ge2.ops.constant import Constant
 from ge2.ops.product_region import ProductRegion
 from ge2.ops.region import Region
-from ge2.runtime.memory import Room
 from ge2.runtime.program import END, Buffer, Program
 
 KINDS: Final = ("argument", "result", "arena", "scratch", "library", "constant")
