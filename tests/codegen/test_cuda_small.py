@@ -127,9 +127,17 @@ def test_a_small_sum_is_one_kernel_of_many_blocks(shape: Any, blocks: int, threa
 
 def test_blocks_share_the_rows_of_large_sums() -> None:
     """There, blocks are 128 columns wide."""
-    for shape in ((16384, 8192), (4096, 1024), (8, 1000)):
+    for shape in ((16384, 8192), (4096, 1024), (512, 8192), (8, 1000)):
         (kernel, text), *_ = kernels(lambda x: x.sum(0), np.broadcast_to(np.float32(0), shape))
         assert "AT_ONCE" not in text and kernel.block == 256
+
+
+def test_rows_that_no_other_block_may_share_are_read_by_many_blocks() -> None:
+    """Unless those of 128 columns are enough to keep memory busy."""
+    for shape, blocks in (((16384, 256), 32), ((16384, 4096), 256), ((16384, 8192), 64)):
+        x, m = (np.broadcast_to(np.float32(0), s) for s in (shape, shape[1:]))
+        ((kernel, _),) = kernels(lambda x, m: (x.sum(0) + m) * m, x, m)
+        assert kernel.grid == (blocks, 1)
 
 
 # --------------------------------------------------------------------- rows and columns of a block
