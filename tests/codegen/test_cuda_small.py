@@ -108,14 +108,14 @@ def test_numbers_that_are_none(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize(
     ("shape", "blocks", "threads"),
     [
-        ((128, 256), 32, 256),
-        ((64, 256), 32, 256),
+        ((128, 256), 32, 512),
+        ((64, 256), 32, 512),
         ((192, 1024), 128, 512),
         ((256, 1024), 128, 512),
         ((512, 1024), 128, 512),
         ((1024, 1024), 128, 1024),
         ((256, 4096), 256, 1024),
-        ((128, 10), 2, 256),
+        ((128, 10), 2, 512),
     ],
 )
 def test_a_small_sum_is_one_kernel_of_many_blocks(shape: Any, blocks: int, threads: int) -> None:

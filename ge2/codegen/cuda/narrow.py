@@ -19,7 +19,7 @@ SECTOR = 32  # bytes that the cache hands over
 WIDE = 128  # columns of a block otherwise
 FEW = 16  # rows that are not worth it
 BLOCK, MOST, WARP = 256, 1024, 32
-CLASSES = ((128, 32), (512, 64))  # up to so many rows, so many threads below each other
+SHORT, BELOW = 512, 64  # up to so many rows, so many threads below each other: any such batch has one text
 ROUNDS = 4  # in which a block has read all rows, if several blocks could share them instead
 LARGE = 1 << 20  # elements beyond which these do, and beyond which memory is kept busy by few blocks as well
 AT_ONCE, BYTES = 4, 128  # rows that a thread reads at once, if these are no more
@@ -58,5 +58,5 @@ def narrow(problem: Problem, over: frozenset[int], chip: Chip) -> Narrow | None:
     shared = all(p is not None and set(p.axes) == set(kept) for p in parts)
     if shared and (rows * columns > ROUNDS * MOST * AT_ONCE or rows * width > LARGE):
         return None
-    below = next((n for most, n in CLASSES if rows <= most), MOST)
+    below = BELOW if rows <= SHORT else MOST
     return Narrow(columns, min(MOST, max(BLOCK, below * columns)), at_once)
