@@ -38,10 +38,15 @@ SUITES = {
         "cuda.first": ("nothing-cached", "cached", "other-batch"),
         "cuda.demo": ("step", "steps"),
         "cuda.programs": ("call", "replay", "mlp", "memory", "rnn-scan", "rnn-loop", "while", "cond"),
+        "cuda.grid": ("wide-while", "wide-cond", "wide-stencil", "wide-rnn", "wide-rnn-grad"),
         "cuda.overlap": ("early-chain", "early-mlp", "early-demo"),
         "cuda.kernels": (
             *("gelu", "adam", "squares", "layernorm", "layernorm-grad", "softmax", "softmax-columns"),
             *("cross-entropy", "cumsum", "columns", "transpose"),
+        ),
+        "cuda.small": (
+            *("small-columns-128", "small-columns-256", "small-mask-128", "small-mask-256"),
+            *("small-loss-128", "small-loss-256", "small-bias-128", "small-bias-256"),
         ),
         "cuda.moves": (
             *("gather-int32", "gather-int64", "gather-elements", "scatter-add", "scatter-add-few", "scatter"),
@@ -52,6 +57,11 @@ SUITES = {
         "cuda.products": (
             *("product-wide", "product-square", "product-large", "product-tf32", "product-f32"),
             *("product-f64", "product-at", "product-bt", "product-batched"),
+        ),
+        "cuda.small_products": (
+            *("small-first", "small-second", "small-third", "small-third-back", "small-third-weight"),
+            *("small-second-back", "small-second-weight", "small-first-weight"),
+            *("thin-last", "thin-last-back", "thin-last-weight"),
         ),
         "cuda.sorts": ("sort", "argsort"),
     },

@@ -10,6 +10,7 @@
 #define PER_THREAD 2      /* CU_STREAM_PER_THREAD */
 #define STARTED 1         /* CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC: all blocks have said that others may begin */
 #define EARLY 1           /* CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC: who waits is launched then, and waits by itself */
+#define COOPERATIVE 2     /* CU_LAUNCH_ATTRIBUTE_COOPERATIVE */
 #define CONDITIONAL 13    /* CU_GRAPH_NODE_TYPE_CONDITIONAL */
 #define UNSUPPORTED 801   /* CUDA_ERROR_NOT_SUPPORTED */
 #define IN_CAPTURE 900    /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED */
@@ -58,6 +59,9 @@ static struct {
     Status (*cuStreamEndCapture)(Handle, Handle *);
     Status (*cuLaunchKernel)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle,
                              void **, void **);
+    Status (*cuLaunchCooperativeKernel)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                        Handle, void **);
+    Status (*cuGraphKernelNodeSetAttribute)(Handle, int, const uint64_t *);
     Status (*cuGraphCreate)(Handle *, unsigned);
     Status (*cuGraphDestroy)(Handle);
     Status (*cuGraphAddEmptyNode)(Handle *, Handle, const Handle *, size_t);
@@ -86,7 +90,7 @@ static const struct {
     NAMED(cuMemcpyDtoHAsync_v2), NAMED(cuStreamCreate), NAMED(cuStreamDestroy_v2), NAMED(cuStreamSynchronize),
     NAMED(cuStreamIsCapturing), NAMED(cuStreamBeginCapture_v2), NAMED(cuStreamEndCapture), NAMED(cuLaunchKernel),
     NAMED(cuGraphCreate), NAMED(cuGraphDestroy), NAMED(cuGraphAddEmptyNode), NAMED(cuGraphAddKernelNode_v2),
-    NAMED(cuGraphAddChildGraphNode),
+    NAMED(cuGraphAddChildGraphNode), NAMED(cuLaunchCooperativeKernel), NAMED(cuGraphKernelNodeSetAttribute),
     NAMED(cuGraphInstantiateWithFlags), NAMED(cuGraphExecDestroy), NAMED(cuGraphExecKernelNodeSetParams_v2),
     NAMED(cuGraphExecChildGraphNodeSetParams), NAMED(cuGraphLaunch),
     MAYBE(cuGraphAddDependencies_v2), MAYBE(cuGraphConditionalHandleCreate), MAYBE(cuGraphAddNode_v2),

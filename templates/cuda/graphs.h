@@ -45,6 +45,9 @@ static int add_kernel(Run *me, Graph *graph, Py_ssize_t i, Handle into, const Ha
     Status status = cuda.cuGraphAddKernelNode_v2(&graph->nodes[i], into, needs, (size_t)(node->needs - early),
                                                  &node->kernel);
     if (status) return failed(me, status, "cuGraphAddKernelNode", i);
+    const uint64_t yes[8] = {1}; /* CUlaunchAttributeValue */
+    if (node->together && (status = cuda.cuGraphKernelNodeSetAttribute(graph->nodes[i], COOPERATIVE, yes)))
+        return failed(me, status, "cuGraphKernelNodeSetAttribute", i);
     return early ? add_early(me, graph, i, into, needs) : 0;
 }
 

@@ -38,6 +38,7 @@ typedef struct {
     size_t words;         /* where they lie in the values */
     int handle;           /* of a decision and a choice: which of the run's */
     int type, first_list, lists;
+    int together; /* whether the blocks of a kernel wait for each other: all of them are on the GPU at once */
     PyObject *name;
 } Node;
 
@@ -206,16 +207,21 @@ static Status call_library(Run *me, const Node *node, Handle stream) {
                           w[14], stream);
 }
 
+static Status launch_kernel(const Node *node, Handle stream) {
+    const KernelParams *k = &node->kernel;
+    const unsigned *g = k->grid, *b = k->block;
+    if (node->together)
+        return cuda.cuLaunchCooperativeKernel(k->function, g[0], g[1], g[2], b[0], b[1], b[2], k->shared, stream,
+                                              k->params);
+    return cuda.cuLaunchKernel(k->function, g[0], g[1], g[2], b[0], b[1], b[2], k->shared, stream, k->params, NULL);
+}
+
 static int launch_node(Run *me, Py_ssize_t i, Handle stream) {
     const Node *node = &me->node[i];
-    const KernelParams *k = &node->kernel;
     if (node->kind == DECISION) return decide(me, i, stream);
     if (node->kind == CHOICE) return follow(me, i, stream);
     fill(me, node);
-    Status status = node->kind == CALL
-                        ? call_library(me, node, stream)
-                        : cuda.cuLaunchKernel(k->function, k->grid[0], k->grid[1], k->grid[2], k->block[0],
-                                              k->block[1], k->block[2], k->shared, stream, k->params, NULL);
+    Status status = node->kind == CALL ? call_library(me, node, stream) : launch_kernel(node, stream);
     return status ? failed(me, status, node->kind == CALL ? "a library" : "cuLaunchKernel", i) : 0;
 }
 

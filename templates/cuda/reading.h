@@ -57,7 +57,8 @@ static int read_words(Run *me, Node *node, PyObject *given, int *slots, size_t *
     return 0;
 }
 
-/* What a decision and a choice have besides: (handle), or (handle, type, first list, number of lists). */
+/* What a decision and a choice have besides: (handle), or (handle, type, first list, number of lists); anything at all
+ * for a kernel whose blocks wait for each other. */
 static int read_about(Run *me, Py_ssize_t i, PyObject *about, Py_ssize_t params) {
     Node *node = &me->node[i];
     int choice = node->kind == CHOICE;
@@ -65,6 +66,7 @@ static int read_about(Run *me, Py_ssize_t i, PyObject *about, Py_ssize_t params)
         PyErr_SetString(PyExc_ValueError, "a launch of no known kind");
         return -1;
     }
+    node->together = node->kind == KERNEL && PyTuple_GET_SIZE(about) > 0;
     if (node->kind < DECISION) return 0;
     if (!(choice ? PyArg_ParseTuple(about, "iiii", &node->handle, &node->type, &node->first_list, &node->lists)
                  : PyArg_ParseTuple(about, "i", &node->handle)))

@@ -40,6 +40,7 @@ typedef struct {
     unsigned type, size;
     int needs, need[64]; /* by their numbers in the graph */
     char early[64];      /* whether it need not have ended */
+    int cooperative;
 } Node;
 
 typedef struct { /* CUgraphEdgeData */
@@ -60,6 +61,7 @@ typedef struct {
 int graphs, execs, streams, launched, fail_next, fail_after, captures_begun, busy; /* what tests look at, and have go wrong */
 int rigid, reads, bodies_run, fail_in;
 int no_early, early_rigid; /* graphs with early launches are refused: 1 the edge, 2 the whole; their patches are */
+int cooperative; /* kernels that ran with all blocks at once */
 unsigned shuffle; /* a seed: nodes of a graph run in a random order in which each comes after its needs */
 static unsigned values[1 << 16]; /* of conditional handles */
 #define FIRST 1000 /* handle */
@@ -150,7 +152,7 @@ static void choose(Node *node) {
 static void run_node(Node *node) {
     if (node->bodies) choose(node);
     else if (node->child) play(node->child);
-    else if (node->function) node->function->run(node->params, node->grid);
+    else if (node->function) cooperative += node->cooperative, node->function->run(node->params, node->grid);
 }
 static int ready(const Node *node, const char *done) {
     for (int n = 0; n < node->needs; n++)
@@ -203,6 +205,18 @@ Status cuLaunchKernel(Function *f, unsigned gx, unsigned gy, unsigned gz, unsign
     launched++;
     if (s && s->capturing) s->graph->nodes[s->graph->count++] = copy(&p, NULL);
     else f->run(params, gx);
+    return 0;
+}
+Status cuLaunchCooperativeKernel(Function *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                                 unsigned bz, unsigned shared, void *stream, void **params) {
+    cooperative++;
+    return cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, stream, params, NULL);
+}
+Status cuGraphKernelNodeSetAttribute(Node *node, int attribute, const uint64_t *value) {
+    Status status = going();
+    if (status) return status;
+    if (attribute != 2) return 1; /* CUDA_ERROR_INVALID_VALUE */
+    node->cooperative = *(const int *)value;
     return 0;
 }
 Status cuStreamBeginCapture_v2(Stream *s, int mode) {

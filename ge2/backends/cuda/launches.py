@@ -71,6 +71,8 @@ class Meanwhile:
 
     def settle(self, made: Any) -> None:
         """Has the extension launch from now on; what it refuses stays with Python."""
+        if made is None:
+            return
         try:
             self.run = run_of(made, self.device, self.work)
         except (TypeError, ValueError, OSError, MemoryError) as trouble:

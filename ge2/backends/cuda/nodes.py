@@ -66,7 +66,8 @@ class Nodes:
         if isinstance(item, Branch):
             return self.add_branch(item, needs)
         for function, parts in calls(item):  # a product may be several
-            needs = self.node(CALL if isinstance(item, Call) else KERNEL, function, parts, needs, item)
+            kind, about = CALL if isinstance(item, Call) else KERNEL, (1,) if together(item) else ()
+            needs = self.node(kind, function, parts, needs, item, *about)
         return needs
 
     def node(
@@ -131,6 +132,11 @@ class Nodes:
 def count(items: Sequence[Item]) -> int:
     """The kernels and products of a list that has neither loops nor branches."""
     return sum(len(calls(each)) for each in items)
+
+
+def together(each: Item) -> bool:
+    """Whether it is a kernel whose blocks wait for each other."""
+    return isinstance(each, Launch) and each.together
 
 
 def title(each: Item) -> str:

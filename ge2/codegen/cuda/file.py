@@ -20,6 +20,7 @@ PARTS = {
     "ge2_ahead": "ahead",
     "ge2_team_": "team",
     "ge2_column_": "team",
+    "ge2_columns_": "columns",
     "ge2_divisor": "divide",
     "ge2_over_": "divide",
     "ge2_rank": "order",
@@ -31,6 +32,9 @@ PARTS = {
     "ge2_top_": "top",
     "ge2_scaled_": "scaled",
     "ge2_kept": "kept",
+    "ge2_small_": "small",
+    "ge2_grid_": "grid",
+    "ge2_spread_": "spread",
 }
 
 

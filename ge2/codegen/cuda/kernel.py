@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import final
 
@@ -50,6 +51,7 @@ class CudaKernel:
     resident: int = 1  # blocks that a multiprocessor is to hold at once
     sides: tuple[int, ...] = ()  # threads along each axis of a block, if not all along the first
     foreign: bool = False  # what it does is a user's text
+    together: bool = False  # whether its blocks wait for each other, and so are all on the GPU at once
 
     @property
     def title(self) -> str:
@@ -75,8 +77,11 @@ class CudaKernel:
 
     @property
     def lets(self) -> bool:
-        """Whether it lets those that wait for it be launched as soon as all of its blocks are there."""
-        return not self.foreign
+        """Whether it lets those that wait for it be launched as soon as all of its blocks are there.
+
+        One whose blocks wait for each other needs the GPU to itself.
+        """
+        return not (self.foreign or self.together)
 
     @property
     def in_turns(self) -> bool:
@@ -107,7 +112,7 @@ class CudaKernel:
         return f"{most}, {self.resident}" if self.resident > 1 else str(most)
 
 
-def codes(texts: tuple[Text, ...]) -> list[str]:
+def codes(texts: Sequence[Text]) -> list[str]:
     """All lines."""
     return [line for t in texts for line in (t.code, *codes(t.body))]
 

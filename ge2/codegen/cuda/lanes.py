@@ -15,6 +15,7 @@ from ge2.codegen.c.text import Text
 from ge2.codegen.cuda import folds
 from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.kernel import CudaKernel, Fixed
+from ge2.codegen.cuda.narrow import narrow
 from ge2.codegen.cuda.partial import Kernels, Partials, part
 from ge2.codegen.cuda.places import Places
 from ge2.codegen.cuda.typed import HELD, STORED
@@ -27,6 +28,8 @@ BLOCK = 256
 ROW, DEEP = 64, 1 << 15  # packs of a row from which on blocks are parts of rows; the most blocks of one
 UNROLLED = 4  # rows of which a thread reads at once
 TURNS, AT_ONCE = 4, 128  # packs of a thread, and the bytes that it reads at once, if these are no more
+COSTLY = 16  # operations of an element, by what the simple ones take
+EARLY = 16  # arrays that are read before rows are
 LEAST = 8  # rows that a thread has at least, before others help it
 
 
@@ -38,13 +41,14 @@ class Lanes:
         self, problem: Problem, over: frozenset[int], chip: Chip, lane: int = -1, pack: int = 0
     ) -> None:
         self.problem, self.chip, axes = problem, chip, problem.axes
+        self.narrow = narrow(problem, over, chip)
         self.over = [a for a in sorted(axes.sizes) if a in over]
         kept = [a for a in sorted(axes.sizes) if a not in over]
         self.lane = lane if lane >= 0 else max(kept, key=lambda a: (axes.along(a), a), default=-1)
         self.kept = [a for a in kept if a != self.lane] + [a for a in (self.lane,) if a >= 0]
         self.places = Places(axes, problem.operands, [*self.kept, *self.over])
         self.places.lane = self.lane
-        self.pack = pack or self.packed()
+        self.pack = pack or (1 if self.narrow or self.scarce() else self.packed())
         specs = [Spec(tuple(self.over))] if self.over else []
         specs += [Spec((self.lane,), "inner")] if self.pack > 1 else []
         parts = [part(problem, w, self.kept) for w in problem.folded]
@@ -65,6 +69,16 @@ class Lanes:
         spread = [p for p in strides if strides[p].get(self.lane, 1) not in (0, 1)]
         return 1 if len(spread) >= len(lying) else max(map(self.places.wide, lying))
 
+    def scarce(self) -> bool:
+        """Whether elements are so few and so costly that a thread is to have one: else what some threads
+        compute of several, one after another, is waited for while others have none."""
+        works = [w for w in self.problem.works if w.kind == "compute"]
+        if self.over or any(w.step and w.step.eqn and isinstance(w.step.eqn.op, Draw) for w in works):
+            return False
+        elements = math.prod(self.problem.axes.sizes[a] for a in self.kept)
+        few = elements < self.chip.multiprocessors * BLOCK * self.packed()
+        return few and sum(w.cost for w in works) >= COSTLY
+
     def count(self) -> int:
         """How many packs there are along what is kept."""
         sizes = [self.problem.axes.sizes[a] for a in self.kept]
@@ -74,6 +88,8 @@ class Lanes:
         """Columns of a block, its threads, and how many blocks share the rows."""
         if not self.over or not self.packs:
             return self.columns_of_a_row(), BLOCK, 1
+        if self.narrow is not None:
+            return self.narrow.columns, self.narrow.block, 1
         rows = math.prod(self.problem.axes.sizes[a] for a in self.over)
         busy = self.chip.multiprocessors * self.chip.threads
         columns, block = BLOCK if self.packs >= busy else min(32, power(self.packs)), BLOCK
@@ -126,6 +142,7 @@ class Lanes:
         body = [*self.where(), *self.inside(self.root)] if self.turns == 1 else self.in_turns()
         fixed = [Fixed("PACK", self.pack, "neighbours along the lane, of a thread")] if self.pack > 1 else []
         fixed += [Fixed("COLUMNS", self.columns, "threads side by side, of a block")] if self.over else []
+        fixed += self.narrow.fixed if self.narrow is not None else []
         fixed += [Fixed("TURNS", self.turns, "packs of a thread")] if self.turns > 1 else []
         main = CudaKernel(
             problem.region.kind, problem.text, tuple(self.places.arguments.values()), tuple(body),
@@ -197,6 +214,8 @@ class Lanes:
 
     def inside(self, loop: Loop) -> list[Text]:
         lines = self.declared(loop)
+        if self.narrow is not None and loop.spec is not None and loop.spec.role == "block":
+            lines += self.early()
         for child in loop.children:
             if isinstance(child, Work):
                 lines += self.once(child)
@@ -313,12 +332,47 @@ class Lanes:
             start, step = f"blockIdx.y * {height} + {start}", f"gridDim.y * {height}"
         r = places.linear(self.over, "r")
         head = f"for ({places.whole} {r} = {start}; {r} < {total}; {r} += {step})"
-        inner = [*map(Text, places.split(r, self.over)), *self.inside(loop)]
+        if self.narrow is not None:
+            text = self.several_rows(loop, r, total)
+        else:
+            inner = [*map(Text, places.split(r, self.over)), *self.inside(loop)]
+            text = Text(head, body=tuple(inner), pragma=f"#pragma unroll {UNROLLED}")
         return [
             *(line for w in gathered for line in self.begin(w)),
-            Text(head, body=tuple(inner), pragma=f"#pragma unroll {UNROLLED}"),
+            text,
             *(line for w in gathered for line in self.end(w)),
         ]
+
+    def several_rows(self, loop: Loop, r: str, total: str) -> Text:
+        """The loop over rows of which a thread reads some at once: none of them waits for another."""
+        said, known, int_ = self.said, dict(self.said.packs), self.places.whole
+        split = [*map(Text, self.places.split(r, self.over))]
+        read = [p for p in said.read_in(list(loop.everything())) if p not in said.packs]
+        rooms, reads = [], []
+        for p in read:
+            name = self.places.array(p)
+            rooms.append(Text(f"{STORED[p.var.type.dtype]} {name}_rows[AT_ONCE];"))
+            reads.append(Text(f"{name}_rows[turn] = {name}[{self.places.element(p)}];"))
+            said.packs[p] = f"{name}_rows[turn]"
+        clamped = Text(f"const {int_} {r} = min(first + turn * ROWS, {total} - 1);")
+        place = [Text(f"const {int_} {r} = first + turn * ROWS;"), Text(f"if ({r} >= {total}) break;")]
+        inner = self.inside(loop)
+        body = [*rooms, unrolled("turn", "AT_ONCE", [clamped, *split, *reads])] if reads else []
+        body.append(unrolled("turn", "AT_ONCE", [*place, *split, *inner]))
+        said.packs = known
+        head = f"for ({int_} first = threadIdx.x / COLUMNS; first < {total}; first += ROWS * AT_ONCE)"
+        return Text(head, body=tuple(body), pragma="#pragma unroll 1")
+
+    def early(self) -> list[Text]:
+        """What is alike for all rows is read before they are: it is there when they are folded."""
+        read = self.said.read_in(list(self.root.everything()))
+        alike = [p for p in read if not any(self.problem.axes.strides[p].get(a) for a in self.over)]
+        lines = []
+        for p in alike[:EARLY]:
+            name, place = self.places.array(p), self.places.element(p)
+            lines.append(Text(f"const {STORED[p.var.type.dtype]} {name}_at = {name}[{place}];"))
+            self.said.packs[p] = f"{name}_at"
+        return lines
 
     def begin(self, w: Work) -> list[Text]:
         assert w.y is not None
@@ -335,6 +389,8 @@ class Lanes:
         assert w.y is not None
         several = bool(self.said.homes[w.y].dims)
         mine = f"{folds.state(w)}[v]" if several else folds.state(w)
+        if self.narrow is not None:
+            return [Text(f"{mine} = ge2_columns_fold<COLUMNS, {self.block}>({mine}, {folds.merge(w)});")]
         lines = [Text(f"{mine} = ge2_column_fold<COLUMNS, {self.block}>({mine}, {folds.merge(w)});")]
         if any(p.fold is w for p in self.partials.parts):
             tests = ["here"] if self.kept else []

@@ -28,7 +28,17 @@ FEW, MANY = 16, 32  # elements of a row that a thread has at most; where blocks 
 CROWD = 512  # threads of a multiprocessor that hide each other's waiting
 OTHERS, ADDRESS = 12, 8  # registers of a thread besides those of its row, and for each array
 APART = 16 << 10  # bytes of half a multiprocessor that are left when a block has rows ahead
+ALONE, SOME, WARP = 512, 8, 32  # threads of a block that has all rows, and elements of a row that one has
+ROUNDS, MORE = 2, 6  # in which it has gone through all rows; if what it folds over them is read again
+MEETING = 40 << 10  # bytes of shared memory, of the 48 KB that a block has without asking
+ROOM = 40  # registers of its threads that the elements of a row may take
 LONG = 1 << 14  # elements from which on a row that is only folded is shared by blocks, if rows are few
+
+
+def few(problem: Problem, whole: frozenset[int]) -> bool:
+    """Whether a block might have all rows of a region that folds over them too."""
+    rows = math.prod(n for a, n in problem.axes.sizes.items() if a not in whole)
+    return rows <= ALONE * MORE and any(w.over - whole for w in problem.folded)
 
 
 @final
@@ -48,10 +58,19 @@ class Shape:
 
 @final
 class Plan:
-    """`where` a row is while it is computed; `again`: how costly what is made again may be."""
+    """`where` a row is while it is computed; `again`: how costly what is made again may be; `alone`: one
+    block has all rows, and knows what is folded over them."""
 
-    def __init__(self, problem: Problem, whole: frozenset[int], chip: Chip, again: int, where: str) -> None:
-        self.problem, self.chip, axes = problem, chip, problem.axes
+    def __init__(
+        self,
+        problem: Problem,
+        whole: frozenset[int],
+        chip: Chip,
+        again: int,
+        where: str,
+        alone: bool = False,
+    ) -> None:
+        self.problem, self.chip, self.alone, axes = problem, chip, alone, problem.axes
         self.resident, self.in_shared = where != READ_AGAIN, where == IN_SHARED
         resident = self.resident
         rest = [a for a in sorted(axes.sizes) if a not in whole]
@@ -66,7 +85,7 @@ class Plan:
         self.length = math.prod(axes.sizes[a] for a in self.row)
         self.count = math.prod(axes.sizes[a] for a in self.walked)
         lying = [p for p in axes.strides if self.lies(p)]
-        self.pack = max(map(self.places.wide, lying), default=1)
+        self.pack = 1 if alone else max(map(self.places.wide, lying), default=1)
         specs = [
             Spec(tuple(axes), role)
             for axes, role in ((self.groups, "group"), (self.walked, "rows"), (self.row, "row"))
@@ -81,12 +100,12 @@ class Plan:
         self.shape = self.shaped()
         self.ahead = self.read_ahead() if self.across else []
         self.splits, self.blocks = self.spread(parts)
-        gathered = [p for p in parts if p and (p.fold.over - whole or self.splits > 1)]
-        self.lost = len([w for w in problem.folded if w.over - whole]) > len(
+        gathered = [p for p in parts if p and not alone and (p.fold.over - whole or self.splits > 1)]
+        self.lost = not alone and len([w for w in problem.folded if w.over - whole]) > len(
             [p for p in gathered if p.fold.over - whole]
         )
         number = self.blocks * self.shape.rows if self.across else self.splits
-        self.partials = Partials(problem, self.places, gathered, number)
+        self.partials = Partials(problem, self.places, gathered, number, self.most_parts())
         self.wider = self.said.widened = self.read_wide()
         self.late = self.read_late()
 
@@ -135,6 +154,9 @@ class Plan:
             widest = BLOCK if self.count >= 2 * self.chip.multiprocessors else MOST
             team = min(widest, max(power(-(-n // pack)), 1))
             return Shape(team, max(team, BLOCK), 0)
+        if self.alone:
+            team = min(power(-(-n // SOME)), WARP)
+            return Shape(team, ALONE, -(-n // team))
         few, words = (MANY, 2 * WORDS) if self.sums() else (FEW, WORDS)
         most = max(min(few, int(words / max(self.words(), 0.5))), pack)
         team = min(max(power(-(-n // most)), min(32, power(-(-n // pack)))), MOST)
@@ -144,6 +166,8 @@ class Plan:
         """How many blocks share a row, and how many share the rows."""
         shape, loops = self.shape, self.inner_loops()
         team_blocks = -(-self.count // shape.rows)
+        if self.alone:
+            return 1, 1
         if self.across and not self.sums():
             return 1, min(team_blocks, GRID)  # each row leaves its own part, and waits for no other
         if self.across:
@@ -155,6 +179,13 @@ class Plan:
             return 1, team_blocks
         wanted = self.chip.multiprocessors * self.chip.threads // (shape.block * max(team_blocks, 1))
         return max(1, min(wanted, self.length // (shape.team * self.pack * 4))), team_blocks
+
+    def most_parts(self) -> int:
+        """How many parts of a result there may be, however many rows there are."""
+        if not self.across:
+            return 0
+        blocks = self.at_once * self.chip.multiprocessors if self.sums() else GRID
+        return blocks * self.shape.rows
 
     def read_wide(self) -> set[Param]:
         """Arrays of half types whose rows are held as floats, since several stages read them."""
@@ -187,7 +218,7 @@ class Plan:
         """How many blocks the compiler is to leave registers for, on a multiprocessor."""
         if self.in_shared:
             return 2 if self.shared <= self.chip.shared // 2 else 1
-        return self.at_once if self.sums() else 1
+        return self.at_once if self.sums() and not self.alone else 1
 
     @property
     def at_once(self) -> int:
@@ -201,7 +232,7 @@ class Plan:
     def read_ahead(self) -> list[Param]:
         """The arrays whose next row is read while one is computed, where few threads are at hand to wait."""
         self.ahead = []
-        if self.in_shared or not self.sums():
+        if self.alone or self.in_shared or not self.sums():
             return []
         if self.at_once * self.shape.block > CROWD:
             return []
@@ -245,6 +276,8 @@ class Plan:
         if self.in_shared:
             fits = 0 < self.rows_bytes() <= self.chip.most and self.shape.packs > 1
             return fits and not self.between() and not self.sums() and self.stages()
+        if self.alone and not self.complete():
+            return False
         few = self.length <= self.shape.team * self.pack * self.shape.packs
         each = self.shape.packs * self.pack * self.words()
         long = (
@@ -255,10 +288,30 @@ class Plan:
         )
         return (
             few
-            and each <= (CROWDED if self.shape.block > 512 else 2 * WORDS)
+            and each <= (ROOM if self.alone else CROWDED if self.shape.block > 512 else 2 * WORDS)
             and self.length > 0
             and not long
         )
+
+    def complete(self) -> bool:
+        """Whether one block is enough for all rows, and goes through them once."""
+        loops = [c for c in self.root.children if isinstance(c, Loop) and c.spec and c.spec.role == "rows"]
+        if not self.across or self.groups or len(loops) != 1 or self.shape.team > WARP:
+            return False
+        if any(d in loops for home in self.said.homes.values() for d in home.dims):
+            return False
+        gathered = [w for w in self.problem.folded if w.over - set(self.row)]
+        if sum(map(self.met, gathered)) > MEETING:
+            return False
+        read = {x for w in self.problem.works if w.kind != "store" for x in w.xs}
+        again = any(w.y in read for w in gathered)
+        return self.count <= self.shape.rows * (MORE if again else ROUNDS)
+
+    def met(self, w: Work) -> int:
+        """Bytes of shared memory in which the warps of the only block merge what they have."""
+        assert w.y is not None
+        states = self.shape.team * (self.shape.packs if self.said.homes[w.y].dims else 1)
+        return self.shape.block // WARP * states * folds.state_bytes(w)
 
     def stages(self) -> bool:
         """Whether a row is gone through more than once."""

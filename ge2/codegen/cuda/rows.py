@@ -20,7 +20,7 @@ from ge2.codegen.cuda import folds
 from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.kernel import CudaKernel, Fixed
 from ge2.codegen.cuda.partial import Kernels
-from ge2.codegen.cuda.row_plan import ALWAYS, IN_SHARED, READ_AGAIN, REGISTERED, Plan
+from ge2.codegen.cuda.row_plan import ALWAYS, IN_SHARED, READ_AGAIN, REGISTERED, Plan, few
 from ge2.codegen.cuda.shortcuts import Pick, largest_of, paired, pick, without
 from ge2.codegen.cuda.typed import HELD, STORED
 from ge2.codegen.cuda.writer import OF_PACK, UNROLL, Problem, mentions, unrolled, widened
@@ -30,16 +30,20 @@ SELDOM = 64  # packs of a row, of which few have the place that elements are com
 IN_TURN = 2  # packs of a row in shared memory that are computed at once
 UNROLLED = 4  # rounds of a loop over a row that is not held, whose reads are under way at once
 
+PLANS = (  # what is made again rather than kept, where a row is, and whether one block has all
+    (AGAIN, REGISTERED, False),
+    (ALWAYS, REGISTERED, False),
+    (ALWAYS, IN_SHARED, False),
+    (ALWAYS, READ_AGAIN, False),
+)
+
 
 def rows_kernel(make: Callable[[], Problem], whole: frozenset[int], chip: Chip) -> Kernels | None:
     """The kernels of a region that folds the axes `whole`, and perhaps all rows besides; else None."""
-    for again, where in (
-        (AGAIN, REGISTERED),
-        (ALWAYS, REGISTERED),
-        (ALWAYS, IN_SHARED),
-        (ALWAYS, READ_AGAIN),
-    ):
-        plan = Plan(make(), whole, chip, again, where)
+    first = make()
+    plans = ((AGAIN, REGISTERED, True), *PLANS) if few(first, whole) else PLANS
+    for n, (again, where, alone) in enumerate(plans):
+        plan = Plan(make() if n else first, whole, chip, again, where, alone)
         if plan.fits:
             return Rows(plan).run()
     return None
@@ -116,6 +120,8 @@ class Rows:
         if not self.plan.across:
             return [*self.which("blockIdx.x"), *inner]
         int_, count = self.places.whole, self.total(self.walked)
+        if self.plan.alone:
+            return self.all_rows(gathered, inner, int_, count)
         several = "" if self.shape.rows == 1 else " * ROWS"
         start, step = f"blockIdx.y{several}", f"gridDim.y{several}"
         name = r if self.shape.rows == 1 else "first"
@@ -130,6 +136,22 @@ class Rows:
         lines = [*self.fetching(r, split), Text(f"fetch({start}, 0);")] if self.plan.ahead else []
         lines += [line for w in gathered for line in self.started(w)]
         return [*lines, Text(head, body=tuple(body)), *(line for w in gathered for line in self.left_over(w))]
+
+    def all_rows(self, gathered: Sequence[Work], inner: Sequence[Text], int_: str, count: str) -> list[Text]:
+        """All rows in one block, the only one; warps that have none go on to where all threads meet."""
+        mine = "(int)threadIdx.x / 32 * (32 / TEAM)"
+        head = f"for ({int_} first = 0; first + {mine} < {count}; first += ROWS)"
+        lines = [line for w in gathered for line in self.started(w)]
+        lines.append(Text(head, body=(*self.which(), *inner), pragma="#pragma unroll 1"))
+        return [*lines, *(line for w in gathered for line in self.completed(w))]
+
+    def completed(self, w: Work) -> list[Text]:
+        """What the teams of the only block have gathered becomes one, which all of its threads know."""
+        assert w.y is not None
+        name, sizes = folds.state(w), f"TEAM, {self.shape.block}"
+        if self.said.homes[w.y].dims:
+            return [Text(f"ge2_columns_merge<{sizes}>({name}, {folds.merge(w)});")]
+        return [*self.merged_all(w), Text(f"{name} = ge2_columns_fold<{sizes}>({name}, {folds.merge(w)});")]
 
     def fetching(self, r: str, split: Sequence[Text]) -> list[Text]:
         """The function that reads a row ahead, and where it puts it: a place of each thread's own."""

@@ -51,6 +51,7 @@ struct ge2_shim_runtime {
     uint64_t (*together)(const char *site, ge2_shim_op op, unsigned mask, uint64_t value, int lane);
     void (*pause)(int weight);
     void (*fence)();
+    void (*grid)(const char *site); /* all threads of the grid meet */
     void (*touch)(const volatile void *at, size_t size, int how, const void *code);
     void (*fail)(const char *site, const char *what);
     void (*wrong)(const char *file, unsigned line, const char *words, long long number);

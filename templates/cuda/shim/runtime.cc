@@ -163,7 +163,7 @@ static void run_grid(uint64_t total) {
 extern "C" __attribute__((visibility("default"))) int ge2_shim_launch(
     const ge2_shim_module *module, const ge2_shim_kernel *kernel, void *const *arguments,
     const ge2_shim_launch_of *launch, ge2_shim_report *told) {
-    const uint32_t *grid = launch->grid, *block = launch->block;
+    const uint32_t *grid_of = launch->grid, *block = launch->block;
     const uint64_t dynamic = launch->dynamic, seed = launch->seed;
     memset(told, 0, sizeof *told);
     now.module = module;
@@ -180,12 +180,15 @@ extern "C" __attribute__((visibility("default"))) int ge2_shim_launch(
     now.idle = 0;
     now.fenced = false;
     now.phases = 0;
+    now.since = 1;
+    now.blocks = (uint64_t)grid_of[0] * grid_of[1] * grid_of[2];
+    now.met = now.meetings = 0;
     now.launch = launch;
     static const unsigned char POISON[] = {0xff, 0x7f, 0xa5, 0x5a};
     now.poison = POISON[seed % 4];
     now.report = told;
-    now.runtime = {{}, {}, {block[0], block[1], block[2]}, {grid[0], grid[1], grid[2]}, 0, 
-                   barrier, together, effort, fence, touch, fail, wrong, waited};
+    now.runtime = {{}, {}, {block[0], block[1], block[2]}, {grid_of[0], grid_of[1], grid_of[2]}, 0, 
+                   barrier, together, effort, fence, grid, touch, fail, wrong, waited};
     *module->runtime = &now.runtime;
 #ifdef GE2_SHIM_ASAN
     __asan_set_error_report_callback(told_by_sanitizer);
@@ -194,7 +197,7 @@ extern "C" __attribute__((visibility("default"))) int ge2_shim_launch(
 #else
     fill(module->dynamic + dynamic, now.poison, margin());
 #endif
-    run_grid((uint64_t)grid[0] * grid[1] * grid[2]);
+    run_grid(now.blocks);
     now.pages.forget();
 #ifdef GE2_SHIM_ASAN
     __asan_set_error_report_callback(nullptr);

@@ -55,7 +55,8 @@ static struct {
     int idle; /* pauses since anything was achieved */
     unsigned char poison;
     bool fenced;
-    uint32_t phases;
+    uint32_t phases, since; /* since: the phase before which all blocks have met */
+    uint64_t blocks, met, meetings; /* how many there are, and have come to the next meeting; meetings so far */
     Pages pages;
     const ge2_shim_launch_of *launch;
     ge2_shim_report *report;

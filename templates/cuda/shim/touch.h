@@ -48,7 +48,7 @@ static void seen(Word *word, const char *at, size_t size, int how, const void *c
         if (until > end) until = end;
         own.bytes = 0;
         for (const char *p = from; p < until; p++) own.bytes |= 1 << (uintptr_t)p % 4;
-        const Access *other = noted(*word, own, 1, free_blocks);
+        const Access *other = noted(*word, own, now.since, free_blocks);
         if (other && !b->fenced) {
             char text[128];
             char whose[32] = "another thread";
