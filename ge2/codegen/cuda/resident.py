@@ -84,7 +84,7 @@ def fits_grid(graph: Graph, shared: int, live: int) -> bool:
 
     Unwritten if no grid does it.
     """
-    found = tried(graph, Grid(blocks_for(widest(graph), OF_GRID, H200_BLOCKS), OF_GRID, {}))
+    found = tried(graph, Grid(blocks_for(widest(graph), OF_GRID, H200_BLOCKS), OF_GRID, {}, trial=True))
     return found.kernels[0].shared <= shared and sum(found.temps) <= live
 
 

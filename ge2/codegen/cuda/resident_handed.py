@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
 from ge2.codegen.c.text import Argument, Operand
 from ge2.codegen.c.text import whole as whole_operand
 from ge2.codegen.cuda.places import label
-from ge2.codegen.cuda.resident_index import Step, Steps, held, times
+from ge2.codegen.cuda.resident_index import Step, Steps, held, strides, times
 from ge2.codegen.cuda.resident_nodes import Parts
 from ge2.codegen.cuda.resident_rows import Along, Split
 from ge2.codegen.cuda.resident_size import dense, stacks
@@ -19,6 +19,8 @@ from ge2.codegen.cuda.resident_values import Array, Number, Value, declared
 from ge2.codegen.cuda.typed import HELD, baked, number
 from ge2.codegen.values import held as widened
 from ge2.ir import Atom, Dims, Graph, Literal, Names, Var
+
+PACK: Final = 16  # elements of which the place of an array is a multiple, if it may be read in packs
 
 
 @final
@@ -53,7 +55,9 @@ class Handed:
         alone = self.parts is not None and axis is None
         name = self.label(f"{label(name)}_out")
         steps = self.steps(name, a, operand, axis)
-        found = Array(name, a.type, steps, self.first(steps, axis), alone)
+        begins = (operand.offset % PACK, operand.loose % PACK) == (0, 0)
+        packed = begins and operand.strides == strides(a.type.shape)
+        found = Array(name, a.type, steps, self.first(steps, axis), alone, packed=packed)
         self.argue(found.name, Argument(declared(found, False), "result", (operand, a.type.dtype)))
         return found
 

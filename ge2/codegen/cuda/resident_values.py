@@ -58,6 +58,7 @@ class Array:
     shared: bool = False
     given: bool = False  # it is there from the start, and never changes
     mine: bool = False  # in registers: each thread of a grid has its own elements
+    packed: bool = True  # in C order, from where accesses of 16 bytes may begin
     half: str = ""  # of the two places of a carry: "now", "then"
     stack: tuple[Array, str] | None = None
 
