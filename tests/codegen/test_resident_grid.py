@@ -199,7 +199,7 @@ def test_more_than_registers_have_room_for() -> None:
 
     start = tuple(drawn(1500, seed=n) for n in range(3))
     source = same(lambda c, xs: lax.scan(step, c, xs), start, drawn(3, 1500))
-    assert "[12];" in source and "float *__restrict__" in source
+    assert "[12];" in source and ", float *" in source
 
 
 def test_products() -> None:

@@ -307,6 +307,7 @@ def spoken(eqn: Eqn) -> bool:
 
 
 def declared(x: Array, const: bool) -> str:
+    """A parameter; `const` memory never changes while the kernel runs."""
     return f"{'const ' if const else ''}{STORED[x.type.dtype]} *__restrict__ {x.name}"
 
 
