@@ -19,6 +19,7 @@ from ge2.kernels.cuda import copying
 from ge2.kernels.products import CudaProduct, CudaSmallProduct
 from ge2.kernels.small_products import refusal
 from ge2.ops.dot import DotGeneral
+from ge2.runtime.gpu_kernels import by_kernels, launches
 from ge2.runtime.launching import At, Pending
 from ge2.runtime.meter import Call
 from ge2.runtime.program import Step
@@ -48,17 +49,17 @@ def matmul(driver: GpuDriver, step: Step) -> None:
     lie = first.strides, second.strides, third.strides
     axes, precision = contraction(eqn.op, a, b, lie), PRECISION.get(eqn.op.precision or "")
     if not refusal(axes, a.dtype, out.type.dtype, precision is not None, driver.device.limits):
-        return driver.kernels(step, CudaSmallProduct())
+        return by_kernels(driver, step, CudaSmallProduct())
     found = by_blas(eqn.op, a, b, lie)
     if found is None:
-        return driver.kernels(step, CudaProduct())
+        return by_kernels(driver, step, CudaProduct())
     copies, g = found
     spots = [spot(driver, x) for x in atoms]
-    kernels, temps = list[CudaKernel](), list[str]()
+    before, temps = list[CudaKernel](), list[str]()
     for i, (x, strides) in enumerate(zip((first, second), copies, strict=True)):
         if strides is not None:
             target, t = Operand("temp", len(temps), strides), eqn.inputs[i].type
-            kernels += copying(t, t, x, target, Chip.of(driver.device.limits)).kernels
+            before += copying(t, t, x, target, Chip.of(driver.device.limits)).kernels
             temps.append(driver.need(t.nbytes, step.number))
             spots[i] = Spot(At(temps[-1], own=True), 0)
     order = (1, 0, 2) if g.second else (0, 1, 2)
@@ -70,10 +71,10 @@ def matmul(driver: GpuDriver, step: Step) -> None:
     wanted = Wanted(g, a.dtype, out.type.dtype, precision, aligned)  # type: ignore[arg-type]
     product = driver.device.product(wanted)
     if product is None:
-        return driver.kernels(step, CudaProduct())
+        return by_kernels(driver, step, CudaProduct())
     scratch = At(driver.need(product.workspace, step.number), own=True) if product.workspace else None
     driver.fresh(out)
-    driver.launches(step, Kernels(tuple(kernels)), temps, whole=False)
+    launches(driver, step, Kernels(tuple(before)), temps, whole=False)
     by = "NumPy" if driver.device.xp is np else "cuBLASLt"
     places = (*(spot.at for spot in factors), scratch)
     one = Call(driver.title, eqn.op.name, by, eqn, driver.cost(step))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from ge2.base.record import record
 from ge2.codegen.c.text import Text
-from ge2.codegen.cuda.file import codes
+from ge2.codegen.cuda.kernel import codes
 from ge2.codegen.cuda.resident_folds import merged, merging, start_of, state_name
 from ge2.codegen.cuda.resident_grid import TOGETHER, UNROLLED, Grid
 from ge2.codegen.cuda.resident_index import Index

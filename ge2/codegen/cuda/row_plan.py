@@ -30,8 +30,15 @@ OTHERS, ADDRESS = 12, 8  # registers of a thread besides those of its row, and f
 APART = 16 << 10  # bytes of half a multiprocessor that are left when a block has rows ahead
 ALONE, SOME, WARP = 512, 8, 32  # threads of a block that has all rows, and elements of a row that one has
 ROUNDS, MORE = 2, 6  # in which it has gone through all rows; if what it folds over them is read again
+MEETING = 40 << 10  # bytes of shared memory, of the 48 KB that a block has without asking
 ROOM = 40  # registers of its threads that the elements of a row may take
 LONG = 1 << 14  # elements from which on a row that is only folded is shared by blocks, if rows are few
+
+
+def few(problem: Problem, whole: frozenset[int]) -> bool:
+    """Whether a block might have all rows of a region that folds over them too."""
+    rows = math.prod(n for a, n in problem.axes.sizes.items() if a not in whole)
+    return rows <= ALONE * MORE and any(w.over - whole for w in problem.folded)
 
 
 @final
@@ -98,7 +105,7 @@ class Plan:
             [p for p in gathered if p.fold.over - whole]
         )
         number = self.blocks * self.shape.rows if self.across else self.splits
-        self.partials = Partials(problem, self.places, gathered, number)
+        self.partials = Partials(problem, self.places, gathered, number, self.most_parts())
         self.wider = self.said.widened = self.read_wide()
         self.late = self.read_late()
 
@@ -172,6 +179,13 @@ class Plan:
             return 1, team_blocks
         wanted = self.chip.multiprocessors * self.chip.threads // (shape.block * max(team_blocks, 1))
         return max(1, min(wanted, self.length // (shape.team * self.pack * 4))), team_blocks
+
+    def most_parts(self) -> int:
+        """How many parts of a result there may be, however many rows there are."""
+        if not self.across:
+            return 0
+        blocks = self.at_once * self.chip.multiprocessors if self.sums() else GRID
+        return blocks * self.shape.rows
 
     def read_wide(self) -> set[Param]:
         """Arrays of half types whose rows are held as floats, since several stages read them."""
@@ -286,9 +300,18 @@ class Plan:
             return False
         if any(d in loops for home in self.said.homes.values() for d in home.dims):
             return False
+        gathered = [w for w in self.problem.folded if w.over - set(self.row)]
+        if sum(map(self.met, gathered)) > MEETING:
+            return False
         read = {x for w in self.problem.works if w.kind != "store" for x in w.xs}
-        again = any(w.over - set(self.row) and w.y in read for w in self.problem.folded)
+        again = any(w.y in read for w in gathered)
         return self.count <= self.shape.rows * (MORE if again else ROUNDS)
+
+    def met(self, w: Work) -> int:
+        """Bytes of shared memory in which the warps of the only block merge what they have."""
+        assert w.y is not None
+        states = self.shape.team * (self.shape.packs if self.said.homes[w.y].dims else 1)
+        return self.shape.block // WARP * states * folds.state_bytes(w)
 
     def stages(self) -> bool:
         """Whether a row is gone through more than once."""

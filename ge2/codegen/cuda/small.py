@@ -20,6 +20,7 @@ from ge2.codegen.cuda.typed import HELD, SUFFIX
 
 THREADS = 256
 WIDE = 4  # elements that one access moves at most
+STAGES, ALONG, ACROSS = 5, 4608, 4096  # of which each operand has as many bytes, by how it is read
 
 
 @final
@@ -68,13 +69,18 @@ class Small(Matrices):
         body = [*self.where(), *self.batched()]
         return CudaKernel(
             "small product", text, tuple(self.arguments.values()), tuple(body), THREADS, self.grid, (fixed,),
-            0, 1, resident=2,
+            self.shared, 1, resident=2,
         )  # fmt: skip
 
     @property
     def grid(self) -> tuple[int, int]:
         tiles = -(-self.rows.size // SIDE) * -(-self.columns.size // SIDE)
         return tiles, min(self.count, MOST)
+
+    @property
+    def shared(self) -> int:
+        """Bytes of a ge2_small_room, most of it stages: the parts of a tile are less."""
+        return STAGES * sum(ALONG if self.read(name).along else ACROSS for name in "ab")
 
     def where(self) -> list[Text]:
         """Which tile is the block's."""
@@ -112,8 +118,9 @@ class Small(Matrices):
         left, right = self.lines("a", a, places, "row"), self.lines("b", b, places, "column")
         terms = self.size("n_sums", self.sums.size)
         return [
+            Text("extern __shared__ __align__(16) unsigned char room[];"),
             Text(f"{held} total = ge2_small_product<{held}, {wide}>("),
-            Text(f"    {left}, n_rows - row,"),
+            Text(f"    room, {left}, n_rows - row,"),
             Text(f"    {right}, n_columns - column, {terms}, {self.lift()});"),
         ]
 

@@ -52,7 +52,7 @@ class SmallRegion:
         fixed = Fixed("SIDE", SIDE, "rows and columns of a block")
         return CudaKernel(
             "product region", f"{product}\n{problem.text}", tuple(arguments.values()), tuple(body), THREADS,
-            small.grid, (fixed,), 0, 1 + len(problem.region.graph.eqns), tuple(lanes.said.helpers),
+            small.grid, (fixed,), small.shared, 1 + len(problem.region.graph.eqns), tuple(lanes.said.helpers),
             resident=2,
         )  # fmt: skip
 
