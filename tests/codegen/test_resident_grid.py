@@ -192,6 +192,14 @@ def test_stacks_that_are_read_again() -> None:
     same(f, drawn(130), drawn(4, 130, seed=3), rtol=1e-4)
 
 
+def test_rounds_go_through_what_threads_had_in_registers() -> None:
+    def f(x: Any) -> Any:
+        y = lax.cond(x.sum() > 0, lambda x: x * 2, lambda x: -x, x)
+        return lax.scan(lambda c, row: (c * 0.5 + row, c[:3]), y[0], y), y
+
+    same(f, drawn(9, 30))
+
+
 def test_more_than_registers_have_room_for() -> None:
     def step(c: Any, x: Any) -> Any:
         a, b, d = c
