@@ -38,6 +38,7 @@ SUITES = {
         "cuda.first": ("nothing-cached", "cached", "other-batch"),
         "cuda.demo": ("step", "steps"),
         "cuda.programs": ("call", "replay", "mlp", "memory", "rnn-scan", "rnn-loop", "while", "cond"),
+        "cuda.grid": ("wide-while", "wide-cond", "wide-stencil", "wide-rnn", "wide-rnn-grad"),
         "cuda.overlap": ("early-chain", "early-mlp", "early-demo"),
         "cuda.kernels": (
             *("gelu", "adam", "squares", "layernorm", "layernorm-grad", "softmax", "softmax-columns"),

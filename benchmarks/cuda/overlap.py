@@ -46,7 +46,8 @@ def compared(title: str, make: Made, options: Options, at: Machine) -> Iterator[
     for _ in range(STEPS):
         found, wanted = (under(overlap, f, at, 1) for overlap, f in ((True, early), (False, whole)))
         for y, w in zip(leaves(found), leaves(wanted), strict=True):
-            np.testing.assert_array_equal(back(at.xp, y), back(at.xp, w), err_msg=title)
+            same = bool((back(at.xp, y) == back(at.xp, w)).all())
+            assert same, f"{title}: kernels that are launched early give other bits"
     with config.using(overlap=True):
         said = launched(ours)
     times = {name: took / RUN for name, took in medians(calls, options.rounds_or(ROUNDS)).items()}

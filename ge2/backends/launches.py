@@ -42,8 +42,9 @@ class Launch:
     """A kernel's launch. Whatever among `arguments` is no pointer and no number is a NumPy scalar.
 
     `after`: the launches of the list that must have ended before. `where`: the user's line. `waits`: the
-    kernel waits for them itself, before it looks at memory, so it may be launched before they have ended.
-    `together`: its blocks wait for each other, so all of them must be on the device at once.
+    kernel waits for them itself, before it looks at memory, so it may be launched while those run that let
+    others: `lets`. `together`: its blocks wait for each other, so all of them must be
+    on the device at once.
     """
 
     kernel: Any
@@ -55,6 +56,7 @@ class Launch:
     name: str
     where: str = ""
     waits: bool = False
+    lets: bool = False
     together: bool = False
 
 

@@ -19,6 +19,7 @@ from ge2.ops.elementwise import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce, kept
 from ge2.ops.region import Region
 from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
+from ge2.passes.early import early
 from ge2.passes.group import MEMBERS, NONE, Group, Uses, leader, merged, seen_from, too_large
 from ge2.passes.host import on_host
 
@@ -73,14 +74,20 @@ class Fusion:
         self.readers: dict[Var, Group] = {}  # the last group that reads a value whole
         self.group_of: dict[int, Group] = {}
         self.effects = 0
+        self.early = early(graph, fusible)
+        self.scalars = Group(0)  # of arguments alone: any other group may read them
 
     def run(self) -> Graph:
         for index, eqn in enumerate(self.graph.eqns):
-            if not self.view(eqn):
+            if index in self.early:
+                self.scalars.entries[index] = ()
+                self.group_of[index] = self.home[eqn.outs[0]] = self.scalars
+            elif not self.view(eqn):
                 if fusible(eqn) and not on_host(eqn):
                     self.take(index, eqn)
                 else:
                     self.alone(eqn)
+        self.settle()
         return self.rebuilt()
 
     # -- where values come from
@@ -122,12 +129,18 @@ class Fusion:
         group = self.group(var)
         return self.level.get(var, 0) if group is None else group.level
 
+    def bases(self, eqn: Eqn) -> list[Var]:
+        """What an equation reads, itself or a view of it."""
+        return [self.source(a)[0] for a in eqn.inputs if isinstance(a, Var)]
+
     # -- equations one by one
 
     def alone(self, eqn: Eqn) -> None:
         """An equation that no region takes."""
-        bases = [self.source(a)[0] for a in eqn.inputs if isinstance(a, Var)]
-        level = 1 + max(map(self.level_of, bases), default=0)
+        bases = self.bases(eqn)
+        level = max(map(self.level_of, bases), default=0)
+        if not on_host(eqn):  # which reads what no group makes, and is done before any runs
+            level += 1
         if eqn.op.effect:
             level = self.effects = max(level, self.effects + 1)
         for base in bases:
@@ -140,7 +153,8 @@ class Fusion:
         """Puts an equation into a group it fits, and joins the groups it reads from where they fit too."""
         shape = eqn.outs[0].type.shape if isinstance(eqn.op, Pointlike) else eqn.inputs[0].type.shape
         uses: Uses = [self.source(a) for a in eqn.inputs if type(a) is Var]
-        producers = dict.fromkeys([g for var, _ in uses if (g := self.group(var)) is not None])
+        made = [g for var, _ in uses if (g := self.group(var)) is not None and g is not self.scalars]
+        producers = dict.fromkeys(made)
         siblings = [
             leader(self.leaders, g) for var, _ in uses if shape and (g := self.readers.get(var)) is not None
         ]
@@ -216,6 +230,19 @@ class Fusion:
         a.consumers |= b.consumers
         a.ceiling = min(a.ceiling, b.ceiling)
         self.leaders[b] = a
+
+    def settle(self) -> None:
+        """Gives early scalars to the group that reads them, if it is the only reader."""
+        made = {v for i in self.early for v in self.graph.eqns[i].outs}
+        readers: set[Group | None] = set()
+        for i, eqn in enumerate(self.graph.eqns if made else ()):
+            viewing = bool(eqn.outs) and eqn.outs[0] in self.view_eqns
+            if i not in self.early and not viewing and not made.isdisjoint(self.bases(eqn)):
+                readers.add(leader(self.leaders, self.group_of[i]) if i in self.group_of else None)
+        group = readers.pop() if len(readers) == 1 else None
+        if group is not None and len(group.entries) + len(self.early) <= MEMBERS:
+            group.entries.update(self.scalars.entries)
+            self.leaders[self.scalars] = group
 
     # -- the graph of regions
 

@@ -15,12 +15,12 @@ from ge2.base.log import warn
 from ge2.base.record import record
 from ge2.ir import Graph
 from ge2.passes.dump import label
-from ge2.passes.early import early
 from ge2.passes.fuse import fuse
 from ge2.passes.pipeline import PIPELINE, run_pass, run_pipeline
 from ge2.passes.roll import roll
 from ge2.passes.stack import stack_all
 from ge2.passes.sums_after import sums_after
+from ge2.runtime.epilogue import epilogue_for
 from ge2.runtime.executable import Executable
 from ge2.runtime.hosted import CONTROL
 from ge2.runtime.loops import held
@@ -39,7 +39,11 @@ Begun = Callable[[Step, int], tuple[Graph, Callable[[Graph], Program]]]
 PATIENCE = 5.0  # seconds for what an error says
 ROLL = PIPELINE.index(roll)  # the passes before are those after which memory is planned
 FUSE = PIPELINE.index(fuse)
-PASSES = (*(step.__name__ for step in (*PIPELINE, stack_all, sums_after, early, resident)), "small_products")
+PASSES = (
+    *(step.__name__ for step in (*PIPELINE, stack_all, sums_after, resident)),
+    "epilogue",
+    "small_products",
+)
 
 
 @final
@@ -85,7 +89,7 @@ def compile_graph(
     if device is not None and not part and limit is None:
         how = replace(how, smaller=partial(helping, graph, how))
     if limit is None or config.executor == "reference":
-        made = executable(schedule(passed(graph, called, target), donated, target), how, limited)
+        made = executable(schedule(passed(graph, called, target, device), donated, target), how, limited)
     else:
         made = fitting(graph, limit, how)
     made.part = part
@@ -117,17 +121,16 @@ def refuse_results(graph: Graph, device: Device, name: str) -> None:
             )
 
 
-def passed(graph: Graph, called: str, target: str) -> Graph:
-    """The graph after all passes.
-
-    Those for a GPU alone make more scans of repeats, put sums after them, and numbers before what waits.
-    """
-    if target != "cuda":
+def passed(graph: Graph, called: str, target: str, device: Device | None) -> Graph:
+    """The graph after all passes. Those for a GPU alone make more scans of repeats, and sums come after them;
+    last of all, small products get what is done to their elements."""
+    if device is None:
         return run_pipeline(graph, called)
     graph = run_pipeline(graph, called, last=FUSE)
     for step in (stack_all, sums_after):
         graph = run_pass(step, graph, f"{called}-{FUSE}")
-    return run_pass(early, run_pipeline(graph, called, FUSE), f"{called}-{len(PIPELINE) + 1}")
+    graph = run_pipeline(graph, called, FUSE)
+    return run_pass(epilogue_for(device.limits), graph, f"{called}-{len(PIPELINE)}")
 
 
 def stand_in() -> Device | None:

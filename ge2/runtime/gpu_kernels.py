@@ -23,7 +23,7 @@ from ge2.runtime.blame import written
 from ge2.runtime.cost import Cost, bytes_behind, computing
 from ge2.runtime.doubles import slow
 from ge2.runtime.gpu_host import narrowing
-from ge2.runtime.launching import Asked, At, Pending, written_by
+from ge2.runtime.launching import Asked, At, pending
 from ge2.runtime.meter import Call
 from ge2.runtime.on_device import scalar
 from ge2.runtime.program import Step
@@ -60,11 +60,7 @@ def launches(
         given = tuple(handed(driver, step, a, temps) for a in kernel.given)
         work = moved(driver, step, kernel, temps) + (computing(eqn) if len(named) == 1 and whole else Cost())
         what = Call(driver.title, name, "CUDA", eqn, work, Source(source_name(kernel), kernel))
-        pending = Pending(
-            number, kernel.grid, kernel.shape, kernel.shared, given, written_by(kernel), name, place(eqn),
-            kernel.waits, kernel.together,
-        )  # fmt: skip
-        driver.launch(pending, what)
+        driver.launch(pending(kernel, number, given, name, place(eqn)), what)
     if named:
         name = named[0][0]
         texts = partial(texts_of, [k for _, k in named])

@@ -63,17 +63,19 @@ CONTROL = (ScanLoop, WhileLoop, Cond)
 @record
 class Rule:
     """What a block, or a grid, may do: elements of a value, operations of a round and of a step around loops,
-    and for how many operations a product counts whose operands are read from memory."""
+    and for how many operations a product counts whose operands are read from memory, or whose matrix is
+    kept."""
 
     grid: bool
     elements: int
     work: int
     around: int
-    product: int
+    product: float = 1
+    kept: float = 1
 
 
-BLOCK: Final = Rule(False, 1 << 13, WORK, 1 << 15, 1)
-GRID: Final = Rule(True, 1 << 22, 1 << 24, 1 << 21, 16)
+BLOCK: Final = Rule(False, 1 << 13, WORK, 1 << 15)
+GRID: Final = Rule(True, 1 << 22, 3 << 23, 1 << 21, product=16, kept=0.5)
 
 
 def resident(graph: Graph) -> Graph:
@@ -123,7 +125,7 @@ def ruled(graph: Graph, rule: Rule) -> Graph:
 
 def joined(graph: Graph, run: Sequence[tuple[Eqn, list[Eqn]]], rule: Rule) -> list[Eqn]:
     """The steps of a run as one, and those that have nothing to do with its loops and branches after it."""
-    chosen = near([eqn for eqn, _ in run])
+    chosen = near([eqn for eqn, _ in run], rule)
     rest = [eqn for n, (eqn, _) in enumerate(run) if n not in chosen]
     if not chosen:
         return rest
@@ -142,13 +144,17 @@ def one_by_one(graph: Graph, run: Sequence[tuple[Eqn, list[Eqn]]], rule: Rule) -
     return found
 
 
-def near(eqns: Sequence[Eqn]) -> list[int]:
-    """Numbers of the loops and branches, of what reads their results, and of what either needs."""
+def near(eqns: Sequence[Eqn], rule: Rule) -> list[int]:
+    """Numbers of the loops and branches, of what reads their results, and of what either needs.
+
+    Views of more than a grid should copy are left where they are no copies.
+    """
     after: set[Atom] = set()
     kept: set[int] = set()
     for n, eqn in enumerate(eqns):
         if isinstance(eqn.op, CONTROL) or not after.isdisjoint(eqn.inputs):
-            kept.add(n)
+            large = rule.grid and isinstance(eqn.op, VIEWS) and eqn.outs[0].type.size > rule.around
+            kept.update(() if large else (n,))
             after.update(eqn.outs)
     needed: set[Atom] = set()
     for n in reversed(range(len(eqns))):
@@ -257,16 +263,29 @@ def size(eqns: Sequence[Eqn]) -> int:
     return len(eqns) + sum(map(size, inner))
 
 
-def fits(eqns: Sequence[Eqn], rule: Rule) -> bool:
+def fits(eqns: Sequence[Eqn], rule: Rule, constants: Sequence[Atom] = ()) -> bool:
     """Whether equations of a round, or one step, are little enough for who can do them."""
-    possibly = all(possible(e, rule.elements) for e in eqns)
-    return possibly and sum(work(e, rule.product) for e in eqns) <= rule.work
+    same = set(constants)
+    for eqn in eqns:
+        if isinstance(eqn.op, VIEWS) and same.issuperset(eqn.inputs):
+            same.update(eqn.outs)
+    each = [work(e, rule.product if same.isdisjoint(e.inputs) else rule.kept) for e in eqns]
+    return all(possible(e, rule.elements) for e in eqns) and sum(each) <= rule.work
 
 
 def fitting(op: Any, rule: Rule) -> bool:
     """Whether the rounds of a loop, and of the loops in it, are little enough; or the branches."""
     inner = [e.op for g in op.graphs() for e in g.eqns if isinstance(e.op, CONTROL)]
-    return all(fits(g.eqns, rule) for g in op.graphs()) and all(fitting(each, rule) for each in inner)
+    return all(fits(g.eqns, rule, constants(op, g)) for g in op.graphs()) and all(
+        fitting(each, rule) for each in inner
+    )
+
+
+def constants(op: Any, graph: Graph) -> Sequence[Atom]:
+    """What is the same in all rounds."""
+    if isinstance(op, ScanLoop):
+        return graph.inputs[: op.consts]
+    return graph.inputs[: op.body_consts] if isinstance(op, WhileLoop) and graph is op.body else ()
 
 
 def possible(eqn: Eqn, elements: int) -> bool:
@@ -282,7 +301,7 @@ def possible(eqn: Eqn, elements: int) -> bool:
     return known and all(v.type.size <= elements for v in eqn.outs)
 
 
-def work(eqn: Eqn, product: int = 1) -> int:
+def work(eqn: Eqn, product: float = 1) -> float:
     """How many elements are computed, or gone through; a product of two numbers counts for so many."""
     op: Any = eqn.op
     if isinstance(op, (*CONTROL, *VIEWS)):

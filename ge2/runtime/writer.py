@@ -16,7 +16,7 @@ from ge2.codegen.cuda.kernel import CudaKernel
 from ge2.ir import ArrayType, Atom, Literal
 from ge2.kernels.cuda import copying
 from ge2.runtime.gpu_kernels import define, handed
-from ge2.runtime.launching import At, Item, Pending, written_by
+from ge2.runtime.launching import At, Item, Pending, pending
 from ge2.runtime.program import Step
 from ge2.runtime.records import place
 from ge2.runtime.rounds import Turn
@@ -100,6 +100,5 @@ def copied(driver: GpuDriver, step: Step, x: Placed, to: Placed) -> list[Pending
         number, name = define(driver, kernel)
         ends = {"array": x.at, "result": to.at}
         given = tuple(ends[a.kind] if a.kind in ends else handed(driver, step, a, ()) for a in kernel.given)
-        sizes = kernel.grid, kernel.shape, kernel.shared
-        found.append(Pending(number, *sizes, given, written_by(kernel), name, place(step.eqn), kernel.waits))
+        found.append(pending(kernel, number, given, name, place(step.eqn)))
     return found

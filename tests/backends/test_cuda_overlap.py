@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+from functools import partial
 from itertools import count, takewhile
 from types import SimpleNamespace
 
@@ -201,8 +202,8 @@ def test_wrong_waits_are_errors(made, driver):
 KERNEL = SimpleNamespace(ptr=1)
 
 
-def kernel(*after, waits=True):
-    return Launch(KERNEL, (1,), (32,), 0, (Pointer(0),), after, "kernel", "", waits)
+def kernel(*after, waits=True, lets=True):
+    return Launch(KERNEL, (1,), (32,), 0, (Pointer(0),), after, "kernel", "", waits=waits, lets=lets)
 
 
 def needs(items, early=True):
@@ -211,11 +212,12 @@ def needs(items, early=True):
     return [node[6] for node in nodes.nodes]
 
 
-def test_both_ends_wait_by_themselves():
-    ours, foreign = kernel, lambda *after: kernel(*after, waits=False)
-    items = (ours(), ours(0), foreign(1), ours(2), ours(1, 3), ours(0, 2, 4), foreign(4, 5))
+def test_the_second_waits_by_itself_and_the_first_lets_it():
+    foreign, large = partial(kernel, waits=False, lets=False), partial(kernel, waits=False)
+    items = (kernel(), kernel(0), foreign(1), kernel(2), kernel(1, 3), kernel(0, 2, 4), foreign(4, 5))
     assert needs(items) == [(), (~0,), (1,), (2,), (~1, ~3), (2, ~0, ~4), (4, 5)]
     assert needs(items, early=False) == [(), (0,), (1,), (2,), (1, 3), (0, 2, 4), (4, 5)]
+    assert needs((kernel(), large(0), kernel(1), large(1, 2))) == [(), (0,), (~1,), (1, 2)]
 
 
 def test_decisions_and_choices_wait_for_all():
@@ -243,7 +245,9 @@ def test_the_setting_the_device_and_the_list_decide(
 
     def launch(source, target, add, after=()):
         arguments = (Pointer(source), Pointer(target), np.float64(add), Number(0))
-        return Launch(function, (N, 1), (1,), 0, arguments, after, "scaled", "model.py:3", waits=True)
+        return Launch(
+            function, (N, 1), (1,), 0, arguments, after, "scaled", "model.py:3", waits=True, lets=True
+        )
 
     work = LaunchList(
         (launch(0, 1, 1), launch(1, 2, 2, (0,))), 3, (4,), frozenset(), np.array, captured=captured

@@ -16,6 +16,7 @@ from benchmarks.cuda import (
     demo,
     draws,
     first,
+    grid,
     kernels,
     machine,
     measure,
@@ -245,6 +246,12 @@ def test_whole_programs(alone, capsys):
     lines = SUITES["cuda"]["cuda.programs"]
     assert len(rows) == len(lines) + 1  # a replay is two
     assert [row.others.keys() for row in rows if row.others] == [{"numpy"}]
+
+
+@pytest.mark.slow
+def test_loops_of_the_whole_gpu(alone):
+    rows = [*grid.run(QUICK)]
+    assert len(rows) == len(SUITES["cuda"]["cuda.grid"]) and all(row.ours > 0 for row in rows)
 
 
 def test_the_peak_is_that_of_the_pool_and_of_arenas(monkeypatch):

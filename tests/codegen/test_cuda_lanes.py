@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -59,3 +61,30 @@ def test_a_thread_has_several_packs_of_a_long_row(
             np.testing.assert_allclose(y, w, rtol=1e-6)
     ((_, text),) = kernels(f, a, c)
     assert ("k < TURNS" in text) == (columns % 4096 == 0)
+
+
+def adam(p, g, m, v):
+    m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+    return p - 0.001 * m / (np.sqrt(v) + 1e-8), m, v
+
+
+@pytest.mark.parametrize(
+    ("f", "shape", "pack"),
+    [
+        (adam, (64, 256), 1),
+        (adam, (1024, 1024), 4),
+        (lambda a, b, c, d: a * b + c * d, (64, 256), 4),
+    ],
+)
+def test_a_thread_has_one_element_where_they_are_few_and_costly(f, shape, pack) -> None:
+    ((kernel, text),) = kernels(f, *(np.zeros(shape, np.float32) for _ in range(4)))
+    assert ("PACK" in text) == (pack > 1)
+    assert kernel.grid == (math.prod(shape) // (256 * pack), 1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64], ids=lambda d: d.__name__)
+def test_an_update_of_few_elements(dtype, rng: np.random.Generator) -> None:
+    xs = [abs(rng.normal(size=(13, 7))).astype(dtype) for _ in range(4)]
+    with config.using(executor="shim"):
+        for y, w in zip(ge2.jit(adam)(*xs), adam(*(x.astype(np.float64) for x in xs)), strict=True):
+            np.testing.assert_allclose(y.astype(np.float64), w, rtol=5e-3 if dtype == np.float16 else 2e-6)

@@ -17,7 +17,7 @@ from ge2 import lax
 from ge2.backends.shim.device import ShimDevice
 from ge2.base.config import config
 from ge2.codegen.cuda import resident as text
-from ge2.codegen.cuda import resident_grid, resident_plan
+from ge2.codegen.cuda import resident_grid, resident_plan, resident_tiles
 from ge2.runtime import entry
 from ge2.runtime import resident as rule
 from tests.codegen.test_resident_random import ROWS, SEEDS, program
@@ -264,3 +264,91 @@ extern "C" __global__ void shifted(float *a, float *b) {
         else:
             with pytest.raises(ge2.errors.KernelError, match="no barrier sets them apart"):
                 go()
+
+
+# -------------------------------------------------------------------------------- matrices that are kept
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resident_tiles, "LEAST", 1)
+
+
+def net(w: Any, h: Any, xs: Any) -> Any:
+    def step(h: Any, x: Any) -> Any:
+        h = np.tanh(h @ w + x)
+        return h, h
+
+    return lax.scan(step, h, xs)
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize(("rows", "width"), [(5, 16), (1, 32), (8, 48), (13, 64)])
+def test_a_recurrent_net(kept: None, rows: int, width: int, steps: int) -> None:
+    w = drawn(width, width) / np.float32(np.sqrt(width))
+    source = same(net, w, drawn(rows, width), drawn(steps, rows, width, seed=1))
+    assert "ge2_spread_product" in source and source.count("ge2_grid_wait();") == 1  # one in a round
+
+
+@pytest.mark.parametrize("form", ["scan", "loop"])
+def test_the_gradient_of_a_recurrent_net(kept: None, form: str) -> None:
+    def loss(w: Any, h: Any, xs: Any) -> Any:
+        if form == "scan":
+            return (net(w, h, xs)[1] ** 2).mean()
+        total = 0.0
+        for t in range(xs.shape[0]):
+            h = np.tanh(h @ w + xs[t])
+            total = total + (h * h).mean()
+        return total / xs.shape[0]
+
+    w, h, xs = drawn(32, 32) / 6, drawn(7, 32), drawn(24, 7, 32, seed=1)
+    found, source, names = on_shim(ge2.grad(loss, (0, 1, 2)), w, h, xs)
+    assert "grid_kernel" in names and source.count("ge2_spread_product<") == 2
+    for y, want in zip(found, ge2.grad(loss, (0, 1, 2))(w, h, xs), strict=True):
+        np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-6)
+
+
+def test_gates_and_what_blocks_carry_in_registers(kept: None) -> None:
+    def step(c: Any, x: Any) -> Any:
+        h, s, (w, u) = *c, (np.asarray(W), np.asarray(U))
+        z = 1 / (1 + np.exp(-(h @ w + x)))
+        s = s * z + np.tanh(h @ u) * (1 - z)
+        return (np.tanh(s), s), s[:, ::-1]
+
+    W, U = drawn(32, 32) / 6, drawn(32, 32, seed=5) / 6
+    source = same(lambda h, xs: lax.scan(step, (h, h * 2), xs), drawn(7, 32), drawn(4, 7, 32), rtol=1e-4)
+    assert source.count("ge2_spread_product<") == 2
+
+
+def test_the_matrix_seen_from_its_other_side(kept: None) -> None:
+    def f(w: Any, h: Any, xs: Any) -> Any:
+        return lax.scan(lambda h, x: (np.tanh(h @ w.T) + x, h.sum(1)), h, xs, reverse=True)
+
+    assert "ge2_spread_product" in same(f, drawn(48, 48) / 7, drawn(6, 48), drawn(3, 6, 48))
+
+
+@pytest.mark.parametrize(("high", "rows"), [(1, 1), (2, 2), (8, 4)])
+@pytest.mark.parametrize(("sums", "slices"), [(16, 4), (64, 16), (256, 64)])
+def test_the_product_of_a_block(sums: int, slices: int, high: int, rows: int) -> None:
+    """Lanes of part of a warp, of one and of two have a sum together."""
+    threads, wide = 128, 128 // slices * 4
+    warps = max(slices // 32, 1)
+    source = f"""
+#include "ge2/spread.cuh"
+extern "C" __global__ void product(const float *x, const float *w, float *y) {{
+    __shared__ __align__(16) float room[{high * sums} + {warps * high * wide}];
+    ge2_kept<{sums // slices}> kept;
+    for (int n = 0; n < {sums // slices}; n++)
+        for (int i = 0; i < 4; i++)
+            kept.piece[n].at[i] = w[(4 * (threadIdx.x % {slices} + {slices} * (n / 4)) + i) * {wide}
+                                    + threadIdx.x / {slices} * 4 + n % 4];
+    ge2_spread_rows<{sums}, {threads}>(room, x, {high});
+    __syncthreads();
+    ge2_spread_product<{sums}, {slices}, {high}, {rows}, {threads}>(kept, room, room + {high * sums});
+    __syncthreads();
+    for (int n = threadIdx.x; n < {high * wide}; n += {threads})
+        y[n] = ge2_spread_result<{warps}, {high * wide}>(room + {high * sums}, n);
+}}"""
+    x, w, y = drawn(high, sums), drawn(sums, wide, seed=1), np.zeros((high, wide), np.float32)
+    ShimDevice(watch=True).module(source).get_function("product")((1,), (threads,), (x, w, y))
+    np.testing.assert_allclose(y, x.astype(np.float64) @ w, rtol=1e-4, atol=1e-4)

@@ -12,6 +12,8 @@ import ge2
 from benchmarks.cuda.small_products import SHAPES
 from ge2.backends.cuda.device import CudaDevice, current_gpu
 from ge2.base.config import config
+from ge2.base.dtypes import HALF
+from ge2.cli import digits
 from ge2.ops.dot import DotGeneral
 from ge2.runtime.compile import compile_graph
 from ge2.test_util.laws import graph_of, types_of
@@ -100,3 +102,50 @@ def test_the_library_agrees(device: CudaDevice, rng: np.random.Generator) -> Non
     with config.using(passes_off=("small_products",)):
         wanted = f(a, b).get()
     np.testing.assert_allclose(g(a, b).get(), wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_what_is_done_to_the_elements(device: CudaDevice, dtype: np.dtype, rng: np.random.Generator) -> None:
+    """The same bits as by a kernel for the product and one for the rest, but for a sum, which takes in what
+    was rounded when it was stored; state stays where it is."""
+    xp = device.xp
+
+    def step(w: Any, x: Any, b: Any, mask: Any) -> Any:
+        y = np.tanh(x @ w + b) * mask
+        return w - (x.T @ y) * dtype.type(0.125), y, y.sum(0)
+
+    x, w, b = drawn(rng, dtype, 130, 24), drawn(rng, dtype, 24, 90), drawn(rng, dtype, 90)
+    xs = [xp.asarray(z) for z in (w, x, b, rng.random((130, 90)) < 0.5)]
+    f, g = (ge2.jit(step) for _ in range(2))
+    with config.using(passes_off=("epilogue",)):
+        wanted = [y.get() for y in f(*xs)]
+    found = [y.get() for y in g(*xs)]
+    kinds = [k.kind for k in g.lower(*xs).executable.kernels]
+    assert kinds.count("product region") == 2
+    assert [y.tobytes() for y in found[:2]] == [y.tobytes() for y in wanted[:2]]
+    close = 2e-2 if dtype in HALF else 1e-5
+    np.testing.assert_allclose(found[2].astype("f8"), wanted[2].astype("f8"), rtol=close, atol=close)
+    donated = ge2.jit(step, donate_argnums=0)
+    given = xs[0].copy()
+    place = given.data.ptr
+    again = donated(given, *xs[1:])
+    assert again[0].get().tobytes() == found[0].tobytes() and again[0].data.ptr == place
+
+
+def test_the_digits_learn_the_same(device: CudaDevice) -> None:
+    """Steps of the demo with a donated state, by our products and by the library's."""
+    state = ge2.tree.map(lambda a: device.xp.asarray(a) if isinstance(a, np.ndarray) else a, digits.start())
+    rng = np.random.default_rng(0)
+    x = device.xp.asarray(rng.random((128, 64), np.float32))
+    y = device.xp.asarray(rng.integers(0, 10, 128))
+
+    def losses(off: tuple[str, ...]) -> list[float]:
+        with config.using(passes_off=off):
+            f = ge2.jit(digits.train_step, donate_argnums=0)
+            now, found = ge2.tree.map(lambda a: a.copy() if hasattr(a, "copy") else a, state), []
+            for _ in range(20):
+                now, loss = f(now, x, y)
+                found.append(float(loss))
+        return found
+
+    np.testing.assert_allclose(losses(()), losses(("small_products",)), rtol=1e-3)

@@ -162,3 +162,73 @@ def test_the_work_grows_with_the_length() -> None:
         return count
 
     assert calls(chain(4_000)) < 10.5 * calls(chain(400))
+
+
+RATES = """
+    u:f32[] = add t 1.0:f32[]
+    r:f32[] = pow 0.5:f32[] u"""
+
+
+def test_costly_scalars_of_arguments_are_apart_where_several_regions_read_them():
+    """Else the second region, and all others, would wait for the whole of the first."""
+    regions = fused(f"""{{ lambda ; x:f32[8] y:f32[9] t:f32[]. let {RATES}
+        p:f32[8] = broadcast_in_dim[shape=(8,) dims=()] r
+        a:f32[8] = mul x p
+        q:f32[9] = broadcast_in_dim[shape=(9,) dims=()] r
+        b:f32[9] = mul y q
+      in (a, b, u) }}""")
+    assert [r.space for r in regions if isinstance(r, Region)] == [(), (8,), (9,)]
+    assert [len(r.graph.outputs) for r in regions if isinstance(r, Region)] == [2, 1, 1]
+
+
+def test_scalars_that_one_region_reads_are_part_of_it():
+    (region,) = fused(f"""{{ lambda ; x:f32[8] t:f32[]. let {RATES}
+        p:f32[8] = broadcast_in_dim[shape=(8,) dims=()] r
+        a:f32[8] = mul x p
+        b:f32[8] = add a p
+      in (b, r) }}""")
+    assert isinstance(region, Region)
+    assert (region.space, len(region.graph.outputs)) == ((8,), 2)
+
+
+def test_early_scalars_keep_no_region_from_another():
+    """In the order of the equations the rate comes after the product; sum and update are one region."""
+    kinds = fused(f"""{{ lambda ; x:f32[8,8] w:f32[8,8] b:f32[8] t:f32[] y:f32[9]. let
+        h:f32[8,8] = dot_general[contract=((1,), (0,))] x w
+        s:f32[8] = reduce_sum[axes=(0,)] h
+        g:f32[8,8] = dot_general[contract=((1,), (0,))] h w
+        {RATES}
+        p:f32[8] = broadcast_in_dim[shape=(8,) dims=()] r
+        d:f32[8] = mul s p
+        a:f32[8] = sub b d
+        q:f32[9] = broadcast_in_dim[shape=(9,) dims=()] r
+        z:f32[9] = mul y q
+      in (a, g, z) }}""")
+    regions = {r.space: len(r.graph.eqns) for r in kinds if isinstance(r, Region)}
+    assert regions == {(): 2, (8, 8): 4, (9,): 2}
+
+
+def test_numbers_of_python_keep_no_region_from_another():
+    """A chain of them is done before all else, however long: so the update is part of the sum's region."""
+    kinds = fused("""{ lambda ; x:f32[8,8] b:f32[8] t:~f64[]. let
+        s:f32[8] = reduce_sum[axes=(0,)] x
+        h:f32[8] = dot_general[contract=((0,), (0,))] s x
+        u:~f64[] = add t 1.0:~f64[]
+        v:~f64[] = pow 0.9:~f64[] u
+        w:~f64[] = sub 1.0:~f64[] v
+        r:f32[] = convert_element_type[dtype=f32 weak=False] w
+        p:f32[8] = broadcast_in_dim[shape=(8,) dims=()] r
+        d:f32[8] = mul s p
+        a:f32[8] = sub b d
+      in (a, h) }""")
+    assert [k.kind for k in kinds if isinstance(k, Region)] == ["rowwise"]
+
+
+def test_scalars_that_arrays_make_are_not_early():
+    kinds = fused("""{ lambda ; x:f32[8] y:f32[9]. let
+        s:f32[] = reduce_sum[axes=(0,)] x
+        r:f32[] = pow s 3.0:f32[]
+        q:f32[9] = broadcast_in_dim[shape=(9,) dims=()] r
+        z:f32[9] = mul y q
+      in (z, r) }""")
+    assert [k.space for k in kinds if isinstance(k, Region)] == [(8,), (9,)]

@@ -14,6 +14,7 @@ import pytest
 
 import ge2
 from ge2.backends.cpu.toolchain import toolchain
+from ge2.base.log import Ge2Warning
 from ge2.runtime import entry
 from tests.fake_cupy import stand_in
 from tests.together import needs_compiler

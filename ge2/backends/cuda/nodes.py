@@ -28,13 +28,13 @@ class Nodes:
     """The nodes, and the first one and the number of those of each list.
 
     `decider`: the driver's handle of the kernel `ge2_decide`. Where the driver has no `switches`, a branch is
-    a choice for each of its lists. `early`: of two kernels that wait by themselves the second need not be
-    launched after the first has ended: the wait is told as ~n.
+    a choice for each of its lists. `early`: of two kernels the second, which waits by itself, need not be
+    launched after the first has ended, which lets it: that is told as ~n.
     """
 
     def __init__(self, decider: int, switches: bool, early: bool = False) -> None:
         self.decider, self.switches, self.early = decider, switches, early
-        self.waiting = set[int]()  # kernels that wait by themselves
+        self.letting = set[int]()  # kernels that let others be launched while they run
         self.nodes = list[tuple[Any, ...]]()
         self.lists = list[tuple[int, int]]()
         self.handles = 0
@@ -73,10 +73,12 @@ class Nodes:
     def node(
         self, kind: int, function: int, parts: tuple[Any, ...], needs: After, item: Item, *about: int
     ) -> After:
-        if self.early and kind == KERNEL and isinstance(item, Launch) and item.waits:
-            self.waiting.add(len(self.nodes))
-            whole = (n for n in needs if n not in self.waiting)
-            needs = (*whole, *(~n for n in needs if n in self.waiting))
+        if self.early and kind == KERNEL and isinstance(item, Launch):
+            if item.waits:
+                whole = (n for n in needs if n not in self.letting)
+                needs = (*whole, *(~n for n in needs if n in self.letting))
+            if item.lets:
+                self.letting.add(len(self.nodes))
         self.nodes.append((kind, function, *parts, needs, title(item), about))
         return (len(self.nodes) - 1,)
 

@@ -28,6 +28,7 @@ BLOCK = 256
 ROW, DEEP = 64, 1 << 15  # packs of a row from which on blocks are parts of rows; the most blocks of one
 UNROLLED = 4  # rows of which a thread reads at once
 TURNS, AT_ONCE = 4, 128  # packs of a thread, and the bytes that it reads at once, if these are no more
+COSTLY = 16  # operations of an element, by what the simple ones take
 EARLY = 16  # arrays that are read before rows are
 LEAST = 8  # rows that a thread has at least, before others help it
 
@@ -47,7 +48,7 @@ class Lanes:
         self.kept = [a for a in kept if a != self.lane] + [a for a in (self.lane,) if a >= 0]
         self.places = Places(axes, problem.operands, [*self.kept, *self.over])
         self.places.lane = self.lane
-        self.pack = pack or (1 if self.narrow else self.packed())
+        self.pack = pack or (1 if self.narrow or self.scarce() else self.packed())
         specs = [Spec(tuple(self.over))] if self.over else []
         specs += [Spec((self.lane,), "inner")] if self.pack > 1 else []
         parts = [part(problem, w, self.kept) for w in problem.folded]
@@ -67,6 +68,16 @@ class Lanes:
         lying = [p for p in strides if strides[p].get(self.lane) == 1]
         spread = [p for p in strides if strides[p].get(self.lane, 1) not in (0, 1)]
         return 1 if len(spread) >= len(lying) else max(map(self.places.wide, lying))
+
+    def scarce(self) -> bool:
+        """Whether elements are so few and so costly that a thread is to have one: else what some threads
+        compute of several, one after another, is waited for while others have none."""
+        works = [w for w in self.problem.works if w.kind == "compute"]
+        if self.over or any(w.step and w.step.eqn and isinstance(w.step.eqn.op, Draw) for w in works):
+            return False
+        elements = math.prod(self.problem.axes.sizes[a] for a in self.kept)
+        few = elements < self.chip.multiprocessors * BLOCK * self.packed()
+        return few and sum(w.cost for w in works) >= COSTLY
 
     def count(self) -> int:
         """How many packs there are along what is kept."""

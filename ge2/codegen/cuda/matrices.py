@@ -31,8 +31,9 @@ class Matrices(ABC):
         """The kernel of the product."""
 
     def __init__(
-        self, axes: Contraction, operands: tuple[Operand, Operand, Operand], dtype: np.dtype, out: np.dtype
-    ) -> None:
+        self, axes: Contraction, operands: tuple[Operand, Operand, Operand], dtype: np.dtype, out: np.dtype,
+        called: tuple[str, str, str] = ("a", "b", "y"),
+    ) -> None:  # fmt: skip
         self.operands, self.dtype, self.out, self.wide = operands, dtype, out, sums_in(dtype, out)
         self.rows, self.columns = (each[0] if each else ONE for each in (axes.rows, axes.columns))
         (self.sums,) = axes.sums or (ONE,)
@@ -40,6 +41,7 @@ class Matrices(ABC):
         self.count = math.prod(x.size for x in self.batches)
         self.far = any(map(self.far_off, ("a", "b", "y")))
         self.arguments: dict[str, Argument] = {}
+        self.called = dict(zip("aby", called, strict=True))
 
     def far_off(self, name: str) -> bool:
         """Whether places need 64 bits."""
@@ -55,14 +57,15 @@ class Matrices(ABC):
         self.arguments[name] = Argument(f"{self.whole} {name}", "size", value)
         return name
 
-    def declare(self) -> None:
+    def declare(self, roles: str = "aby") -> None:
         """The arrays among the arguments."""
         for role, operand, dtype in zip(
             "aby", self.operands, (self.dtype, self.dtype, self.out), strict=True
         ):
             const, kind = ("", "result") if role == "y" else ("const ", "array")
-            declared = f"{const}{STORED[dtype]} *__restrict__ {role}"
-            self.arguments[role] = Argument(declared, kind, (operand, dtype))
+            if role in roles:
+                declared = f"{const}{STORED[dtype]} *__restrict__ {self.called[role]}"
+                self.arguments[self.called[role]] = Argument(declared, kind, (operand, dtype))
 
     def batch(self) -> tuple[dict[str, str], list[Text]]:
         """Where a batch begins in each array, and what tells it."""

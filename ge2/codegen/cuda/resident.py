@@ -5,28 +5,25 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, Final, final
 
-import numpy as np
-
-from ge2.base.dtypes import BOOL, COMPLEX, FLOATS, accumulator
+from ge2.base.dtypes import BOOL, COMPLEX
 from ge2.base.memory import Lifetime, lowest
 from ge2.base.record import record
 from ge2.codegen.c.text import Argument, Operand, Text
 from ge2.codegen.c.text import whole as whole_operand
 from ge2.codegen.cuda.chip import Chip
-from ge2.codegen.cuda.file import codes
 from ge2.codegen.cuda.kernel import CudaKernel, Fixed
 from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.cuda.places import label
+from ge2.codegen.cuda.resident_folds import Folds
 from ge2.codegen.cuda.resident_grid import THREADS as OF_GRID
-from ge2.codegen.cuda.resident_grid import TOGETHER, UNROLLED, Grid, Homes, blocks_for, widest
-from ge2.codegen.cuda.resident_index import Index, Step, Steps, held, times
+from ge2.codegen.cuda.resident_grid import Grid, Homes, blocks_for, widest
+from ge2.codegen.cuda.resident_handed import Handed
+from ge2.codegen.cuda.resident_index import Index, held
 from ge2.codegen.cuda.resident_kept import OWN, THREADS, Kept, keeping, loading, place, product, writer
 from ge2.codegen.cuda.resident_nodes import (
     Choice,
@@ -34,23 +31,22 @@ from ge2.codegen.cuda.resident_nodes import (
     Level,
     Loop,
     Node,
-    Parts,
     Rounds,
     Statement,
     Unwritten,
 )
 from ge2.codegen.cuda.resident_plan import Plan
-from ge2.codegen.cuda.resident_reads import multiplied, taken
-from ge2.codegen.cuda.resident_rows import Along, Split, fewest, split
-from ge2.codegen.cuda.resident_size import dense, stacks, threads
-from ge2.codegen.cuda.resident_values import POINTS, Array, Made, Number, Reader, Value, declared, stored
+from ge2.codegen.cuda.resident_rows import Split, fewest, split
+from ge2.codegen.cuda.resident_shared import Sharing, by_teams, moved, named
+from ge2.codegen.cuda.resident_size import threads
+from ge2.codegen.cuda.resident_tiles import PIECES, Spread, spread
+from ge2.codegen.cuda.resident_values import POINTS, Array, Made, Reader, Value, stored
 from ge2.codegen.cuda.resident_waits import wait
-from ge2.codegen.cuda.typed import HELD, STORED, SUFFIX, baked, expression, number
+from ge2.codegen.cuda.typed import HELD, STORED
 from ge2.codegen.values import held as widened
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Names, Var, write
+from ge2.ir import Eqn, Graph, Names, write
 from ge2.ir.text import atom_text, op_text
 from ge2.ops.dot import DotGeneral
-from ge2.ops.reduce import ArgReduce
 
 TAKEN: Final = (
     "room", "thread", "THREADS", E, "k", "lane", "here", "n", "i", "sum", "column", "row", "rows",
@@ -71,7 +67,7 @@ def resident_kernel(
     Unwritten if there is an operation that no such kernel does.
     """
     if grid:
-        return on_grid(graph, ins, outs, Grid(blocks_for(widest(graph), OF_GRID, chip.together), OF_GRID))
+        return on_grid(graph, ins, outs, Grid(blocks_for(widest(graph), OF_GRID, chip.together), OF_GRID, {}))
     parts = split(graph, rows, fewest(rows, chip.multiprocessors)) if rows else None
     graph = parts.graph if parts else graph
     spare = chip.most - shared_bytes(graph)
@@ -88,7 +84,7 @@ def fits_grid(graph: Graph, shared: int, live: int) -> bool:
 
     Unwritten if no grid does it.
     """
-    found = tried(graph, Grid(blocks_for(widest(graph), OF_GRID, H200_BLOCKS), OF_GRID))
+    found = tried(graph, Grid(blocks_for(widest(graph), OF_GRID, H200_BLOCKS), OF_GRID, {}))
     return found.kernels[0].shared <= shared and sum(found.temps) <= live
 
 
@@ -101,11 +97,11 @@ def tried(graph: Graph, grid: Grid | None) -> Kernels:
 
 
 def on_grid(graph: Graph, ins: Sequence[Operand], outs: Sequence[Operand], grid: Grid) -> Kernels:
-    """The kernel of all blocks together: planned until it is known whose elements other threads read."""
+    """The kernel of all blocks together: planned until it is known whose elements other threads read, and how
+    blocks share those of products."""
     foreign = set[str]()
     while True:
-        writer = Writer(graph, ins, outs, grid=grid, foreign=foreign)
-        found = writer.kernels_of_grid()
+        found = Writer(graph, ins, outs, grid=grid, foreign=foreign).kernels_of_grid()
         if found is not None:
             return found
 
@@ -133,33 +129,34 @@ class Writer:
         self.grid = grid
         self.names = Names()
         self.text = write(graph, names=self.names)
-        self.arguments: dict[str, Argument] = {}
         self.threads = grid.threads if grid else threads(graph)
         self.homes = Homes(grid, set() if foreign is None else foreign) if grid else None
+        self.handed = Handed(graph, self.names, lambda name: self.plan.label(name), parts, rows)
         self.plan = Plan(
-            self.threads, self.literal, lambda v: label(self.names[v]), self.keeps, parts is None,
+            self.threads, self.handed.literal, lambda v: label(self.names[v]), self.keeps, parts is None,
             grid=grid, homes=self.homes,
         )  # fmt: skip
-        self.constants: dict[object, Number] = {}
         self.reader = Reader(self.read, self.ahead)
+        self.folds = Folds(self.reader)
+        self.sharing = Sharing(self, grid) if grid else None
         self.loop: Loop | None = None
         self.apart = False  # whether that is a loop over rows, whose places in stacks are those of the round
         self.round: Rounds | None = None  # the loop whose rounds are at hand, if they all come by
         self.early: dict[str, Early] = {}  # elements that are read a round before they are needed
         self.wrote: set[str] = set()  # arrays that the round at hand has written to so far
         self.kept: list[Kept] = []
+        self.spread_out: list[Spread] = []  # kept by the blocks of a grid
         self.level = 0  # that is written
         self.spans: dict[str, tuple[int, int]] = {}  # in which levels each array is first and last needed
         self.looking = False
         self.looked: set[str] = set()  # arrays that some threads may still look at, to decide
         self.registers, self.spare = OWN if spare else 0, spare
-        self.stacks = stacks(graph)
         for taken_ in TAKEN:
             self.plan.label(taken_)
 
     def kernels(self) -> Kernels:
         """The kernel."""
-        return self.written(self.planned())
+        return self.kernels_of(self.planned())
 
     def kernels_of_grid(self) -> Kernels | None:
         """The kernel of a grid; None if more arrays are read by other threads than was known."""
@@ -168,26 +165,35 @@ class Writer:
         if self.homes.late:
             return None
         wait(nodes, self.home)
-        return self.written(nodes)
+        return self.kernels_of(nodes)
 
     def planned(self) -> list[Node]:
         axes = (self.parts.inputs, self.parts.outputs) if self.parts else ((), ())
-        given = [self.given(v, o, a) for v, o, a in zip_longest(self.graph.inputs, self.ins, axes[0])]
-        results = [self.result(y, o, a) for y, o, a in zip_longest(self.graph.outputs, self.outs, axes[1])]
+        given = [self.handed.given(v, o, a) for v, o, a in zip_longest(self.graph.inputs, self.ins, axes[0])]
+        results = [
+            self.handed.result(y, o, a) for y, o, a in zip_longest(self.graph.outputs, self.outs, axes[1])
+        ]
         ends = [*zip(self.graph.outputs, results, strict=True)]
         return self.plan.graph(self.graph, given, ends).nodes
 
-    def written(self, nodes: Sequence[Node]) -> Kernels:
-        temps = self.temps()
-        matrices = [line for k in self.kept for line in loading(k, self.reader)]
+    def kernels_of(self, nodes: Sequence[Node]) -> Kernels:
+        temps = self.handed.temps(self.plan.temps, self.plan.parts, self.blocks)
+        tiles = [*(self.grid.tiles.values() if self.grid else ())]
+        matrices = [line for t in tiles for line in (*t.head(), t.own(self.threads))]
+        matrices += [line for k in self.kept for line in loading(k, self.reader)]
+        matrices += [line for k in self.spread_out for line in k.loading(self.reader)]
         body = self.nodes(nodes)
         while body and body[-1] == BARRIER:
             body.pop()
         rooms, nbytes = self.rooms()
-        head = [*rooms, Text("const int thread = threadIdx.x;"), *self.own(), *matrices]
+        body = [*self.own(), *matrices, *body]
+        if self.grid and named("mine", body):
+            spot = "(int)blockIdx.x * THREADS + thread"
+            body.insert(0, Text(f"const int mine = {spot};", "among all threads"))
+        head = [*rooms, Text("const int thread = threadIdx.x;")]
         kind, blocks = ("grid kernel", self.grid.blocks) if self.grid else ("resident kernel", self.blocks)
         kernel = CudaKernel(
-            kind, self.text, tuple(self.arguments.values()), (*head, *body), self.threads,
+            kind, self.text, tuple(self.handed.arguments.values()), (*head, *body), self.threads,
             (blocks,), self.fixed(), nbytes, 1, tuple(self.reader.helpers), together=self.grid is not None,
         )  # fmt: skip
         return Kernels((kernel,), temps)
@@ -202,32 +208,20 @@ class Writer:
             Fixed("GRID", self.grid.size, "threads in all"),
         )
 
-    def temps(self) -> tuple[int, ...]:
-        """Arguments for the arrays that the kernel has for itself; the bytes of each."""
-        found = list[int]()
-        for temp in self.plan.temps:
-            operand, declaration = whole_operand("temp", len(found), temp.type.shape), declared(temp, False)
-            self.argue(temp.name, Argument(declaration, "result", (operand, temp.type.dtype)))
-            found.append(temp.type.nbytes * self.blocks)
-        for parts in self.plan.parts:
-            operand = whole_operand("temp", len(found), (parts.nbytes,))
-            declaration = f"{parts.state} *__restrict__ {parts.name}"
-            self.argue(parts.name, Argument(declaration, "result", (operand, np.dtype(np.uint8))))
-            found.append(parts.nbytes)
-        return tuple(found)
-
     def own(self) -> list[Text]:
         """What a thread of a grid has of its own."""
         if self.grid is None or self.homes is None:
             return []
-        lines = [Text("const int mine = (int)blockIdx.x * THREADS + thread;", "of all threads")]
+        lines = list[Text]()
         for x in self.homes.own.values():
             kind, each = HELD[widened(x.type.dtype)], self.grid.each(x.type.size)
             lines.append(Text(f"{kind} {x.name}[{each}];", "element mine + i * GRID"))
         return [*lines, *(Text(f"int {parts.turn} = 0;") for parts in self.plan.parts)]
 
-    def keeps(self, eqn: Eqn, xs: Sequence[Value]) -> Kept | None:
+    def keeps(self, eqn: Eqn, xs: Sequence[Value]) -> Kept | Spread | None:
         """How the matrix of a product is kept, if there is room for it."""
+        if self.grid is not None:
+            return self.keeps_on_grid(eqn, xs)
         if self.threads != THREADS or not self.registers:
             return None
         found = keeping(self.plan.label("kept"), eqn, xs, self.registers, self.spare)
@@ -237,81 +231,22 @@ class Writer:
             self.kept.append(found)
         return found
 
-    # -- parameters
-
-    def argue(self, name: str, argument: Argument) -> None:
-        assert name not in self.arguments, f"two arguments {name}"
-        self.arguments[name] = argument
-
-    def given(self, v: Var, operand: Operand, axis: Along) -> Value:
-        name, dtype = self.plan.label(label(self.names[v])), v.type.dtype
-        if operand.value:
-            self.argue(name, Argument(f"{HELD[dtype]} {name}", "value", (operand, dtype)))
-            return Number(name, v.type)
-        steps = self.steps(name, v, operand, axis)
-        found = Array(name, v.type, steps, self.first(steps, axis), given=True)
-        self.argue(name, Argument(declared(found, True), "array", (operand, dtype)))
+    def keeps_on_grid(self, eqn: Eqn, xs: Sequence[Value]) -> Spread | None:
+        """How blocks keep a matrix; all loops over as many elements have its tiles, which may be late."""
+        assert self.grid is not None and self.homes is not None
+        (y,), grid = eqn.outs, self.grid
+        left = PIECES - sum(k.pieces for k in self.spread_out)
+        if not self.plan.wide(y.type) or not all(map(self.plan.widely, xs)):
+            return None
+        name, known = self.plan.label("kept"), grid.tiles.get(y.type.size)
+        found = spread(name, eqn, xs, grid.blocks, grid.threads, known)
+        if found is None or found.pieces > left:
+            return None
+        self.spread_out.append(found)
+        if known is None:
+            grid.tiles[y.type.size] = found.tile
+            self.homes.late = True
         return found
-
-    def result(self, a: Any, operand: Operand, axis: Along) -> Array:
-        name = self.names[a] if isinstance(a, Var) else "result"
-        alone = self.parts is not None and axis is None
-        name = self.plan.label(f"{label(name)}_out")
-        steps = self.steps(name, a, operand, axis)
-        found = Array(name, a.type, steps, self.first(steps, axis), alone)
-        self.argue(found.name, Argument(declared(found, False), "result", (operand, a.type.dtype)))
-        return found
-
-    def steps(self, name: str, a: Atom, operand: Operand, axis: Along) -> Steps:
-        """The strides of an array; what follows from numbers of rows or rounds is no number in the text."""
-        shape = tuple(self.rows if i == axis else n for i, n in enumerate(a.type.shape))
-        order, rounds, found = dense(operand.strides, shape), self.stacks.get(a), list[Step]()
-        if order is None and axis is None and rounds is None:
-            return operand.strides
-        for i, step in enumerate(operand.strides):
-            faster = () if order is None else order[order.index(i) + 1 :]
-            if order is None or rounds in faster:
-                found.append(step if step in (0, 1) else self.sized(f"{name}_step_{i}", step))
-            else:
-                found.append(self.step(shape, faster, axis))
-        return tuple(found)
-
-    def step(self, shape: Dims, faster: Dims, axis: Along) -> Step:
-        """The elements along some axes of a shape, of which `axis` is that of rows."""
-        inner = math.prod(shape[i] for i in faster if i != axis)
-        if axis not in faster:
-            return inner
-        if "rows" not in self.arguments:
-            self.argue("rows", Argument("int rows", "size", self.rows))
-        return times("rows", inner)
-
-    def sized(self, name: str, value: int) -> str:
-        """A size that the kernel is handed."""
-        name = self.plan.label(name)
-        self.argue(name, Argument(f"int {name}", "size", value))
-        return name
-
-    def first(self, steps: Steps, axis: Along) -> str:
-        """Where the rows of a block begin in an array."""
-        if axis is None or self.parts is None:
-            return ""
-        step, each = steps[axis], self.parts.each
-        step = step * each if isinstance(step, int) else held(times(step, each))
-        return f"(int)blockIdx.x * {step}" if step != 1 else "(int)blockIdx.x"
-
-    def literal(self, literal: Literal) -> Number:
-        """A number in the text, or else an argument."""
-        dtype = widened(literal.type.dtype)
-        value: Any = literal.value
-        if literal.type.dtype != dtype:  # a half type's own number
-            value = dtype.type(literal.type.dtype.type(value))
-        if baked(value, dtype, frozenset()):
-            return Number(number(value, dtype), literal.type)
-        if literal.key not in self.constants:
-            name = self.plan.label("constant")
-            self.argue(name, Argument(f"{HELD[dtype]} {name}", "constant", (value, dtype)))
-            self.constants[literal.key] = Number(name, literal.type)
-        return self.constants[literal.key]
 
     def rooms(self) -> tuple[list[Text], int]:
         """Where each array lies in shared memory, and how many bytes they have in all."""
@@ -328,6 +263,9 @@ class Writer:
                     Text(f"ge2_four *const {k.name}_rest = (ge2_four *)(room + {at});", f"{k.rest} a thread")
                 )
                 at += k.nbytes
+        if self.spread_out:
+            lines.append(Text(f"float *const tile_room = (float *)(room + {at});"))
+            at += max(k.nbytes for k in self.spread_out)
         return [ROOM, *lines] if lines else [], at
 
     # -- nodes
@@ -337,10 +275,20 @@ class Writer:
             self.level += 1
             self.keep_looked()
             meeting = [MEETING] if node.wait else []
-            return [*meeting, *(line for loop in node.loops for line in self.looped(loop)), BARRIER]
+            return [*meeting, *self.loops(node.loops), BARRIER]
         if isinstance(node, Rounds):
             return self.rounds(node)
         return self.choice(node)
+
+    def loops(self, loops: Sequence[Loop]) -> list[Text]:
+        """The loops of a level. Products of a grid share a room, where each waits for the one before."""
+        found, taken = list[Text](), False
+        for loop in loops:
+            product = loop.key.product is not None and loop.key.wide
+            found += [BARRIER] if product and taken else []
+            taken |= product
+            found += self.looped(loop)
+        return found
 
     def nodes(self, nodes: Sequence[Node]) -> list[Text]:
         found = list[Text]()
@@ -353,9 +301,9 @@ class Writer:
 
     def rounds(self, node: Rounds) -> list[Text]:
         start = [Text(f"int {node.side} = 0;", "which of two places the carry has")]
-        turns = [*moved(node, self.grid), Text(f"{node.side} ^= 1;")]
+        turns = [*(moved(node, self.grid) if self.grid else []), Text(f"{node.side} ^= 1;")]
         if node.decided is None:
-            self.argue(node.count, Argument(f"int {node.count}", "size", node.length))
+            self.handed.argue(node.count, Argument(f"int {node.count}", "size", node.length))
         around, self.round = self.round, node if node.decided is None else None
         before, self.early = self.early, {}
         wrote, self.wrote = self.wrote, set()
@@ -364,7 +312,7 @@ class Writer:
         if node.decided is not None:
             test.append(Text(f"if (!({self.look(node.decided)})) break;"))
         body = (*self.nodes(node.body), *turns)
-        if self.grid and not any(re.search(rf"\b{node.side}\b", code) for code in codes((*test, *body[:-1]))):
+        if self.grid and not named(node.side, (*test, *body[:-1])):
             start, body = [], body[:-1]
         first = [each.first for each in self.early.values()]
         self.round, self.early, self.wrote = around, before, self.wrote | wrote
@@ -432,7 +380,8 @@ class Writer:
         size, team = loop.key.size, loop.key.team
         known = set(self.early)
         if loop.key.wide:
-            return self.shared_out(loop)
+            assert self.sharing is not None
+            return self.sharing.lines(loop)
         if loop.key.product is not None:
             return self.by_columns(loop)
         if team == 1:
@@ -440,7 +389,7 @@ class Writer:
             return [self.over(size, [*body, *self.next(known)])]
         lines = [line for s in loop.statements for line in self.statement(s)]
         writes = [line for s in loop.statements for line in self.writes(s)]
-        return self.by_teams(size, team, lines, writes)
+        return by_teams(loop.key, self.threads, lines, writes)
 
     def by_columns(self, loop: Loop) -> list[Text]:
         """A loop over rows, in which teams have columns of a matrix that they keep."""
@@ -487,8 +436,11 @@ class Writer:
     def spot(self) -> str:
         """The place of a thread's only element in the loop at hand; "" if it has more, or shares it."""
         key = None if self.loop is None else self.loop.key
-        if key is None or key.wide:
+        if key is None:
             return ""
+        if key.wide:
+            tile = self.grid.tiles.get(key.size) if self.grid and key.spread and not key.stage else None
+            return f"{tile.name}_own" if tile and tile.size <= self.threads else ""
         if key.product is not None:
             k = self.loop.statements[0].kept  # type: ignore[union-attr]
             return place(k, "") if k.rows == 1 else ""
@@ -525,105 +477,6 @@ class Writer:
             return Text(guard, body=(place, *body))
         return Text(f"for (int {E} = thread; {E} < {size}; {E} += THREADS)", body=tuple(body))
 
-    def by_teams(self, size: int, team: int, lines: list[Text], writes: list[Text]) -> list[Text]:
-        """A loop in which threads side by side have an element together; the first of them writes it."""
-        assert self.loop is not None
-        wide = self.grid is not None and self.loop.key.wide
-        at_once = (self.grid.size if self.grid and wide else self.threads) // team
-        thread = "mine" if wide else "thread"
-        lane, place = f"const int lane = thread % {team};", f"{thread} / {team}" if team > 1 else thread
-        if size > at_once:
-            place = f"begin + {place}"
-        exact = size % at_once == 0
-        inside = [] if exact else [f"{place} < {size}"]
-        clamped = place if exact else f"{place} < {size} ? {place} : {size - 1}"
-        guard = " && ".join([*(["lane == 0"] if team > 1 else []), *inside])
-        write = [Text(f"if ({guard})" if guard else "", body=tuple(writes))] if writes else []
-        lanes = [Text(lane)] if team > 1 else []
-        body = (*lanes, Text(f"const int {E} = {clamped};"), *lines, *write)
-        if size <= at_once:
-            return [Text("", body=body)]
-        return [Text(f"for (int begin = 0; begin < {size}; begin += {at_once})", body=body)]
-
-    # -- loops of a grid
-
-    def shared_out(self, loop: Loop) -> list[Text]:
-        """A loop of which each thread of the grid has a part."""
-        key = loop.key
-        if key.stage == "whole":
-            return [Text("", body=tuple(self.whole(s))) for s in loop.statements]
-        if key.spread:
-            return [Text("", body=tuple(self.spread(loop)))]
-        if key.stage == "chunk":
-            return [line for s in loop.statements for line in self.chunk(s)]
-        lines = [line for s in loop.statements for line in self.statement(s)]
-        writes = [line for s in loop.statements for line in self.writes(s)]
-        return self.by_teams(key.size, key.team, lines, writes)
-
-    def chunk(self, s: Statement) -> list[Text]:
-        """The parts of a fold into several results."""
-        p, key = s.parts, s.key
-        assert p is not None and key is not None
-        write = Text(f"{p.name}[{p.start} + {E}] = {state_name(p)};")
-        loop = self.by_teams(key.size, key.team, self.statement(s), [write])
-        return [Text(f"{p.turn} ^= 1;"), *loop]
-
-    def spread(self, loop: Loop) -> list[Text]:
-        """A loop over a thread's own elements. What goes to memory is written when all was read."""
-        for s in loop.statements:
-            s.y.name = s.y.name or self.plan.label("copied")
-        lines, late, kept = list[Text](), list[Text](), list[Text]()
-        count = self.at_once(loop.key.size)
-        for s in loop.statements:
-            lines += [*self.statement(s), *self.writes(s, lambda home: home.mine)]
-            if any(not home.mine for home in s.y.homes):
-                name = self.plan.label(f"{s.y.name}_late")
-                kept.append(Text(f"{HELD[widened(s.y.type.dtype)]} {name}[{count}];"))
-                lines.append(Text(f"{name}[i] = {s.y.name};"))
-                late += self.writes(s, lambda home: not home.mine, f"{name}[i]")
-        return [*kept, *self.each(loop.key.size, lines, late)]
-
-    def at_once(self, size: int) -> int:
-        """Of how many elements a thread's reads are under way together."""
-        assert self.grid is not None
-        each = self.grid.each(size)
-        return each if each <= UNROLLED else TOGETHER
-
-    def each(self, size: int, *bodies: list[Text]) -> list[Text]:
-        """Loops over the elements of a thread of the grid, all of one body, then all of the next."""
-        assert self.grid is not None
-        count, each = self.at_once(size), self.grid.each(size)
-        first, full = ("mine", size // self.grid.size) if each <= UNROLLED else ("begin", 0)
-        found = []
-        for body in bodies:
-            place = Text(f"const int {E} = {first}{' + i * GRID' if count > 1 else ''};")
-            guard = f"i < {full} || {E} < {size}" if full else f"{E} < {size}"
-            inside = (place, *([Text(f"if ({guard})", body=tuple(body))] if full < each else body))
-            if body:
-                found.append(Text(f"for (int i = 0; i < {count}; i++)", body=inside, pragma="#pragma unroll"))
-        if each <= UNROLLED:
-            return found
-        head = f"for (int begin = mine; begin < {size}; begin += {count} * GRID)"
-        return [Text(head, body=tuple(found), pragma="#pragma unroll 1")]
-
-    def whole(self, s: Statement) -> list[Text]:
-        """A fold of all elements of a value into one: the part of a block, of those that its threads have."""
-        assert s.eqn is not None and s.parts is not None
-        op: Any = s.eqn.op
-        dtype, name = widened(s.xs[0].type.dtype), state_name(s.parts)
-        merge = self.merging(op, dtype)
-        value = self.lifted(s.eqn, s.xs[0], Index(s.xs[0].type.shape, E), E)
-        taken_in = Text(f"{name} = {merge(name, value)};", self.note(s.eqn))
-        p, held_as = s.parts, s.parts.state
-        of_two = f"[]({held_as} mine, {held_as} other) {{ return {merge('mine', 'other')}; }}"
-        return [
-            Text(f"{held_as} {name} = {start_of(op, dtype)};"),
-            *self.each(s.xs[0].type.size, [taken_in]),
-            Text(f"{p.turn} ^= 1;"),
-            Text(f"{name} = ge2_team_fold<THREADS, THREADS>({name}, {of_two});"),
-            Text(f"if (thread == 0) {p.name}[{p.start} + blockIdx.x] = {name};"),
-        ]
-
     def home(self, x: Made, own: bool, loop: Loop) -> Array:
         """Where a result is read by another loop than its own."""
         if not x.wide:
@@ -643,8 +496,10 @@ class Writer:
             code = self.reader.computed(s.eqn, s.xs, at)
             return [Text(f"const {t} {s.y.name} = {code};", comment)]
         if isinstance(s.eqn.op, DotGeneral):
-            return self.product(s, s.eqn, t, comment)
-        return self.fold(s, s.eqn, t, comment)
+            if isinstance(s.kept, Spread):
+                return [Text(f"const {t} {s.y.name} = {s.kept.result()};", comment)]
+            return self.folds.product(s, s.eqn, self.team, comment)
+        return self.folds.fold(s, s.eqn, self.team, comment)
 
     def writes(
         self, s: Statement, which: Callable[[Array], bool] = lambda _: True, value: str = ""
@@ -659,6 +514,11 @@ class Writer:
             found.append(Text(f"{guard}{home.element(at, self.apart)} = {text};"))
         return found
 
+    @property
+    def team(self) -> int:
+        """Threads that have an element of the loop at hand together."""
+        return 1 if self.loop is None else self.loop.key.team
+
     def widely(self) -> bool:
         """Whether the loop at hand is shared out among the threads of a grid."""
         return self.loop is not None and self.loop.key.wide
@@ -671,135 +531,10 @@ class Writer:
         home = next(h for h in x.homes if not h.alone)
         return self.reader.element(home, at)
 
-    # -- folds and products
-
-    def fold(self, s: Statement, eqn: Eqn, t: str, comment: str) -> list[Text]:
-        op: Any = eqn.op
-        dtype, name = widened(eqn.inputs[0].type.dtype), f"{s.y.name}_state"
-        indexed = isinstance(op, ArgReduce)
-        held_as = f"ge2_indexed_{SUFFIX[dtype]}" if indexed else HELD[dtype]
-        merge, p, chunk = self.merging(op, dtype), s.parts, s.key is not None and s.key.stage == "chunk"
-        count = eqn.inputs[0].type.size // eqn.outs[0].type.size
-        before = list[Text]()
-        if p is None:
-            value = self.lifted(eqn, s.xs[0], taken(eqn, E, "k"), "k")
-        elif chunk:
-            name, before = state_name(p), chunked(p)
-            value = self.lifted(eqn, s.xs[0], taken(eqn, "spot", "k"), "k")
-        else:
-            place = "k" if p.size == 1 else f"k * {p.size} + {E}"
-            value, count = f"{p.name}[{p.start} + {place}]", p.count
-        added = f"{name} = {merge(name, value)};"
-        begin, end = ("", str(count)) if not chunk or p is None else bounds(p, count)
-        state = self.gathered(name, held_as, start_of(op, dtype), end, added, comment, begin)
-        found = self.merged(name, held_as, merge)
-        if chunk:
-            merged = [] if found == name else [Text(f"{name} = {found};")]
-            return [*before, *state, *merged]
-        result = (
-            f"{found}.index" if indexed else found if dtype == widened(s.y.type.dtype) else f"({t}){found}"
-        )
-        return [*state, Text(f"const {t} {s.y.name} = {result};")]
-
-    def lifted(self, eqn: Eqn, x: Value, at: Index, place: str) -> str:
-        """An element as a fold takes it in; `place` is its number among those that become one."""
-        op: Any = eqn.op
-        value, dtype = self.reader.element(x, at), widened(x.type.dtype)
-        if isinstance(eqn.op, ArgReduce):
-            return expression(op.lowering.lift, [value, place], dtype, dtype)
-        return value
-
-    def merging(self, op: Any, dtype: np.dtype) -> Callable[[str, str], str]:
-        return lambda mine, other: expression(op.lowering.merge, [mine, other], dtype, dtype)
-
-    def product(self, s: Statement, eqn: Eqn, t: str, comment: str) -> list[Text]:
-        a, b = s.xs
-        op: Any = eqn.op
-        wide = np.result_type(accumulator(a.type.dtype), accumulator(s.y.type.dtype))
-        at_a, at_b = multiplied(eqn, E, "k")
-        x, y = self.reader.element(a, at_a), self.reader.element(b, at_b)
-        if widened(a.type.dtype) != wide:
-            raise Unwritten("a product that is wider than its operands")
-        short, name = SUFFIX[wide], f"{s.y.name}_state"
-        count = math.prod(a.type.shape[i] for i in op.contract[0])
-        if wide == BOOL:
-            added = f"{name} = {name} || ({x} && {y});"
-        elif wide in FLOATS:
-            added = f"{name} = ge2_fma_{short}({x}, {y}, {name});"
-        else:
-            added = f"{name} = ge2_add_{short}({name}, ge2_mul_{short}({x}, {y}));"
-        zero = number(0, wide)
-        state = self.gathered(name, HELD[wide], zero, count, added, comment)
-
-        def merge(mine: str, other: str) -> str:
-            return f"{mine} || {other}" if wide == BOOL else f"ge2_add_{short}({mine}, {other})"
-
-        found = self.merged(name, HELD[wide], merge)
-        out = widened(s.y.type.dtype)
-        return [*state, Text(f"const {t} {s.y.name} = {found if out == wide else f'({t}){found}'};")]
-
-    def gathered(
-        self, name: str, held_as: str, start: str, count: int | str, added: str, comment: str, begin: str = ""
-    ) -> list[Text]:
-        """What a thread gathers of `count` elements k, or those from `begin` on."""
-        assert self.loop is not None
-        team = self.loop.key.team
-        first, step = ("lane", f"k += {team}") if team > 1 else ("0", "k++")
-        first = begin if begin and first == "0" else f"{begin} + {first}" if begin else first
-        loop = Text(f"for (int k = {first}; k < {count}; {step})", body=(Text(added, comment),))
-        return [Text(f"{held_as} {name} = {start};"), loop]
-
-    def merged(self, name: str, held_as: str, merge: Callable[[str, str], str]) -> str:
-        """What the threads of a team gathered, as one state."""
-        assert self.loop is not None
-        team = self.loop.key.team
-        if team == 1:
-            return name
-        of_two = f"[]({held_as} mine, {held_as} other) {{ return {merge('mine', 'other')}; }}"
-        return f"ge2_team_fold<{team}, THREADS>({name}, {of_two})"
-
     def note(self, eqn: Eqn) -> str:
         """The equation, as the graph above the kernel has it."""
         inputs = "".join(" " + atom_text(a, self.names) for a in eqn.inputs)
         return f"{self.names[eqn.outs[0]]} = {op_text(eqn.op)}{inputs}"
-
-
-def start_of(op: Any, dtype: np.dtype) -> str:
-    """The state of a reduction of nothing at all."""
-    text = op.lowering.start
-    if "(" in text:
-        return expression(text, [], dtype, dtype)
-    return {"false": "false", "true": "true"}.get(text) or number(int(text), dtype)
-
-
-def state_name(p: Parts) -> str:
-    return f"{p.name}_state"
-
-
-def chunked(p: Parts) -> list[Text]:
-    """Which result a part is of, and which part of it."""
-    if p.size == 1:
-        return [Text(f"const int spot = 0, chunk = {E};")]
-    return [Text(f"const int spot = {E} % {p.size}, chunk = {E} / {p.size};")]
-
-
-def bounds(p: Parts, count: int) -> tuple[str, str]:
-    """Where a part begins and ends."""
-    each = -(-count // p.count)
-    end = f"(chunk + 1) * {each}"
-    exact = count % p.count == 0
-    return f"chunk * {each}", end if exact else f"({end} < {count} ? {end} : {count})"
-
-
-def moved(node: Rounds, grid: Grid | None) -> list[Text]:
-    """What of a carry is in registers goes to its other place."""
-    found = []
-    for _, now, then in node.pairs:
-        if now.mine and grid is not None:
-            move = Text(f"{now.name}[i] = {then.name}[i];")
-            head = f"for (int i = 0; i < {grid.each(now.type.size)}; i++)"
-            found.append(Text(head, body=(move,), pragma="#pragma unroll"))
-    return found
 
 
 def chain(lines: Sequence[Text]) -> list[Text]:

@@ -14,15 +14,17 @@ from typing import Any, Final, final
 import numpy as np
 
 from ge2.base.record import mutable, record
-from ge2.codegen.cuda.resident_nodes import Key
+from ge2.codegen.cuda.resident_nodes import Key, Unwritten
 from ge2.codegen.cuda.resident_reads import folded_axes
 from ge2.codegen.cuda.resident_size import everything, wide
+from ge2.codegen.cuda.resident_tiles import Tile
 from ge2.codegen.cuda.resident_values import Array
 from ge2.codegen.values import held
 from ge2.ir import ArrayType, Eqn, Graph
 
 THREADS: Final = 512  # of a block
 NARROW: Final = 1 << 10  # elements that each block has for itself
+PRODUCTS: Final = 1 << 20  # that lanes do, whose operands are read from memory again and again
 FEW: Final = 1 << 12  # elements, or products, that each block goes through for itself
 UNROLLED: Final = 16  # elements of a thread that may be registers
 WORDS: Final = 64  # registers of a thread that hold elements, of the 128 that one of 512 has
@@ -33,10 +35,14 @@ LEAST: Final = 4  # elements that a thread folds at least, or it is not worth it
 @final
 @record
 class Grid:
-    """So many blocks of THREADS threads, all on the GPU at once."""
+    """So many blocks of THREADS threads, all on the GPU at once.
+
+    `tiles`: how blocks share so many elements, where a product says so; else threads take turns.
+    """
 
     blocks: int
     threads: int
+    tiles: dict[int, Tile]
 
     @property
     def size(self) -> int:
@@ -44,7 +50,7 @@ class Grid:
 
     def each(self, n: int) -> int:
         """How many of n elements a thread has."""
-        return -(-n // self.size)
+        return -(-self.tiles[n].size // self.threads) if n in self.tiles else -(-n // self.size)
 
 
 def words(dtype: np.dtype) -> int:
@@ -136,6 +142,8 @@ def shared_products(eqn: Eqn, folded: int, grid: Grid, wide: bool) -> Key | None
     size = eqn.outs[0].type.size
     if not wide and size * folded <= FEW:
         return None
+    if size * folded > PRODUCTS:
+        raise Unwritten("a product for a library")
     return Key(size, lanes(size, folded, grid, True), wide=True)
 
 

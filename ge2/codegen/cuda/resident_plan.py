@@ -97,6 +97,12 @@ class Plan:
         """Whether the threads of a grid share the elements of a value."""
         return self.grid is not None and type_.size > NARROW
 
+    def widely(self, x: Value) -> bool:
+        """Whether a value lies where all blocks read it: it is there from the start, or wide."""
+        if isinstance(x, Seen):
+            return self.widely(x.source)
+        return x.wide if isinstance(x, Made) else isinstance(x, Array) and not x.shared
+
     def place(self, name: str, type_: ArrayType) -> Array:
         """Where a value lies that is read in other loops than that which makes it."""
         if not self.wide(type_):
@@ -239,9 +245,8 @@ class Scope:
 
     def fold(self, eqn: Eqn) -> None:
         (x,), (y,), plan = eqn.inputs, eqn.outs, self.plan
-        how = staged(eqn, plan.grid, plan.team, plan.wide(y.type)) if plan.grid else None
-        if how is None:
-            how = Key(y.type.size, plan.team(y.type.size, x.type.size // max(y.type.size, 1)))
+        alone = Key(y.type.size, plan.team(y.type.size, x.type.size // max(y.type.size, 1)))
+        how = (staged(eqn, plan.grid, plan.team, plan.wide(y.type)) if plan.grid else None) or alone
         if isinstance(how, Key):
             self.make(eqn, how)
             return
@@ -256,7 +261,8 @@ class Scope:
         assert isinstance(op, DotGeneral)
         found = self.plan.keeps(eqn, [*map(self.value, eqn.inputs)]) if self.plan.inside else None
         if found is not None:
-            self.make(eqn, Key(y.type.size, 0, eqn)).kept = found
+            wide = self.plan.grid is not None
+            self.make(eqn, Key(y.type.size, 1 if wide else 0, eqn, wide=wide)).kept = found
             return
         folded, grid = math.prod(a.shape[i] for i in op.contract[0]), self.plan.grid
         key = shared_products(eqn, folded, grid, self.plan.wide(y.type)) if grid else None

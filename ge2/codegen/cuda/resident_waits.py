@@ -3,11 +3,12 @@
 A thread may read what it has written itself. What another one has written since all met last, it reads after
 they have met; and so it writes what another one may still read. A carry has two places, which change roles
 at the end of a round, and what a round leaves meets the next: loops are gone through until nothing is new.
+Of a stack each round has another part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, final
 
 from ge2.base.record import record
@@ -18,6 +19,7 @@ from ge2.codegen.cuda.resident_values import Array, Made
 FIRST: Final = -1  # who writes: the first block
 ANY: Final = -2  # whoever it may be
 OTHER = {"now": "then", "then": "now", "": ""}
+PART, PAST = "part of ", "earlier part of "  # of a stack: that of a round, and those of rounds before
 
 
 @final
@@ -54,16 +56,13 @@ class State:
     def __or__(self, other: State) -> State:
         return State(self.read | other.read, self.written | other.written)
 
-    def halves(self, names: Iterable[str], change: Callable[[str], str]) -> State:
-        """The same with other halves of some arrays."""
-        some = frozenset(names)
+    def changed(self, half: Callable[[Access], str]) -> State:
+        """The same with other halves."""
 
-        def changed(accesses: Accesses) -> Accesses:
-            return frozenset(
-                Access(a.name, change(a.half), a.who, a.turns) if a.name in some else a for a in accesses
-            )
+        def all_of(accesses: Accesses) -> Accesses:
+            return frozenset(Access(a.name, half(a), a.who, a.turns) for a in accesses)
 
-        return State(changed(self.read), changed(self.written))
+        return State(all_of(self.read), all_of(self.written))
 
 
 def wait(nodes: Sequence[Node], home: Callable[[Made, bool, Loop], Array]) -> None:
@@ -94,13 +93,21 @@ class Waits:
         return state | touched
 
     def rounds(self, node: Rounds, state: State) -> State:
-        pairs = [now.name for _, now, _ in node.pairs if not now.mine]
-        before = state.halves(pairs, lambda _: "")  # which half is which begins anew
+        pairs = {now.name for _, now, _ in node.pairs if not now.mine}
+        part, past = f"{PART}{node.label}", f"{PAST}{node.label}"
+
+        def any_half(a: Access) -> str:
+            return "" if a.name in pairs or a.half in (part, past) else a.half
+
+        def next_half(a: Access) -> str:
+            return OTHER[a.half] if a.name in pairs else past if a.half == part else a.half
+
+        before = state.changed(any_half)  # which half is which begins anew
         while True:
             tested = self.walk(node.test, before)
-            after = self.walk(node.body, tested).halves(pairs, OTHER.__getitem__)
+            after = self.walk(node.body, tested).changed(next_half)
             if before | after == before:
-                return tested if node.decided is not None else before
+                return (tested if node.decided is not None else before).changed(any_half)
             before = before | after
 
     def choice(self, node: Choice, state: State) -> State:
@@ -134,12 +141,17 @@ class Waits:
                 array = x if isinstance(x, Array) else self.home(x, own, loop)
                 if elsewhere(array):
                     who = loop.key.size if own and loop.key.spread else ANY
-                    read.add(Access(array.name, array.half, who))
+                    read.add(Access(array.name, half(array), who))
             if s.parts is not None and s.key is not None and s.key.stage in ("whole", "chunk"):
                 written.add(Access(s.parts.name, "", ANY, turns=True))
                 continue
-            written.update(Access(h.name, h.half, writer) for h in s.y.homes if elsewhere(h))
+            written.update(Access(h.name, half(h), writer) for h in s.y.homes if elsewhere(h))
         return State(frozenset(read), frozenset(written))
+
+
+def half(x: Array) -> str:
+    """Which part of its memory an array is."""
+    return x.half or (f"{PART}{x.stack[1]}" if x.stack is not None else "")
 
 
 def met(state: State, touched: State) -> bool:

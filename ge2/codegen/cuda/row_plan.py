@@ -28,9 +28,17 @@ FEW, MANY = 16, 32  # elements of a row that a thread has at most; where blocks 
 CROWD = 512  # threads of a multiprocessor that hide each other's waiting
 OTHERS, ADDRESS = 12, 8  # registers of a thread besides those of its row, and for each array
 APART = 16 << 10  # bytes of half a multiprocessor that are left when a block has rows ahead
-WARP = 32
-AGAIN_ROUNDS = 6  # in which a block has gone through all rows, if what it folds over them is read again
+ALONE, SOME, WARP = 512, 8, 32  # threads of a block that has all rows, and elements of a row that one has
+ROUNDS, MORE = 2, 6  # in which it has gone through all rows; if what it folds over them is read again
+MEETING = 40 << 10  # bytes of shared memory, of the 48 KB that a block has without asking
+ROOM = 40  # registers of its threads that the elements of a row may take
 LONG = 1 << 14  # elements from which on a row that is only folded is shared by blocks, if rows are few
+
+
+def few(problem: Problem, whole: frozenset[int]) -> bool:
+    """Whether a block might have all rows of a region that folds over them too."""
+    rows = math.prod(n for a, n in problem.axes.sizes.items() if a not in whole)
+    return rows <= ALONE * MORE and any(w.over - whole for w in problem.folded)
 
 
 @final
@@ -77,7 +85,7 @@ class Plan:
         self.length = math.prod(axes.sizes[a] for a in self.row)
         self.count = math.prod(axes.sizes[a] for a in self.walked)
         lying = [p for p in axes.strides if self.lies(p)]
-        self.pack = max(map(self.places.wide, lying), default=1)
+        self.pack = 1 if alone else max(map(self.places.wide, lying), default=1)
         specs = [
             Spec(tuple(axes), role)
             for axes, role in ((self.groups, "group"), (self.walked, "rows"), (self.row, "row"))
@@ -97,7 +105,7 @@ class Plan:
             [p for p in gathered if p.fold.over - whole]
         )
         number = self.blocks * self.shape.rows if self.across else self.splits
-        self.partials = Partials(problem, self.places, gathered, number)
+        self.partials = Partials(problem, self.places, gathered, number, self.most_parts())
         self.wider = self.said.widened = self.read_wide()
         self.late = self.read_late()
 
@@ -146,12 +154,12 @@ class Plan:
             widest = BLOCK if self.count >= 2 * self.chip.multiprocessors else MOST
             team = min(widest, max(power(-(-n // pack)), 1))
             return Shape(team, max(team, BLOCK), 0)
+        if self.alone:
+            team = min(power(-(-n // SOME)), WARP)
+            return Shape(team, ALONE, -(-n // team))
         few, words = (MANY, 2 * WORDS) if self.sums() else (FEW, WORDS)
         most = max(min(few, int(words / max(self.words(), 0.5))), pack)
         team = min(max(power(-(-n // most)), min(32, power(-(-n // pack)))), MOST)
-        if self.alone:
-            doubles = any(y.dtype.itemsize > 4 and y.dtype.kind in "fc" for y in self.said.homes)
-            return Shape(team, MOST // 2 if doubles else MOST, -(-n // (team * pack)))
         return Shape(team, max(team, min(BLOCK, MOST)), -(-n // (team * pack)))
 
     def spread(self, parts: Sequence[Part | None]) -> tuple[int, int]:
@@ -171,6 +179,13 @@ class Plan:
             return 1, team_blocks
         wanted = self.chip.multiprocessors * self.chip.threads // (shape.block * max(team_blocks, 1))
         return max(1, min(wanted, self.length // (shape.team * self.pack * 4))), team_blocks
+
+    def most_parts(self) -> int:
+        """How many parts of a result there may be, however many rows there are."""
+        if not self.across:
+            return 0
+        blocks = self.at_once * self.chip.multiprocessors if self.sums() else GRID
+        return blocks * self.shape.rows
 
     def read_wide(self) -> set[Param]:
         """Arrays of half types whose rows are held as floats, since several stages read them."""
@@ -273,7 +288,7 @@ class Plan:
         )
         return (
             few
-            and each <= (CROWDED if self.shape.block > 512 else 2 * WORDS)
+            and each <= (ROOM if self.alone else CROWDED if self.shape.block > 512 else 2 * WORDS)
             and self.length > 0
             and not long
         )
@@ -285,9 +300,18 @@ class Plan:
             return False
         if any(d in loops for home in self.said.homes.values() for d in home.dims):
             return False
+        gathered = [w for w in self.problem.folded if w.over - set(self.row)]
+        if sum(map(self.met, gathered)) > MEETING:
+            return False
         read = {x for w in self.problem.works if w.kind != "store" for x in w.xs}
-        again = any(w.over - set(self.row) and w.y in read for w in self.problem.folded)
-        return self.count <= self.shape.rows * (AGAIN_ROUNDS if again else 1)
+        again = any(w.y in read for w in gathered)
+        return self.count <= self.shape.rows * (MORE if again else ROUNDS)
+
+    def met(self, w: Work) -> int:
+        """Bytes of shared memory in which the warps of the only block merge what they have."""
+        assert w.y is not None
+        states = self.shape.team * (self.shape.packs if self.said.homes[w.y].dims else 1)
+        return self.shape.block // WARP * states * folds.state_bytes(w)
 
     def stages(self) -> bool:
         """Whether a row is gone through more than once."""

@@ -20,7 +20,7 @@ from ge2.codegen.cuda import folds
 from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.kernel import CudaKernel, Fixed
 from ge2.codegen.cuda.partial import Kernels
-from ge2.codegen.cuda.row_plan import ALWAYS, IN_SHARED, READ_AGAIN, REGISTERED, Plan
+from ge2.codegen.cuda.row_plan import ALWAYS, IN_SHARED, READ_AGAIN, REGISTERED, Plan, few
 from ge2.codegen.cuda.shortcuts import Pick, largest_of, paired, pick, without
 from ge2.codegen.cuda.typed import HELD, STORED
 from ge2.codegen.cuda.writer import OF_PACK, UNROLL, Problem, mentions, unrolled, widened
@@ -30,17 +30,20 @@ SELDOM = 64  # packs of a row, of which few have the place that elements are com
 IN_TURN = 2  # packs of a row in shared memory that are computed at once
 UNROLLED = 4  # rounds of a loop over a row that is not held, whose reads are under way at once
 
+PLANS = (  # what is made again rather than kept, where a row is, and whether one block has all
+    (AGAIN, REGISTERED, False),
+    (ALWAYS, REGISTERED, False),
+    (ALWAYS, IN_SHARED, False),
+    (ALWAYS, READ_AGAIN, False),
+)
+
 
 def rows_kernel(make: Callable[[], Problem], whole: frozenset[int], chip: Chip) -> Kernels | None:
     """The kernels of a region that folds the axes `whole`, and perhaps all rows besides; else None."""
-    for again, where, alone in (
-        (AGAIN, REGISTERED, True),
-        (AGAIN, REGISTERED, False),
-        (ALWAYS, REGISTERED, False),
-        (ALWAYS, IN_SHARED, False),
-        (ALWAYS, READ_AGAIN, False),
-    ):
-        plan = Plan(make(), whole, chip, again, where, alone)
+    first = make()
+    plans = ((AGAIN, REGISTERED, True), *PLANS) if few(first, whole) else PLANS
+    for n, (again, where, alone) in enumerate(plans):
+        plan = Plan(make() if n else first, whole, chip, again, where, alone)
         if plan.fits:
             return Rows(plan).run()
     return None

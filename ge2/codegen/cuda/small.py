@@ -20,6 +20,7 @@ from ge2.codegen.cuda.typed import HELD, SUFFIX
 
 THREADS = 256
 WIDE = 4  # elements that one access moves at most
+STAGES, ALONG, ACROSS = 5, 4608, 4096  # of which each operand has as many bytes, by how it is read
 
 
 @final
@@ -62,48 +63,74 @@ class Small(Matrices):
     """A product that `unfit` has nothing against."""
 
     def kernel(self) -> CudaKernel:
-        tiles = -(-self.rows.size // SIDE) * -(-self.columns.size // SIDE)
         self.declare()
         text = f"{self.dtype.name}: y[row, column] = sum of a[row, k] * b[k, column] over k"
         fixed = Fixed("SIDE", SIDE, "rows and columns of a block")
-        body = tuple(self.body())
+        body = [*self.where(), *self.batched()]
         return CudaKernel(
-            "small product", text, tuple(self.arguments.values()), body, THREADS,
-            (tiles, min(self.count, MOST)), (fixed,), 0, 1, resident=2,
+            "small product", text, tuple(self.arguments.values()), tuple(body), THREADS, self.grid, (fixed,),
+            self.shared, 1, resident=2,
         )  # fmt: skip
 
-    def body(self) -> list[Text]:
-        n, m = self.size("n_rows", self.rows.size), self.size("n_columns", self.columns.size)
-        whole = self.whole
-        head = [
-            f"const {whole} across = ({m} + SIDE - 1) / SIDE;",
-            f"const {whole} row = ({whole})blockIdx.x / across * SIDE;",
-            f"const {whole} column = ({whole})blockIdx.x % across * SIDE;",
+    @property
+    def grid(self) -> tuple[int, int]:
+        tiles = -(-self.rows.size // SIDE) * -(-self.columns.size // SIDE)
+        return tiles, min(self.count, MOST)
+
+    @property
+    def shared(self) -> int:
+        """Bytes of a ge2_small_room, most of it stages: the parts of a tile are less."""
+        return STAGES * sum(ALONG if self.read(name).along else ACROSS for name in "ab")
+
+    def where(self) -> list[Text]:
+        """Which tile is the block's."""
+        self.size("n_rows", self.rows.size)
+        columns, whole = self.size("n_columns", self.columns.size), self.whole
+        return [
+            Text(f"const {whole} across = ({columns} + SIDE - 1) / SIDE;"),
+            Text(f"const {whole} row = ({whole})blockIdx.x / across * SIDE;"),
+            Text(f"const {whole} column = ({whole})blockIdx.x % across * SIDE;"),
         ]
-        lines = [*map(Text, head)]
+
+    def batched(self) -> list[Text]:
         if not self.batches:
-            return [*lines, *self.tile({"a": "", "b": "", "y": ""}, n, m)]
+            return self.tile({"a": "", "b": "", "y": ""})
         batch = self.size("n_batches", self.count)
         places, split = self.batch()
-        loop = f"for ({whole} z = blockIdx.y; z < {batch}; z += gridDim.y)"
+        loop = f"for ({self.whole} z = blockIdx.y; z < {batch}; z += gridDim.y)"
         end = Text("__syncthreads();", "parts of this one are read to their end")
-        return [*lines, Text(loop, body=(*split, *self.tile(places, n, m), end))]
+        return [Text(loop, body=(*split, *self.tile(places), end))]
 
-    def tile(self, places: dict[str, str], n: str, m: str) -> list[Text]:
+    def tile(self, places: dict[str, str]) -> list[Text]:
+        y = self.term("y", self.rows, "i", "row") + self.term("y", self.columns, "j", "column")
+        y = f"{places['y']}{y}".removeprefix(" + ") or "0"
+        return [
+            *self.product(places),
+            *self.element(),
+            Text(f"if (here) y[{y}] = {self.written('total')};"),
+        ]
+
+    def product(self, places: dict[str, str]) -> list[Text]:
+        """The thread's element of the tile."""
         a, b = self.read("a"), self.read("b")
-        terms, along = self.size("n_sums", self.sums.size), ("false", "true")
+        held, along = HELD[self.wide], ("false", "true")
         wide = f"{a.wide}, {along[a.along]}, {b.wide}, {along[b.along]}"
         left, right = self.lines("a", a, places, "row"), self.lines("b", b, places, "column")
-        held = HELD[self.wide]
-        y = self.term("y", self.rows, "i", "row") + self.term("y", self.columns, "j", "column")
-        y = f"{places['y']}{y}"
+        terms = self.size("n_sums", self.sums.size)
         return [
-            Text(f"const {held} total = ge2_small_product<{held}, {wide}>("),
-            Text(f"    {left}, {n} - row,"),
-            Text(f"    {right}, {m} - column, {terms}, {self.lift()});"),
-            Text(f"const {self.whole} i = row + ge2_small_row<{along[a.along]}>();"),
-            Text(f"const {self.whole} j = column + ge2_small_column<{along[b.along]}>();"),
-            Text(f"if (i < {n} && j < {m}) y[{y.removeprefix(' + ') or '0'}] = {self.written('total')};"),
+            Text("extern __shared__ __align__(16) unsigned char room[];"),
+            Text(f"{held} total = ge2_small_product<{held}, {wide}>("),
+            Text(f"    room, {left}, n_rows - row,"),
+            Text(f"    {right}, n_columns - column, {terms}, {self.lift()});"),
+        ]
+
+    def element(self) -> list[Text]:
+        """Where the thread's element lies, and whether there is one."""
+        a, b = (("false", "true")[self.read(name).along] for name in "ab")
+        return [
+            Text(f"const {self.whole} i = row + ge2_small_row<{a}>();"),
+            Text(f"const {self.whole} j = column + ge2_small_column<{b}>();"),
+            Text("const bool here = i < n_rows && j < n_columns;"),
         ]
 
     def read(self, name: str) -> Read:
@@ -112,8 +139,9 @@ class Small(Matrices):
 
     def lines(self, name: str, how: Read, places: dict[str, str], index: str) -> str:
         """Where the lines of a tile begin, and the pitch."""
-        pitch = self.size(f"{name}_pitch", how.pitch)
-        return f"{name}{places[name]} + {index}{f' * {pitch}' if how.along else ''}, {pitch}"
+        called = self.called[name]
+        pitch = self.size(f"{called}_pitch", how.pitch)
+        return f"{called}{places[name]} + {index}{f' * {pitch}' if how.along else ''}, {pitch}"
 
     def lift(self) -> str:
         """How an element becomes what is summed."""

@@ -25,6 +25,7 @@ GE2_FN void ge2_columns_merge(S (&mine)[N], Merge merge) {
 #pragma unroll
             for (int n = 0; n < N; n++) all[threadIdx.x / 32 * WIDTH + threadIdx.x % 32 * N + n] = mine[n];
         __syncthreads();
+#pragma unroll 1
         for (int at = threadIdx.x; at < WIDTH; at += BLOCK) {
             S found = all[at];
 #pragma unroll

@@ -28,6 +28,10 @@ struct alignas(16) ge2_small_panel {
     }
 };
 
+/* codegen/cuda/small.py asks for five of each operand's. */
+static_assert(sizeof(ge2_small_panel<float, true>) == 4608 && sizeof(ge2_small_panel<float, false>) == 4096, "");
+static_assert(sizeof(ge2_small_panel<double, true>) == 4608 && sizeof(ge2_small_panel<double, false>) == 4096, "");
+
 template <class A, class B, class T>
 struct ge2_small_room {
     union {
@@ -110,15 +114,15 @@ GE2_FN int ge2_small_column() {
 }
 
 /* The element of the product at ge2_small_row, ge2_small_column. `a` and `b` are where the tile's rows and columns begin,
-   of which `rows` and `columns` are there. All threads of the block call it. */
+   of which `rows` and `columns` are there; `shared` is a ge2_small_room. All threads of the block call it. */
 template <class T, int WIDE_A, bool ALONG_A, int WIDE_B, bool ALONG_B, class S, class I, class Lift>
 GE2_FN T ge2_small_product(
-    const S *a, I a_pitch, I rows, const S *b, I b_pitch, I columns, I terms, Lift lift
+    void *shared, const S *a, I a_pitch, I rows, const S *b, I b_pitch, I columns, I terms, Lift lift
 ) {
     typedef ge2_small_panel<T, ALONG_A> A;
     typedef ge2_small_panel<T, ALONG_B> B;
     constexpr int STEP = A::STEP, SLOTS = GE2_SMALL_AHEAD + 1;
-    __shared__ ge2_small_room<A, B, T> room;
+    auto &room = *(ge2_small_room<A, B, T> *)shared;
     const int slice = (int)threadIdx.x / 16, down = (int)threadIdx.x / 4 % 4, across = (int)threadIdx.x % 4;
     const I stages = (terms + A::DEPTH - 1) / A::DEPTH;
 
