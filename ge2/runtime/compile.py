@@ -11,6 +11,7 @@ from ge2.backends.cpu.toolchain import toolchain
 from ge2.backends.device import kept_as
 from ge2.base.config import config
 from ge2.base.errors import DeviceError
+from ge2.base.log import warn
 from ge2.base.record import record
 from ge2.ir import Graph
 from ge2.passes.dump import label
@@ -25,6 +26,7 @@ from ge2.runtime.hosted import CONTROL
 from ge2.runtime.loops import held
 from ge2.runtime.program import Program, Step
 from ge2.runtime.repro import dump_repro
+from ge2.runtime.resident import resident
 from ge2.runtime.schedule import planned_round, schedule
 from ge2.trace.strong import strong
 from ge2.trace.watch import watching
@@ -37,6 +39,11 @@ Begun = Callable[[Step, int], tuple[Graph, Callable[[Graph], Program]]]
 PATIENCE = 5.0  # seconds for what an error says
 ROLL = PIPELINE.index(roll)  # the passes before are those after which memory is planned
 FUSE = PIPELINE.index(fuse)
+PASSES = (
+    *(step.__name__ for step in (*PIPELINE, stack_all, sums_after, resident)),
+    "epilogue",
+    "small_products",
+)
 
 
 @final
@@ -70,8 +77,10 @@ def compile_graph(
     this machine's processor, or what stands for a GPU where the executor is "shim".
     """
     device = device or stand_in()
-    if device is not None and not part:
-        refuse_results(graph, device, name)
+    if not part:
+        know_passes()
+        if device is not None:
+            refuse_results(graph, device, name)
     target = (
         "cuda" if device is not None else "c" if config.executor == "c" and toolchain() is not None else "cpu"
     )
@@ -88,6 +97,16 @@ def compile_graph(
     if called:
         dump_repro(graph, made)
     return made
+
+
+def know_passes() -> None:
+    """Warns of a name among the passes to be left out that is none of a pass."""
+    for name in config.passes_off:
+        if name not in PASSES:
+            from difflib import get_close_matches  # hardly ever needed
+
+            nearest = get_close_matches(name, PASSES, 1, 0.0)
+            warn(f"passes_off names {name!r}, which is no pass", fix=nearest[0], once=("passes_off", name))
 
 
 def refuse_results(graph: Graph, device: Device, name: str) -> None:
