@@ -38,6 +38,8 @@ SUITES = {
         "cuda.first": ("nothing-cached", "cached", "other-batch"),
         "cuda.demo": ("step", "steps"),
         "cuda.programs": ("call", "replay", "mlp", "memory", "rnn-scan", "rnn-loop", "while", "cond"),
+        "cuda.grid": ("wide-while", "wide-cond", "wide-stencil", "wide-rnn", "wide-rnn-grad"),
+        "cuda.overlap": ("early-chain", "early-mlp", "early-demo"),
         "cuda.kernels": (
             *("gelu", "adam", "squares", "layernorm", "layernorm-grad", "softmax", "softmax-columns"),
             *("cross-entropy", "cumsum", "columns", "transpose"),
@@ -55,6 +57,11 @@ SUITES = {
         "cuda.products": (
             *("product-wide", "product-square", "product-large", "product-tf32", "product-f32"),
             *("product-f64", "product-at", "product-bt", "product-batched"),
+        ),
+        "cuda.small_products": (
+            *("small-first", "small-second", "small-third", "small-third-back", "small-third-weight"),
+            *("small-second-back", "small-second-weight", "small-first-weight"),
+            *("thin-last", "thin-last-back", "thin-last-weight"),
         ),
         "cuda.sorts": ("sort", "argsort"),
     },

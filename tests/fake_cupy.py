@@ -403,11 +403,11 @@ class Launched:
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
 
-    def __call__(self, grid: Any, block: Any, args: Sequence[Any], shared_mem: int = 0) -> None:
+    def __call__(self, grid: Any, block: Any, args: Sequence[Any], shared_mem: int = 0, **more: bool) -> None:
         for x in args:
             assert not isinstance(x, np.ndarray) or x.shape == (), "an array of the CPU in a launch"
         given = [x._host if isinstance(x, ndarray) else x for x in args]
-        self.kernel(grid, block, given, shared_mem=shared_mem)
+        self.kernel(grid, block, given, shared_mem=shared_mem, **more)
 
 
 class StandIn:

@@ -41,7 +41,10 @@ class Number:
 class Launch:
     """A kernel's launch. Whatever among `arguments` is no pointer and no number is a NumPy scalar.
 
-    `after`: the launches of the list that must have ended before. `where`: the user's line.
+    `after`: the launches of the list that must have ended before. `where`: the user's line. `waits`: the
+    kernel waits for them itself, before it looks at memory, so it may be launched while those run that let
+    others: `lets`. `together`: its blocks wait for each other, so all of them must be
+    on the device at once.
     """
 
     kernel: Any
@@ -52,6 +55,9 @@ class Launch:
     after: tuple[int, ...]
     name: str
     where: str = ""
+    waits: bool = False
+    lets: bool = False
+    together: bool = False
 
 
 @final
@@ -202,7 +208,8 @@ def launched(items: Sequence[Item], given: Given) -> None:
     for each in items:
         if isinstance(each, Launch):
             handed = tuple(map(given.argument, each.arguments))
-            each.kernel(each.grid, each.block, handed, shared_mem=each.shared)
+            more = {"enable_cooperative_groups": True} if each.together else {}  # as CuPy's functions have it
+            each.kernel(each.grid, each.block, handed, shared_mem=each.shared, **more)
         elif isinstance(each, Call):
             each.product(*map(given.place, (each.first, each.other, each.result, each.scratch)))
         elif isinstance(each, While):

@@ -16,7 +16,8 @@ GB: Final = 1 << 30
 class Limits:
     """Sizes in bytes. `shared_optin`: of shared memory a block, beyond 48 KB only where it is asked for.
 
-    `double`: how many times as long as in float32 a multiply-add takes in float64.
+    `double`: how many times as long as in float32 a multiply-add takes in float64. `emulated`: how many
+    blocks may wait for each other where multiprocessors are not real.
 
     >>> H200.architecture, H200.multiprocessors, H200.shared_optin // 1024
     ('sm_90a', 132, 227)
@@ -38,11 +39,22 @@ class Limits:
     memory: int = 80 * GB
     bandwidth: float = 3.35e12  # bytes a second, of memory
     double: int = 2
+    emulated: int = 0
+
+    @property
+    def generation(self) -> int:
+        """The compute capability as one number: 90 for sm_90a."""
+        return int(self.architecture.strip("sm_af"))
 
     @property
     def threads(self) -> int:
         """How many the device holds at once."""
         return self.multiprocessors * self.threads_per_multiprocessor
+
+    @property
+    def together(self) -> int:
+        """Blocks that may wait for each other: one a multiprocessor, whatever it needs."""
+        return self.emulated or self.multiprocessors
 
 
 # Tuning guides and data sheets of Ampere, Hopper and Blackwell; L2 of the H200 as its driver reports it.

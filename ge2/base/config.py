@@ -58,6 +58,7 @@ class Settings:
     shim_watch:   bool = setting(False, "look at each access to memory of CUDA threads on a CPU", keyed=True)
     check_leaks:  bool = setting(False, "a traced value that outlives its trace is an error at once")
     capture:      str = setting("auto", "launch kernels as graphs", ("auto", "on", "off"), keyed=True)
+    overlap:      bool = setting(True, "launch kernels of a graph while those before them end", keyed=True)
     progress:     str = setting("auto", "tell what a first call of seconds does", ("auto", "on", "off"))
 # fmt: on
 
@@ -116,16 +117,18 @@ def _nearest(name: str, known: Any) -> str:
 class _Scope:
     """What one `using` changes. It is alive for as long as any context holds it."""
 
-    __slots__ = ("__weakref__", "values")
+    __slots__ = ("__weakref__", "key", "values")
 
     def __init__(self, values: dict[str, Any]) -> None:
         self.values = values
+        self.key: tuple[Any, ...] | None = None  # as long as nobody changes the settings around it
 
 
 _scope: ContextVar[_Scope | None] = ContextVar("ge2_settings", default=None)
 _alive: set[weakref.ref[_Scope]] = set()
 _lock = RLock()  # reentrant: a scope may die, and take it, at any line
 _environment: dict[str, str] = {}
+_keys: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # equal keys are one, so that calls need not compare them
 
 
 class Config:
@@ -150,6 +153,7 @@ class Config:
     shim_seed: int
     shim_watch: bool
     capture: str
+    overlap: bool
     progress: str
     key: tuple[Any, ...]  # the settings that change what is compiled
 
@@ -159,7 +163,7 @@ class Config:
             _refuse(name)
         with _lock:  # an update meanwhile must not leave the old key behind
             if name not in self.__dict__:
-                value = tuple(map(_base, KEYED)) if name == "key" else _from_environment(name)
+                value = _key_of({}) if name == "key" else _from_environment(name)
                 self.__dict__[name] = value
             return self.__dict__[name]
 
@@ -183,6 +187,8 @@ class Config:
         with _lock:
             self.__dict__.update(values)
             self.__dict__.pop("key", None)
+            for scope in filter(None, [ref() for ref in _alive]):
+                scope.key = None
 
     @contextmanager
     def using(self, **changes: Any) -> Iterator[None]:
@@ -225,13 +231,25 @@ def _base(name: str) -> Any:
     return values[name] if name in values else Config.__getattr__(config, name)
 
 
+def _key_of(values: dict[str, Any]) -> tuple[Any, ...]:
+    """The key of the settings with these changes; with the lock held."""
+    key = tuple(values[each] if each in values else _base(each) for each in KEYED)
+    return _keys.setdefault(key, key)
+
+
+def _scoped_key(scope: _Scope) -> tuple[Any, ...]:
+    with _lock:  # an update meanwhile must not leave the old key behind
+        scope.key = key = _key_of(scope.values)
+        return key
+
+
 def _scoped(name: str) -> property:
     def read(self: Config) -> Any:
         scope = _scope.get()
         if scope is None:
             return _base(name)
         if name == "key":
-            return tuple(scope.values.get(each, _base(each)) for each in KEYED)
+            return scope.key or _scoped_key(scope)
         return scope.values[name] if name in scope.values else _base(name)
 
     return property(read)

@@ -13,6 +13,7 @@ from ge2.kernels.cuda_draws import CudaBits, CudaFold
 from ge2.kernels.cuda_indexing import CudaGather, CudaIndex
 from ge2.kernels.cuda_moves import CudaConcatenate, CudaPad, CudaUpdateSlice
 from ge2.kernels.cuda_own import CudaOwn
+from ge2.kernels.cuda_product_region import CudaProductRegion
 from ge2.kernels.cuda_resident import CudaResident
 from ge2.kernels.cuda_scans import CudaScan
 from ge2.kernels.cuda_scatter import CudaScatter, CudaScatterAdd
@@ -41,7 +42,7 @@ CATALOG: tuple[Family, ...] = (
     CGather(), CScatterAdd(), CScatter(), CIndex(), CScan(), CBits(), CFold(), CSort(), CTop(), CSearch(),
     COwn(), CudaRegion(), CudaCopy(), CudaConstant(), CudaGather(), CudaIndex(),
     CudaScatter(), CudaScatterAdd(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
-    CudaScan(), CudaTop(), CudaOwn(), CudaResident(), CudaBlas(), CudaProduct(),
+    CudaScan(), CudaTop(), CudaOwn(), CudaResident(), CudaProductRegion(), CudaBlas(), CudaProduct(),
     BlockedPointwise(), BlockedRowwise(), BlockedReduce(), Product(), Library(),
 )  # fmt: skip
 

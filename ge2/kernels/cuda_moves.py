@@ -6,7 +6,7 @@ Parts that were made there already (`problem.shared`) are not written again.
 from __future__ import annotations
 
 import math
-from typing import final
+from typing import Final, final
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from ge2.kernels.loops import described
 from ge2.ops.index import UpdateSlice
 from ge2.ops.shape import Concatenate, Pad
 
+PARTS: Final = 4  # that a kernel may put side by side
+SMALL: Final = 1 << 16  # elements of what is copied sooner than a kernel is launched
+
 
 @final
 class CudaConcatenate(Cuda):
@@ -36,6 +39,9 @@ class CudaConcatenate(Cuda):
     def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
         op, (to,) = problem.op, problem.outs
         assert isinstance(op, Concatenate)
+        parts = sum(x.size > 0 for x in problem.inputs)
+        if 1 < parts <= PARTS and to.size <= SMALL and not problem.shared:
+            return Kernels((joining(problem, op.axis, ins, outs[0]),))
         kernels: list[CudaKernel] = []
         at = 0
         for i, (x, source) in enumerate(zip(problem.inputs, ins, strict=True)):
@@ -44,6 +50,29 @@ class CudaConcatenate(Cuda):
             if x.size and (0, i) not in problem.shared:
                 kernels += copying(x, x, source, outs[0].part(start, (1,) * to.ndim), chip).kernels
         return Kernels(tuple(kernels))
+
+
+def joining(problem: Problem, axis: int, ins: Operands, target: Operand) -> CudaKernel:
+    """Each element of the result is read from the part that it is of."""
+    (to,) = problem.outs
+    axes = [a for a in range(to.ndim) if to.shape[a] != 1 or a == axis]
+    parts = [(x, source) for x, source in zip(problem.inputs, ins, strict=True) if x.size]
+    arrays = ((x.shape, source.strides) for x, source in parts)
+    grid = Grid(far((to.size,), (to.shape, target.strides), *arrays))
+    letters = lettered(OVER, len(axes))
+    lines = grid.spread(letters, [to.shape[a] for a in axes])
+    result = grid.place("y", letters, [target.strides[a] for a in axes])
+    end = 0
+    for n, (x, source) in enumerate(parts):
+        name, before, end = f"x{n}", end * source.strides[axis], end + x.shape[axis]
+        place = grid.place(name, letters, [source.strides[a] for a in axes])
+        back = f" - {grid.size(f'back{n}', before)}" if before else ""
+        test = f"if ({letters[axes.index(axis)]} < {grid.size(f'end{n}', end)})" if n + 1 < len(parts) else ""
+        grid.array(name, source, x.dtype)
+        copied = Text(f"y[{result}] = {name}[{place}{back}];")
+        lines.append(Text(f"{'else ' if n else ''}{test}".rstrip(), body=(copied,)))
+    grid.result("y", target, to.dtype)
+    return grid.kernel("concatenate", described(problem), lines, to.size)
 
 
 @final

@@ -63,6 +63,7 @@ class CudaOwn(Cuda):
         kernel = CudaKernel(
             f"{op.name} kernel", described(problem), tuple(around.arguments), body, math.prod(grid.threads),
             grid.blocks, (), grid.shared, 1, helpers_of(op.helpers, around.dtype), sides=grid.threads,
+            foreign=True,
         )  # fmt: skip
         return Kernels((*around.before, kernel, *around.after), tuple(around.temps))
 

@@ -22,4 +22,4 @@ class CudaResident(Cuda):
     def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
         op = problem.op
         assert isinstance(op, Resident)
-        return resident_kernel(op.graph, op.rows, ins, outs, chip)
+        return resident_kernel(op.graph, op.rows, ins, outs, chip, op.grid)

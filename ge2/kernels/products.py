@@ -7,10 +7,12 @@ from typing import final
 from ge2.base.dtypes import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64
 from ge2.codegen.c.text import Operand
 from ge2.codegen.cuda.chip import Chip
-from ge2.codegen.cuda.gemm import arranged
+from ge2.codegen.cuda.gemm import arranged, contraction
 from ge2.codegen.cuda.kernel import CudaKernel
+from ge2.codegen.cuda.matrices import sums_in
 from ge2.codegen.cuda.partial import Kernels
-from ge2.codegen.cuda.tiles import Tiles, sums_in
+from ge2.codegen.cuda.small import Small
+from ge2.codegen.cuda.tiles import Tiles
 from ge2.kernels.cuda import Cuda, Operands, copying
 from ge2.kernels.kernel import Family, Launch, Problem
 from ge2.ops.dot import DotGeneral
@@ -78,3 +80,20 @@ class CudaProduct(Cuda):
                 kernels += copying(t, t, ins[i], operands[i], chip).kernels
         kernels.append(Tiles(axes, (operands[0], operands[1], outs[0]), a.dtype, y.dtype).kernel())
         return Kernels(tuple(kernels), tuple(temps))
+
+
+@final
+class CudaSmallProduct(Cuda):
+    """A small product, in BLAS's place. Which are, `small_products` says once it is known how operands lie:
+    so it is not in the catalog, which knows types alone."""
+
+    name = "small product in CUDA"
+
+    def refuses(self, problem: Problem) -> str:
+        return refusal(problem)
+
+    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
+        (a, b), (y,), op = problem.inputs, problem.outs, problem.op
+        assert isinstance(op, DotGeneral)
+        axes = contraction(op, a, b, (ins[0].strides, ins[1].strides, outs[0].strides))
+        return Kernels((Small(axes, (ins[0], ins[1], outs[0]), a.dtype, y.dtype).kernel(),))

@@ -15,6 +15,7 @@ from ge2.ops.region import evaluated
 class Resident(GraphOp):
     """A graph, loops and branches and what is around them, whose values live in a block's shared memory.
 
+    `grid`: all blocks of a GPU do it together, and what is wide lies in their registers and in its L2 cache.
     `rows` is 0, or the size of an axis along which no element knows of another: blocks then share its rows.
     How many rows and rounds there are is handed to the kernel.
     It is made after all derivatives, of steps that are already chosen for a GPU.
@@ -22,6 +23,7 @@ class Resident(GraphOp):
 
     graph: Graph
     rows: int = 0
+    grid: bool = False
     name = "resident"
 
     def graphs(self) -> tuple[Graph, ...]:

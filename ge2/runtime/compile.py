@@ -8,14 +8,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 from ge2.backends.cpu.toolchain import toolchain
+from ge2.backends.device import kept_as
 from ge2.base.config import config
+from ge2.base.errors import DeviceError
 from ge2.base.record import record
 from ge2.ir import Graph
 from ge2.passes.dump import label
+from ge2.passes.fuse import fuse
 from ge2.passes.pipeline import PIPELINE, run_pass, run_pipeline
-from ge2.passes.restack import restack
 from ge2.passes.roll import roll
+from ge2.passes.stack import stack_all
 from ge2.passes.sums_after import sums_after
+from ge2.runtime.epilogue import epilogue_for
 from ge2.runtime.executable import Executable
 from ge2.runtime.hosted import CONTROL
 from ge2.runtime.loops import held
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
 Begun = Callable[[Step, int], tuple[Graph, Callable[[Graph], Program]]]
 PATIENCE = 5.0  # seconds for what an error says
 ROLL = PIPELINE.index(roll)  # the passes before are those after which memory is planned
+FUSE = PIPELINE.index(fuse)
 
 
 @final
@@ -65,6 +70,8 @@ def compile_graph(
     this machine's processor, or what stands for a GPU where the executor is "shim".
     """
     device = device or stand_in()
+    if device is not None and not part:
+        refuse_results(graph, device, name)
     target = (
         "cuda" if device is not None else "c" if config.executor == "c" and toolchain() is not None else "cpu"
     )
@@ -73,7 +80,7 @@ def compile_graph(
     if device is not None and not part and limit is None:
         how = replace(how, smaller=partial(helping, graph, how))
     if limit is None or config.executor == "reference":
-        made = executable(schedule(passed(graph, called, target), donated, target), how, limited)
+        made = executable(schedule(passed(graph, called, target, device), donated, target), how, limited)
     else:
         made = fitting(graph, limit, how)
     made.part = part
@@ -83,14 +90,31 @@ def compile_graph(
     return made
 
 
-def passed(graph: Graph, called: str, target: str) -> Graph:
-    """The graph after all passes. Those for a GPU alone make scans of repeats, and sums come after them."""
-    if target != "cuda":
+def refuse_results(graph: Graph, device: Device, name: str) -> None:
+    """DeviceError for a result of a dtype of which the device has no arrays."""
+    for n, a in enumerate(graph.outputs):
+        if kept_as(device, a.type.dtype) != a.type.dtype:
+            made = next((eqn for eqn in graph.eqns if a in eqn.outs), None)
+            raise DeviceError(
+                f"result {n} of {name} is {a.type}, and CuPy has no such arrays",
+                where=made and made.source,
+                fix="y.astype(np.float16) for what is returned; inside the function fp8 may be used",
+            )
+
+
+def passed(graph: Graph, called: str, target: str, device: Device | None) -> Graph:
+    """The graph after all passes.
+
+    Those for a GPU alone make more scans of repeats, put sums after them, and give small products what is
+    done to their elements.
+    """
+    if device is None:
         return run_pipeline(graph, called)
-    graph = run_pipeline(graph, called, last=ROLL + 1)
-    for step in (restack, sums_after):
-        graph = run_pass(step, graph, f"{called}-{ROLL + 1}")
-    return run_pipeline(graph, called, ROLL + 1)
+    graph = run_pipeline(graph, called, last=FUSE)
+    for step in (stack_all, sums_after):
+        graph = run_pass(step, graph, f"{called}-{FUSE}")
+    graph = run_pipeline(graph, called, FUSE)
+    return run_pass(epilogue_for(device.limits), graph, f"{called}-{len(PIPELINE)}")
 
 
 def stand_in() -> Device | None:

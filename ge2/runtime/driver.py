@@ -15,22 +15,21 @@ from ge2.backends.cpu.load import execute, load
 from ge2.backends.cpu.outputs import Kept, worth_keeping
 from ge2.backends.cpu.pool import launch
 from ge2.base.dtypes import SHORT
+from ge2.base.memory import Lifetime, Plan, Room, plan
 from ge2.base.pause import collector_paused
 from ge2.base.record import mutable, record
 from ge2.codegen.environment import render
 from ge2.codegen.values import Param
 from ge2.codegen.view import KernelView, Line
-from ge2.ir import ArrayType, Atom, Dims, Eqn, Evaluate, Graph, Literal, Var
-from ge2.ir.text import op_text
+from ge2.ir import Atom, Dims, Evaluate, Graph, Literal, Var
 from ge2.kernels.catalog import launch as choose
 from ge2.kernels.kernel import Problem
 from ge2.ops.dot import DotGeneral
-from ge2.ops.shape import Barrier, BroadcastInDim, Reshape, Rev, Slice, StopGradient, Transpose
 from ge2.passes.host import compute
+from ge2.runtime.as_numpy import note, product, reference_of, view_text
 from ge2.runtime.cost import Cost, bytes_behind, cost
 from ge2.runtime.hosted import Inner, bound, hosted
 from ge2.runtime.linked import Linked
-from ge2.runtime.memory import Lifetime, Plan, Room, plan
 from ge2.runtime.meter import Call, Meter
 from ge2.runtime.native import IN_C, Need, Segment, lifetimes
 from ge2.runtime.program import Buffer, Program, Step
@@ -498,75 +497,9 @@ def owned(y: Any) -> Any:
     return np.array(y, order="C")
 
 
-def note(eqn: Eqn) -> str:
-    return op_text(eqn.op) if not hasattr(eqn.op, "graphs") else eqn.op.name
-
-
 def reuse(x: Any, dtype: np.dtype) -> Any:
     """A donated array if it can hold a result, else a new one like it."""
     flags = x.flags
     if flags.c_contiguous and flags.writeable and flags.owndata:
         return x
     return np.empty(x.shape, dtype)
-
-
-def reference_of(eqn: Eqn) -> Any:
-    """The reference, given arrays where it was given Python numbers."""
-    weak = [a.type.weak for a in eqn.inputs]
-    reference, dtypes = eqn.op.reference, [a.type.dtype for a in eqn.inputs]
-    if not any(weak):
-        return reference
-
-    def with_arrays(*xs: Any) -> Any:
-        return reference(*(np.asarray(x, d) if w else x for x, d, w in zip(xs, dtypes, weak, strict=True)))
-
-    return with_arrays
-
-
-def view_text(eqn: Eqn, x: str) -> str:
-    """The view as NumPy spells it."""
-    op = eqn.op
-    if isinstance(op, Transpose):
-        return f"{x}.transpose({op.order})"
-    if isinstance(op, Reshape):
-        return f"{x}.reshape({op.shape})"
-    if isinstance(op, Slice):
-        parts = [
-            f"{a}:{b}" + (f":{s}" if s != 1 else "")
-            for a, b, s in zip(op.start, op.stop, op.step, strict=True)
-        ]
-        return f"{x}[{', '.join(parts)}]" if parts else x
-    if isinstance(op, Rev):
-        rank = eqn.inputs[0].type.ndim
-        return f"{x}[{', '.join('::-1' if a in op.axes else ':' for a in range(rank))}]" if rank else x
-    if isinstance(op, BroadcastInDim):
-        spread = tuple(n if d in op.dims else 1 for d, n in enumerate(op.shape))
-        return f"broadcast_to({x}.reshape({spread}), {op.shape})"
-    assert isinstance(op, StopGradient | Barrier)
-    return x
-
-
-Turn = tuple[Dims | None, Dims | None]  # an order of the axes, then a shape
-
-
-def product(eqn: Eqn) -> tuple[Turn, Turn, Dims | None]:
-    """How the operands of a product become matrices, and the shape of their product as one."""
-    op, (a, b), (out,) = eqn.op, (x.type for x in eqn.inputs), eqn.outs
-    assert isinstance(op, DotGeneral)
-    free_a, free_b = op.free(a, b)
-    batch = (volume(a, op.beside[0]),) if op.beside[0] else ()
-    m, n, k = volume(a, free_a), volume(b, free_b), volume(a, op.contract[0])
-    left = turn(a.shape, (*op.beside[0], *free_a, *op.contract[0]), (*batch, m, k))
-    right = turn(b.shape, (*op.beside[1], *op.contract[1], *free_b), (*batch, k, n))
-    whole = (*batch, m, n)
-    return left, right, None if out.type.shape == whole else whole
-
-
-def volume(type_: ArrayType, axes: Dims) -> int:
-    """How many elements these axes span."""
-    return math.prod(type_.shape[i] for i in axes)
-
-
-def turn(shape: Dims, order: Dims, wanted: Dims) -> Turn:
-    turned = tuple(shape[i] for i in order)
-    return None if order == tuple(range(len(order))) else order, None if turned == wanted else wanted

@@ -23,6 +23,7 @@ from ge2.codegen.kept import kept_pages
 from ge2.ir import ArrayType, Evaluate, Graph, Op, Var, read
 from ge2.ops.elementwise import Elementwise
 from ge2.ops.own import Own
+from ge2.ops.product_region import ProductRegion
 from ge2.ops.region import Region
 from ge2.ops.resident import Resident
 from ge2.passes.dump import dump
@@ -158,7 +159,7 @@ def alone(run: Runner) -> Inner:
 
 def own_names(op: Op) -> list[str]:
     """The operations with C of the user's in a step."""
-    if isinstance(op, Region):
+    if isinstance(op, Region | ProductRegion):
         return [name for e in op.graph.eqns for name in own_names(e.op)]
     own = (isinstance(op, Own) and op.c) or (isinstance(op, Elementwise) and op.edition)
     return [op.name] if own else []
@@ -175,6 +176,10 @@ def manner(run: Any) -> str:
         said += [f"{nodes} conditional nodes" if graphs else f"{nodes} loops and branches by the host"]
     if anew:
         said += [f"{anew} graphs made anew"]
+    if graphs and getattr(run, "early", 0):
+        said += [f"{run.early} waits overlapped"]
+    if getattr(run, "whole", None):
+        said += [f"none overlapped, for {run.whole}"]
     return ", ".join(said) + (f"; no graph, for {run.trouble}" if run.trouble else "")
 
 
@@ -325,7 +330,7 @@ class Executable:
             failed = self.shortage.error if run and not self.part else None
             return GpuDriver(  # type: ignore[return-value]
                 self.program, self.device, self.name, self.branches, run, within, self.ranged, self.scope,
-                failed, self.meter if run else None,
+                failed, self.limited, self.meter if run else None,
             ).build()  # fmt: skip
         inner = {n: [branch.inner() for branch in found] for n, found in self.branches.items()}
         lent, meter = self.limited and self.part, self.meter if run else None
@@ -408,7 +413,7 @@ class Executable:
     @property
     def regions(self) -> int:
         """How many fused regions it runs."""
-        held = Region | Resident
+        held = Region | Resident | ProductRegion
         return sum(step.kind == "kernel" and isinstance(step.eqn.op, held) for step in self.program.steps)
 
     @property

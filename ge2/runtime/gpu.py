@@ -14,39 +14,30 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from ge2.backends.cpu.load import execute
-from ge2.backends.device import Device, address, empty, kept_as, upload, view
+from ge2.backends.device import Device, address, kept_as, upload, view
 from ge2.base.bill import Had
-from ge2.base.dtypes import HALF, SHORT
+from ge2.base.dtypes import SHORT
+from ge2.base.memory import Lifetime, Plan, Room, plan
 from ge2.base.pause import collector_paused
 from ge2.base.record import mutable, record
 from ge2.codegen.c.layout import Layout, plain
-from ge2.codegen.c.text import Argument, Operand
-from ge2.codegen.cuda.chip import Chip
-from ge2.codegen.cuda.file import Source, same_code
-from ge2.codegen.cuda.kernel import CudaKernel
-from ge2.codegen.cuda.partial import Kernels
+from ge2.codegen.c.text import Operand
+from ge2.codegen.cuda.file import Source
 from ge2.codegen.environment import render
-from ge2.codegen.values import held
 from ge2.codegen.view import Line
 from ge2.ir import ArrayType, Atom, Eqn, Literal, Op, Var
-from ge2.kernels.catalog import select
-from ge2.kernels.cuda import Cuda
-from ge2.kernels.kernel import Family, Problem
 from ge2.ops.constant import Constant
-from ge2.passes.host import compute
-from ge2.runtime.blame import Written, written
-from ge2.runtime.by_arrays import by_arrays, serves
-from ge2.runtime.cost import Cost, bytes_behind, computing, cost
-from ge2.runtime.doubles import slow
+from ge2.runtime.beside import planned_beside
+from ge2.runtime.blame import Written
+from ge2.runtime.cost import Cost, bytes_behind, cost
+from ge2.runtime.gpu_host import host, library
+from ge2.runtime.gpu_kernels import by_kernels
 from ge2.runtime.gpu_load import load
 from ge2.runtime.gpu_loops import hosted, placed, turned
 from ge2.runtime.gpu_products import matmul
-from ge2.runtime.hosted import Inner
-from ge2.runtime.hosted import hosted as by_python
-from ge2.runtime.launching import Asked, At, Group, Pending, written_by
-from ge2.runtime.memory import Lifetime, Plan, Room, plan
+from ge2.runtime.launching import At, Group, Pending
 from ge2.runtime.meter import Call, Meter
-from ge2.runtime.on_device import again, anew, current_first, elsewhere, narrowed, quietly, ready, scalar
+from ge2.runtime.on_device import again, anew, current_first, quietly, ready
 from ge2.runtime.program import Buffer, Program, Step
 from ge2.runtime.records import Made, place
 from ge2.runtime.rounds import Turn, loose
@@ -92,6 +83,7 @@ class GpuDriver:
     ranged: bool = False  # whether each step is a range in a profiler's time line
     scope: str = ""  # the user's name for what is around the program
     failed: Failed | None = None  # the error of a call for which there was no memory
+    tight: bool = False  # whether as little memory is to do as may
     meter: Meter | None = None  # what times each launch, if somebody wants to know
     names: dict[str, Any] = field(default_factory=dict)
     body: list[Line | Group] = field(default_factory=list)
@@ -131,7 +123,7 @@ class GpuDriver:
     def build(self) -> GpuDriver:
         self.begin()
         parts = [self.part(step) for step in self.program.steps]
-        self.plan = plan([life for _, life in self.needs], ALIGNMENT)
+        self.plan = self.planned()
         offsets = self.offsets()
         self.names.update({f"{name}_offset": offset for name, offset in offsets.items()})
         self.write(parts)
@@ -145,6 +137,12 @@ class GpuDriver:
         if self.run:
             self.direct = self.call_of(run)
         return self
+
+    def planned(self) -> Plan:
+        """Where arrays lie: apart where steps may run at once, tight where they follow or memory is short."""
+        if self.tight or self.within is not None:
+            return plan([life for _, life in self.needs], ALIGNMENT)
+        return planned_beside(self.program, self.needs, ALIGNMENT)
 
     def begin(self) -> None:
         """What the text names whatever the program is, and what is known of arrays before the first step."""
@@ -295,33 +293,11 @@ class GpuDriver:
         elif step.kind == "hosted":
             hosted(self, step)
         elif step.kind == "host":
-            self.host(step)
+            host(self, step)
         elif step.kind in ("library", "view"):
-            self.library(step)
+            library(self, step)
         else:
-            self.kernels(step)
-
-    def host(self, step: Step) -> None:
-        """A number that Python computes; an array of the device only where something asks for one.
-
-        It needs nothing that was launched.
-        """
-        (out,) = step.eqn.outs
-        f = self.given(partial(compute, step.eqn.op, out.type), "host_")
-        found = f"{f}({', '.join(self.array(a) for a in step.eqn.inputs)})"
-        if out in self.numbers:
-            found = f"{self.narrowing(out.type.dtype)}({found})"
-        elif not out.type.weak:
-            found, self.uploads = f"upload({found})", True
-        line = Line(f"{self.name(out)} = {found}")
-        self.computed.append(line)
-        self.group().before.append(line)
-
-    def narrowing(self, dtype: np.dtype) -> str:
-        """The name of what makes a number of Python's one of `dtype`, as a kernel holds it."""
-        if dtype not in self.narrowings:
-            self.narrowings[dtype] = self.given(partial(narrowed, dtype, held(dtype)), "number_")
-        return self.narrowings[dtype]
+            by_kernels(self, step)
 
     def handed_over(self) -> set[Var]:
         """What the host computes of a dtype of its own and kernels alone read: it needs no memory there."""
@@ -329,39 +305,6 @@ class GpuDriver:
         made -= {v for v in made if v.type.weak} | set(self.program.graph.outputs)
         asking = [step.eqn for step in self.program.steps if step.kind != "kernel"]
         return made - {a for eqn in asking for a in eqn.inputs if isinstance(a, Var)}
-
-    def kernels(self, step: Step, family: Family | None = None) -> None:
-        eqn = step.eqn
-        types = tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs)
-        problem = Problem(eqn.op, *types, "cuda", step.shared)
-        family = family or select(problem).family
-        assert isinstance(family, Cuda), f"{eqn.op} was taken for CUDA"
-        ins = [self.operand("in", i, a) for i, a in enumerate(eqn.inputs)]
-        outs = [self.operand("out", i, v) for i, v in enumerate(eqn.outs)]
-        found = family.kernels(problem, ins, outs, Chip.of(self.device.limits))
-        temps = [self.need(nbytes, step.number) for nbytes in found.temps]
-        self.fresh(*eqn.outs)
-        self.launches(step, found, temps, "" if step.kind == "matmul" else slow(eqn, self.device.limits))
-
-    def launches(
-        self, step: Step, found: Kernels, temps: Sequence[str], words: str = "", whole: bool = True
-    ) -> None:
-        """The launches of a step; of a product by BLAS, which is no `whole` step, what comes before it."""
-        eqn, named = step.eqn, []
-        for kernel in found.kernels:
-            number, name = self.define(kernel)
-            named.append((name, kernel))
-            self.owned[name] = written(eqn.op)
-            handed = tuple(self.handed(step, a, temps) for a in kernel.given)
-            cost = self.moved(step, kernel, temps) + (computing(eqn) if len(named) == 1 and whole else Cost())
-            what = Call(self.title, name, "CUDA", eqn, cost, Source(source_name(kernel), kernel))
-            sizes = kernel.grid, kernel.shape, kernel.shared
-            self.launch(Pending(number, *sizes, handed, written_by(kernel), name, place(eqn)), what)
-        if named:
-            name = named[0][0]
-            texts = partial(texts_of, [k for _, k in named])
-            nbytes = partial(bytes_behind, self.program.layouts)
-            self.made.append(Made(eqn, named[0][1].kind, name, name, texts, nbytes, "cuda", words))
 
     def launch(self, pending: Pending, what: Call) -> None:
         """Adds a launch; if there is somebody who times each, as a call of its own."""
@@ -376,36 +319,12 @@ class GpuDriver:
             return f"{f}({given})"
         return f"{self.given(self.meter.timed(what), 'timed_')}({f}, {given})"
 
-    def moved(self, step: Step, kernel: CudaKernel, temps: Sequence[str]) -> Cost:
-        """The bytes of the arrays that a kernel is handed."""
-        own, eqn, layouts = dict(self.needs), step.eqn, self.program.layouts
-        found: dict[str, dict[Any, int]] = {"array": {}, "result": {}}
-        for a in kernel.given:
-            if a.kind not in found:
-                continue
-            operand, _ = a.value
-            at = operand.role, operand.index
-            if operand.role in ("part", "temp"):
-                found[a.kind][at] = own[temps[operand.index]].nbytes
-            else:
-                atoms: Sequence[Atom] = eqn.inputs if operand.role == "in" else eqn.outs
-                found[a.kind][at] = bytes_behind(layouts, atoms[operand.index])
-        return Cost(read=sum(found["array"].values()), written=sum(found["result"].values()))
-
     def cost(self, step: Step) -> Cost:
         return cost(step.eqn, partial(bytes_behind, self.program.layouts))
 
     @property
     def library_name(self) -> str:
         return "NumPy" if self.device.xp is np else "CuPy"
-
-    def define(self, kernel: CudaKernel) -> tuple[int, str]:
-        """The number of the kernel's source, and its name in the program; equal code is compiled once."""
-        source = Source(source_name(kernel), kernel)
-        code = same_code(source)
-        number = self.numbered.setdefault(code, len(self.numbered))
-        self.sources.setdefault(code, source)
-        return number, f"{source.name}_{number}"
 
     def operand(self, role: str, i: int, a: Atom) -> Operand:
         if isinstance(a, Literal) or a.type.weak or a in self.numbers:
@@ -419,20 +338,6 @@ class GpuDriver:
         self.needs.append((name, Lifetime(nbytes, step, step)))
         return name
 
-    def handed(self, step: Step, a: Argument, temps: Sequence[str]) -> At | Asked | np.generic:
-        if a.kind == "size":
-            return np.int64(a.value) if "int64_t" in a.declaration else np.int32(a.value)
-        if a.kind == "constant":
-            value, dtype = a.value
-            return scalar(np.asarray(value), held(dtype))
-        operand, dtype = a.value
-        if operand.role in ("part", "temp"):
-            return At(temps[operand.index], operand.offset * dtype.itemsize, own=True)
-        atom = (step.eqn.inputs if operand.role == "in" else step.eqn.outs)[operand.index]
-        if a.kind == "value":
-            return self.value(atom, dtype)
-        return self.at(atom, operand.offset * dtype.itemsize)
-
     def at(self, atom: Atom, offset: int) -> At:
         """A place in an array, `offset` bytes from the beginning of what holds its memory."""
         if isinstance(atom, Literal):
@@ -440,16 +345,6 @@ class GpuDriver:
         buffer = self.buffer(atom)
         base = buffer.base or buffer
         return At(base.name, offset, own=base.storage == "arena")
-
-    def value(self, atom: Atom, dtype: np.dtype) -> Asked | np.generic:
-        """A number as the kernel holds it."""
-        wanted = held(dtype)
-        if isinstance(atom, Literal):
-            value = np.asarray(atom.value).astype(dtype) if dtype in HALF else np.asarray(atom.value)
-            return scalar(value, wanted)
-        if atom in self.numbers:  # which are held so already
-            return Asked(self.name(atom), wanted.itemsize)
-        return Asked(f"{self.narrowing(dtype)}({self.name(atom)})", wanted.itemsize)
 
     def fresh(self, *made: Var) -> None:
         """Makes arrays for the caller, of results or of what is returned in another form."""
@@ -491,30 +386,6 @@ class GpuDriver:
             whole, offset = "memory", f"{base.name}_offset + {offset}"
         return f"view({whole}, {offset}, {t.shape}, {t.dtype.name}, {strides})"
 
-    def library(self, step: Step) -> None:
-        """What the array module or the reference computes; loops and branches, with bodies on the device."""
-        eqn, chosen = step.eqn, self.branches.get(step.number)
-        if isinstance(eqn.op, Constant):  # which is there from the start
-            (out,) = eqn.outs
-            value = self.given(self.sent(eqn.op.reference()), "k")
-            self.group().before.append(Line(f"{self.name(out)} = {value}", "constant"))
-            return
-        inputs = ", ".join(map(self.array, eqn.inputs))
-        if chosen is not None:
-            run = by_python(eqn.op, [*map(alone, chosen)], partial(empty, self.device))
-            f = self.given(partial(run, [()] * len(chosen)), f"{eqn.op.name}_")
-        else:
-            run = by_arrays if serves(eqn) else elsewhere
-            f = self.given(partial(run, self.device, eqn), f"{eqn.op.name}_")
-        outs = ", ".join(self.name(v) for v in eqn.outs) + ("," if eqn.op.several else "")
-        by, text = self.library_name if serves(eqn) else "the CPU", f"{f}({inputs})"
-        if chosen is None:
-            text = self.call(f, inputs, Call(self.title, eqn.op.name, by, eqn, self.cost(step)))
-        self.split(eqn, f"which {'the host' if by == 'the CPU' else by} computes")
-        self.emit(Line(f"{outs} = {text}" if eqn.outs else text, eqn.op.name))
-        made = [self.name(v) for v in eqn.outs if not v.type.weak]
-        self.emit(*(Line(f"{name} = ready({name})") for name in made))
-
     # -- results
 
     def result(self, atom: Atom, i: int) -> str:
@@ -536,16 +407,3 @@ class GpuDriver:
 
 def lines(part: Line | Group) -> list[Line]:
     return part.lines() if isinstance(part, Group) else [part]
-
-
-def texts_of(kernels: Sequence[CudaKernel]) -> str:
-    return "\n".join(dict.fromkeys(Source(source_name(k), k).text() for k in kernels))
-
-
-def source_name(kernel: CudaKernel) -> str:
-    return kernel.kind.replace(" ", "_")
-
-
-def alone(run: Callable[..., list[Any]]) -> Inner:
-    """A program that makes its own scratch."""
-    return Inner(0, lambda arena: (), lambda bound, *arrays: run(*arrays))

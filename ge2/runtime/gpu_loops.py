@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from ge2.base.config import config
 from ge2.codegen.c.layout import plain
 from ge2.codegen.view import Line
-from ge2.ir import ArrayType, Atom, Literal, Var
+from ge2.ir import ArrayType, Atom, Eqn, Literal, Var
+from ge2.ops.control import Cond
 from ge2.ops.loops import RepeatLoop, ScanLoop
 from ge2.runtime.conditional import conditional
 from ge2.runtime.launching import At
@@ -27,6 +28,8 @@ from ge2.runtime.writer import Writer, is_plain
 
 if TYPE_CHECKING:
     from ge2.runtime.gpu import GpuDriver
+
+NUMBERS: Final = "numbers that Python computes"
 
 
 def placed(driver: GpuDriver) -> list[int]:
@@ -45,7 +48,9 @@ def turned(driver: GpuDriver, run: Any) -> Turn:
     again = [(i, j) for i in places for j in range(i + 1, len(outputs)) if outputs[i] is outputs[j]]
     types = tuple(a.type for a in outputs)
     made = tuple(types[i] for i in places)
-    return Turn(driver.nbytes, tuple(places), made, tuple(again), run, as_round(driver, places))
+    found = as_round(driver, places)
+    why = "" if found is not None else more_than_launches(driver)
+    return Turn(driver.nbytes, tuple(places), made, tuple(again), run, found, why)
 
 
 def as_round(driver: GpuDriver, places: Sequence[int]) -> Round | None:
@@ -61,6 +66,16 @@ def as_round(driver: GpuDriver, places: Sequence[int]) -> Round | None:
     launches = [each for group in groups for each in group.launches]
     parameters = [*names, *map(driver.name, graph.inputs)]
     return Round(parameters, launches, [*driver.sources.values()], driver.offsets(), results, driver.names)  # type: ignore[arg-type]
+
+
+def more_than_launches(driver: GpuDriver) -> str:
+    """What there is in a program that is no launch."""
+    if driver.splits:
+        return driver.splits[0][1]
+    numbers = any(a.type.weak for a in (*driver.program.graph.inputs, *driver.program.graph.outputs))
+    if numbers or any(g.before or g.numbers for g in driver.groups):
+        return NUMBERS
+    return "a result whose elements lie in another order"
 
 
 def end(driver: GpuDriver, a: Atom) -> str | tuple[At, ArrayType] | None:
@@ -89,8 +104,22 @@ def hosted(driver: GpuDriver, step: Step) -> None:
     scratch = lent(driver, memory, ArrayType((max(t.nbytes for t in turns),), np.dtype(np.uint8)))
     handed = ", ".join([scratch, *lists, *map(partial(aligned, driver), eqn.inputs)])
     driver.fresh(*eqn.outs)
-    driver.split(eqn, "whose rounds or branches the host launches")
+    parts = "branches" if isinstance(eqn.op, Cond) else "rounds"
+    driver.split(eqn, f"whose {parts} the host launches ({by_host(driver, eqn, turns)})")
     driver.emit(Line(f"{f}({handed})", eqn.op.name))
+
+
+def by_host(driver: GpuDriver, eqn: Eqn, turns: Sequence[Turn]) -> str:
+    """Why the host launches the rounds of a loop, or a branch, one after another."""
+    op, fixed = eqn.op, isinstance(eqn.op, ScanLoop | RepeatLoop)
+    if driver.ranged or driver.meter:
+        return "so that each is seen"
+    if fixed and config.capture == "off":
+        return "capture is off"
+    if (why := next((turn.why for turn in turns if turn.why), "")) or any(a.type.weak for a in eqn.inputs):
+        return why or NUMBERS
+    launches = sum(turn.round.count for turn in turns if turn.round) * getattr(op, "length", 2)
+    return f"{launches} launches, more than {MOST}" if launches > MOST else "its arrays lie in another order"
 
 
 def unrolled(driver: GpuDriver, step: Step, turns: Sequence[Turn]) -> bool:

@@ -11,13 +11,15 @@ from ge2.backends.product import Wanted
 from ge2.base.record import record
 from ge2.codegen.c.text import Operand
 from ge2.codegen.cuda.chip import Chip
-from ge2.codegen.cuda.gemm import by_blas
+from ge2.codegen.cuda.gemm import by_blas, contraction
 from ge2.codegen.cuda.kernel import CudaKernel
 from ge2.codegen.cuda.partial import Kernels
 from ge2.ir import Atom, Literal
 from ge2.kernels.cuda import copying
-from ge2.kernels.products import CudaProduct
+from ge2.kernels.products import CudaProduct, CudaSmallProduct
+from ge2.kernels.small_products import refusal
 from ge2.ops.dot import DotGeneral
+from ge2.runtime.gpu_kernels import by_kernels, launches
 from ge2.runtime.launching import At, Pending
 from ge2.runtime.meter import Call
 from ge2.runtime.program import Step
@@ -39,21 +41,25 @@ class Spot:
 
 
 def matmul(driver: GpuDriver, step: Step) -> None:
-    """A product by the device's BLAS; in CUDA if that has none such."""
+    """A product in CUDA if it is small; else by the device's BLAS, or in CUDA if that has none such."""
     eqn, (out,) = step.eqn, step.eqn.outs
     assert isinstance(eqn.op, DotGeneral)
     atoms, (a, b) = (*eqn.inputs, out), (x.type for x in eqn.inputs)
     first, second, third = (driver.operand("in", i, x) for i, x in enumerate(atoms))
-    found = by_blas(eqn.op, a, b, (first.strides, second.strides, third.strides))
+    lie = first.strides, second.strides, third.strides
+    axes, precision = contraction(eqn.op, a, b, lie), PRECISION.get(eqn.op.precision or "")
+    if not refusal(axes, a.dtype, out.type.dtype, precision is not None, driver.device.limits):
+        return by_kernels(driver, step, CudaSmallProduct())
+    found = by_blas(eqn.op, a, b, lie)
     if found is None:
-        return driver.kernels(step, CudaProduct())
+        return by_kernels(driver, step, CudaProduct())
     copies, g = found
     spots = [spot(driver, x) for x in atoms]
-    kernels, temps = list[CudaKernel](), list[str]()
+    before, temps = list[CudaKernel](), list[str]()
     for i, (x, strides) in enumerate(zip((first, second), copies, strict=True)):
         if strides is not None:
             target, t = Operand("temp", len(temps), strides), eqn.inputs[i].type
-            kernels += copying(t, t, x, target, Chip.of(driver.device.limits)).kernels
+            before += copying(t, t, x, target, Chip.of(driver.device.limits)).kernels
             temps.append(driver.need(t.nbytes, step.number))
             spots[i] = Spot(At(temps[-1], own=True), 0)
     order = (1, 0, 2) if g.second else (0, 1, 2)
@@ -62,13 +68,13 @@ def matmul(driver: GpuDriver, step: Step) -> None:
         math.gcd(16, spot.multiple, *(c[n] * atoms[i].type.dtype.itemsize for c in g.calls))
         for n, (i, spot) in enumerate(zip(order, factors, strict=True))
     )
-    wanted = Wanted(g, a.dtype, out.type.dtype, PRECISION.get(eqn.op.precision), aligned)  # type: ignore[arg-type]
+    wanted = Wanted(g, a.dtype, out.type.dtype, precision, aligned)  # type: ignore[arg-type]
     product = driver.device.product(wanted)
     if product is None:
-        return driver.kernels(step, CudaProduct())
+        return by_kernels(driver, step, CudaProduct())
     scratch = At(driver.need(product.workspace, step.number), own=True) if product.workspace else None
     driver.fresh(out)
-    driver.launches(step, Kernels(tuple(kernels)), temps, whole=False)
+    launches(driver, step, Kernels(tuple(before)), temps, whole=False)
     by = "NumPy" if driver.device.xp is np else "cuBLASLt"
     places = (*(spot.at for spot in factors), scratch)
     one = Call(driver.title, eqn.op.name, by, eqn, driver.cost(step))

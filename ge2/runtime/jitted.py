@@ -123,6 +123,8 @@ class Jitted:
         arrays = [*entry.captured, *seen.arrays, *entry.arrays(leaves)]
         entry.hits += 1
         self._last = entry
+        if entry.hits > 1 and self._quick:
+            self._expect(entry)
         if entry.hits > 1 and self._again is not entry and not self._quick:
             lasting = self._entries.get(entry.key) is entry and not any(self._static)
             whole = self._donation is None or self._donation.complete(entry.key, leaves)
@@ -230,6 +232,10 @@ class Jitted:
             oldest = next(iter(self._entries))
             del self._entries[oldest]
             self._quick.clear()
+        self._expect(entry)
+
+    def _expect(self, entry: Entry) -> None:
+        """Finds an entry by its arguments alone from now on, where they decide: settings may have changed."""
         args, kwargs = entry.key.structure.children
         if (
             self._plain

@@ -64,6 +64,9 @@ class Pending:
     written: frozenset[int]  # which of the arguments are memory that it writes
     name: str
     where: str
+    waits: bool = False  # for the kernels before it, by itself
+    lets: bool = False  # those that do so be launched while it runs
+    together: bool = False  # whether its blocks wait for each other
 
     def __str__(self) -> str:
         """The launch as CUDA has it."""
@@ -181,6 +184,16 @@ def itself(x: Any) -> Any:
     return x
 
 
+def pending(
+    kernel: CudaKernel, number: int, arguments: tuple[At | Asked | np.generic, ...], name: str, where: str
+) -> Pending:
+    """The launch of a kernel, by the number of its source."""
+    return Pending(
+        number, kernel.grid, kernel.shape, kernel.shared, arguments, written_by(kernel), name, where,
+        kernel.waits, kernel.lets, kernel.together,
+    )  # fmt: skip
+
+
 def written_by(kernel: CudaKernel) -> frozenset[int]:
     """Which arguments of a kernel it may write: memory that is not declared `const`."""
     memory = [(i, a) for i, a in enumerate(kernel.given) if a.kind in ("array", "result")]
@@ -272,6 +285,9 @@ def launch(
 ) -> Launch | Call:
     if isinstance(each.kernel, int):
         kernel = kernels[each.kernel]
-        return Launch(kernel, each.grid, each.block, each.shared, arguments, after, each.name, each.where)
+        return Launch(
+            kernel, each.grid, each.block, each.shared, arguments, after, each.name, each.where,
+            each.waits, each.lets, each.together,
+        )  # fmt: skip
     first, other, result, scratch = arguments
     return Call(each.kernel, first, other, result, scratch, after, each.name, each.where)

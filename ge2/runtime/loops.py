@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, final
 
+from ge2.base.memory import Lifetime, plan
 from ge2.base.record import mutable
 from ge2.codegen.c.text import Text
 from ge2.codegen.c.typed import STORED
@@ -19,7 +20,6 @@ from ge2.ops.loops import RepeatLoop, ScanLoop
 from ge2.ops.shape import BroadcastInDim
 from ge2.ops.while_loop import WhileLoop
 from ge2.runtime.hosted import CONTROL
-from ge2.runtime.memory import Lifetime, plan
 from ge2.runtime.program import Program, Step
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX
+from ge2.base.memory import Lifetime
 from ge2.base.record import mutable
 from ge2.base.source import Source
 from ge2.codegen.c.file import CFile, Named, Run, same_code
@@ -23,7 +24,6 @@ from ge2.kernels.kernel import Problem
 from ge2.ops.region import Region
 from ge2.runtime.cost import bytes_behind
 from ge2.runtime.loops import SMALL, Loop
-from ge2.runtime.memory import Lifetime
 from ge2.runtime.program import Buffer, Program, Step
 from ge2.runtime.records import Made
 

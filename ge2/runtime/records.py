@@ -14,6 +14,7 @@ from ge2.base.source import Source
 from ge2.base.words import count_words, size_words, table
 from ge2.ir import Atom, Eqn, Graph, Names, Var, write
 from ge2.ir.text import atom_text, op_text
+from ge2.ops.product_region import ProductRegion
 from ge2.ops.region import Region
 from ge2.ops.resident import Resident
 from ge2.runtime.cost import Cost, array_bytes, cost
@@ -211,6 +212,7 @@ def names(given: Iterable[str]) -> Iterator[str]:
 
 def record_of(made: Made, name: str, calls: int) -> KernelRecord:
     graph = made.eqn.op.graph if isinstance(made.eqn.op, Region | Resident) else alone(made.eqn)
+    graph = made.eqn.op.flat if isinstance(made.eqn.op, ProductRegion) else graph
     known = Names()
     region = write(graph, names=known)
     return KernelRecord(

@@ -15,6 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, final
 
 from ge2.base.errors import MemoryLimitError
+from ge2.base.memory import Lifetime, plan
 from ge2.base.record import mutable, record
 from ge2.base.words import count_words, size_words, table
 from ge2.ir import Eqn, Graph, Var, without_dead_code
@@ -23,7 +24,6 @@ from ge2.ops.while_loop import WhileLoop
 from ge2.passes.repeat import repeated
 from ge2.runtime.hosted import CONTROL, passing
 from ge2.runtime.loops import MANY, held, spares
-from ge2.runtime.memory import Lifetime, plan
 from ge2.runtime.program import Program, Step
 from ge2.runtime.rounds import spare
 from ge2.runtime.waiting import Candidate, Repeat, Waiting, operations

@@ -21,13 +21,14 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, final
 
 from ge2.base.config import config
+from ge2.base.record import record
 from ge2.codegen.cuda.places import FAR
-from ge2.codegen.cuda.resident import Unwritten, shared_bytes
+from ge2.codegen.cuda.resident import fits_grid, shared_bytes
 from ge2.codegen.cuda.resident_index import VIEWS
-from ge2.codegen.cuda.resident_plan import FOLDS
+from ge2.codegen.cuda.resident_nodes import FOLDS, Unwritten
 from ge2.codegen.cuda.resident_rows import Tangled, split
 from ge2.codegen.cuda.resident_values import POINTS, spoken
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Op, Var, has_effect, rename
@@ -43,11 +44,10 @@ from ge2.passes.match import Index
 from ge2.passes.pipeline import PIPELINE, run_pipeline
 from ge2.trace.strong import strong, strong_op
 
-ELEMENTS: Final = 1 << 13
 WORK: Final = 1 << 17
-AROUND: Final = 1 << 15
 LONG: Final = 256
 ROOM: Final = 60 << 10
+LIVE: Final = 24 << 20
 ALONE: Final = 1 << 14
 BLOCKS: Final = 128
 WAIT: Final = 1 << 12
@@ -59,26 +59,53 @@ LAST: Final = next(
 CONTROL = (ScanLoop, WhileLoop, Cond)
 
 
+@final
+@record
+class Rule:
+    """What a block, or a grid, may do: elements of a value, operations of a round and of a step around loops,
+    and for how many operations a product counts whose operands are read from memory, or whose matrix is
+    kept."""
+
+    grid: bool
+    elements: int
+    work: int
+    around: int
+    product: float = 1
+    kept: float = 1
+
+
+BLOCK: Final = Rule(False, 1 << 13, WORK, 1 << 15)
+GRID: Final = Rule(True, 1 << 22, 3 << 23, 1 << 21, product=16, kept=0.5)
+
+
 def resident(graph: Graph) -> Graph:
     """The graph with `resident` steps in place of loops and branches that are small, and of what is near."""
-    if "resident" in config.passes_off or not any(isinstance(e.op, CONTROL) for e in graph.eqns):
+    if "resident" in config.passes_off:
         return graph
     if any(v.type.size >= FAR for v in (*graph.inputs, *(v for e in graph.eqns for v in e.outs))):
         return graph  # places in parts of such need 64 bits
+    for rule in (BLOCK, GRID):
+        if any(isinstance(e.op, CONTROL) for e in graph.eqns):
+            graph = ruled(graph, rule)
+    return graph
+
+
+def ruled(graph: Graph, rule: Rule) -> Graph:
+    """The graph with the steps that a rule allows."""
     done: list[Eqn] = []
     run: list[tuple[Eqn, list[Eqn]]] = []  # each with what it is without regions
     made: set[Atom] = set()
 
     def close() -> None:
-        done.extend(joined(graph, run))
+        done.extend(joined(graph, run, rule))
         run.clear()
         made.clear()
 
     read = {a for e in graph.eqns for a in e.inputs} | set(graph.outputs)
     for eqn in graph.eqns:
-        shared = by_rows(graph, eqn)
+        shared = None if rule.grid else by_rows(graph, eqn)
         eqn = shared or eqn
-        flat = small(eqn, read) if shared is None else None
+        flat = small(eqn, read, rule) if shared is None else None
         if flat is not None:
             if sum(size(steps) for _, steps in run) + size(flat) > LONG:
                 close()
@@ -96,34 +123,38 @@ def resident(graph: Graph) -> Graph:
 # ------------------------------------------------------------------------------------------------- a run
 
 
-def joined(graph: Graph, run: Sequence[tuple[Eqn, list[Eqn]]]) -> list[Eqn]:
+def joined(graph: Graph, run: Sequence[tuple[Eqn, list[Eqn]]], rule: Rule) -> list[Eqn]:
     """The steps of a run as one, and those that have nothing to do with its loops and branches after it."""
-    chosen = near([eqn for eqn, _ in run])
+    chosen = near([eqn for eqn, _ in run], rule)
     rest = [eqn for n, (eqn, _) in enumerate(run) if n not in chosen]
     if not chosen:
         return rest
     flat = [each for n in chosen for each in run[n][1]]
     old = [run[n][0] for n in chosen]
-    found = together(graph, old, flat)
-    return one_by_one(graph, run) if found is None else [found, *rest]
+    found = together(graph, old, flat, rule)
+    return one_by_one(graph, run, rule) if found is None else [found, *rest]
 
 
-def one_by_one(graph: Graph, run: Sequence[tuple[Eqn, list[Eqn]]]) -> list[Eqn]:
-    """Loops and branches each for itself, where all of them are too much for one block."""
+def one_by_one(graph: Graph, run: Sequence[tuple[Eqn, list[Eqn]]], rule: Rule) -> list[Eqn]:
+    """Loops and branches each for itself, where all of them are too much for one kernel."""
     found = []
     for eqn, flat in run:
-        alone = together(graph, [eqn], flat) if isinstance(eqn.op, CONTROL) else None
+        alone = together(graph, [eqn], flat, rule) if isinstance(eqn.op, CONTROL) else None
         found.append(alone or eqn)
     return found
 
 
-def near(eqns: Sequence[Eqn]) -> list[int]:
-    """Numbers of the loops and branches, of what reads their results, and of what either needs."""
+def near(eqns: Sequence[Eqn], rule: Rule) -> list[int]:
+    """Numbers of the loops and branches, of what reads their results, and of what either needs.
+
+    Views of more than a grid should copy are left where they are no copies.
+    """
     after: set[Atom] = set()
     kept: set[int] = set()
     for n, eqn in enumerate(eqns):
         if isinstance(eqn.op, CONTROL) or not after.isdisjoint(eqn.inputs):
-            kept.add(n)
+            large = rule.grid and isinstance(eqn.op, VIEWS) and eqn.outs[0].type.size > rule.around
+            kept.update(() if large else (n,))
             after.update(eqn.outs)
     needed: set[Atom] = set()
     for n in reversed(range(len(eqns))):
@@ -133,8 +164,8 @@ def near(eqns: Sequence[Eqn]) -> list[int]:
     return sorted(kept)
 
 
-def together(graph: Graph, old: Sequence[Eqn], flat: Sequence[Eqn]) -> Eqn | None:
-    """The equations as a single one; None if a block has no room for them."""
+def together(graph: Graph, old: Sequence[Eqn], flat: Sequence[Eqn], rule: Rule) -> Eqn | None:
+    """The equations as a single one; None if a block, or the GPU, has no room for them."""
     made = {v for eqn in old for v in eqn.outs}
     inner = {v for eqn in flat for v in eqn.outs}
     given = tuple(dict.fromkeys(a for e in flat for a in e.inputs if isinstance(a, Var) and a not in inner))
@@ -145,12 +176,12 @@ def together(graph: Graph, old: Sequence[Eqn], flat: Sequence[Eqn]) -> Eqn | Non
         return None
     body = Graph(given, tuple(flat), outs)
     try:
-        if shared_bytes(body) > ROOM:
+        if not (fits_grid(body, ROOM, LIVE) if rule.grid else shared_bytes(body) <= ROOM):
             return None
     except Unwritten:
         return None
     source = next((e.source for e in old if isinstance(e.op, CONTROL)), old[0].source)
-    return Eqn(Resident(body), given, outs, source)
+    return Eqn(Resident(body, grid=rule.grid), given, outs, source)
 
 
 # ------------------------------------------------------------------------------------------------- rows
@@ -181,7 +212,7 @@ def parted(graph: Graph, rows: int) -> bool:
         one = split(graph, rows, 1).graph
         loop: Any = one.eqns[0].op
         each = sum(work(e) // 4 + WAIT if kept(e, loop) else work(e) for e in loop.body.eqns)
-        little = fitting(loop, 4 * WORK) and -(-rows // BLOCKS) * each <= WORK
+        little = fitting(loop, replace(BLOCK, work=4 * WORK)) and -(-rows // BLOCKS) * each <= WORK
         return little and shared_bytes(one) <= ROOM
     except (Tangled, Unwritten):
         return False
@@ -197,17 +228,19 @@ def kept(eqn: Eqn, loop: Any) -> bool:
 # ------------------------------------------------------------------------------------------------- a step
 
 
-def small(eqn: Eqn, read: Container[Atom]) -> list[Eqn] | None:
-    """A step without regions, if it is one for a block. Python numbers may go in, but none come out."""
+def small(eqn: Eqn, read: Container[Atom], rule: Rule) -> list[Eqn] | None:
+    """A step without regions, if a rule allows it. Python numbers may go in, but none come out."""
     weak = any(v.type.weak and v in read for v in eqn.outs)
     if has_effect(eqn.op) or not eqn.outs or weak:
         return None
     if isinstance(eqn.op, CONTROL):
         *before, eqn = strengthened(eqn)
         op = prepared(eqn.op)
-        return [*before, replace(eqn, op=op)] if op is not None and fitting(op) else None
+        return [*before, replace(eqn, op=op)] if op is not None and fitting(op, rule) else None
+    if isinstance(eqn.op, Resident) and (eqn.op.rows or eqn.op.grid):
+        return None
     flat = spread([eqn])
-    return flat if fits(flat, AROUND) else None
+    return flat if fits(flat, replace(rule, work=rule.around)) else None
 
 
 def strengthened(eqn: Eqn) -> list[Eqn]:
@@ -230,18 +263,32 @@ def size(eqns: Sequence[Eqn]) -> int:
     return len(eqns) + sum(map(size, inner))
 
 
-def fits(eqns: Sequence[Eqn], most: int = WORK) -> bool:
-    """Whether equations of a round, or one step, are little enough for a block that can do them."""
-    return all(map(possible, eqns)) and sum(map(work, eqns)) <= most
+def fits(eqns: Sequence[Eqn], rule: Rule, constants: Sequence[Atom] = ()) -> bool:
+    """Whether equations of a round, or one step, are little enough for who can do them."""
+    same = set(constants)
+    for eqn in eqns:
+        if isinstance(eqn.op, VIEWS) and same.issuperset(eqn.inputs):
+            same.update(eqn.outs)
+    each = [work(e, rule.product if same.isdisjoint(e.inputs) else rule.kept) for e in eqns]
+    return all(possible(e, rule.elements) for e in eqns) and sum(each) <= rule.work
 
 
-def fitting(op: Any, most: int = WORK) -> bool:
+def fitting(op: Any, rule: Rule) -> bool:
     """Whether the rounds of a loop, and of the loops in it, are little enough; or the branches."""
     inner = [e.op for g in op.graphs() for e in g.eqns if isinstance(e.op, CONTROL)]
-    return all(fits(g.eqns, most) for g in op.graphs()) and all(fitting(each, most) for each in inner)
+    return all(fits(g.eqns, rule, constants(op, g)) for g in op.graphs()) and all(
+        fitting(each, rule) for each in inner
+    )
 
 
-def possible(eqn: Eqn) -> bool:
+def constants(op: Any, graph: Graph) -> Sequence[Atom]:
+    """What is the same in all rounds."""
+    if isinstance(op, ScanLoop):
+        return graph.inputs[: op.consts]
+    return graph.inputs[: op.body_consts] if isinstance(op, WhileLoop) and graph is op.body else ()
+
+
+def possible(eqn: Eqn, elements: int) -> bool:
     op = eqn.op
     types = [a.type for a in (*eqn.inputs, *eqn.outs)]
     if not all(t.size for t in types) or any(t.weak for t in (v.type for v in eqn.outs)):
@@ -249,19 +296,19 @@ def possible(eqn: Eqn) -> bool:
     if isinstance(op, CONTROL):
         return True  # its own rounds were looked at
     if isinstance(op, VIEWS):
-        return all(isinstance(a, Var) for a in eqn.inputs) or eqn.outs[0].type.size <= ELEMENTS
+        return all(isinstance(a, Var) for a in eqn.inputs) or eqn.outs[0].type.size <= elements
     known = isinstance(op, (*FOLDS, DotGeneral)) or (isinstance(op, POINTS) and spoken(eqn))
-    return known and all(v.type.size <= ELEMENTS for v in eqn.outs)
+    return known and all(v.type.size <= elements for v in eqn.outs)
 
 
-def work(eqn: Eqn) -> int:
-    """How many elements are computed, or gone through."""
+def work(eqn: Eqn, product: float = 1) -> float:
+    """How many elements are computed, or gone through; a product of two numbers counts for so many."""
     op: Any = eqn.op
     if isinstance(op, (*CONTROL, *VIEWS)):
         return 0
     size = eqn.outs[0].type.size
     if isinstance(op, DotGeneral):
-        return size * math.prod(eqn.inputs[0].type.shape[i] for i in op.contract[0])
+        return product * size * math.prod(eqn.inputs[0].type.shape[i] for i in op.contract[0])
     return eqn.inputs[0].type.size if isinstance(op, FOLDS) else size
 
 
@@ -308,7 +355,7 @@ def spread(eqns: Sequence[Eqn]) -> list[Eqn]:
     found: list[Eqn] = []
     for eqn in eqns:
         op = eqn.op
-        if isinstance(op, Region):
+        if isinstance(op, Region | Resident):
             env: dict[Var, Atom] = dict(zip(op.graph.inputs, eqn.inputs, strict=True))
             outs = dict(zip(op.graph.outputs, eqn.outs, strict=True))
             for each in op.graph.eqns:

@@ -29,7 +29,7 @@ class Turn:
 
     The results `placed`, of such types, are written into the places; the others are returned wherever they
     lie, which may be in an argument or in the memory. `again` pairs a result that has a place with a later
-    one that is the same.
+    one that is the same. `why` it is no `round` is said in words.
     """
 
     nbytes: int
@@ -38,6 +38,7 @@ class Turn:
     again: tuple[tuple[int, int], ...]
     run: Callable[..., list[Any]]
     round: Round | None = None  # it as launches alone, if it is nothing else
+    why: str = ""
 
     def into(self, memory: Any, places: Arrays, *arrays: Any) -> list[Any]:
         """The results, those that have a place written there."""

@@ -20,6 +20,7 @@ from ge2.kernels.kernel import Family, Problem
 from ge2.kernels.library import Library, Product
 from ge2.kernels.products import CudaBlas
 from ge2.ops.index import Gather, Scatter, ScatterAdd, UpdateSlice
+from ge2.ops.product_region import ProductRegion
 from ge2.ops.region import Region
 from ge2.ops.shape import (
     Barrier,
@@ -417,6 +418,11 @@ def in_place(eqn: Eqn, i: int, x: Var, target: str) -> bool:
     op = eqn.op
     if isinstance(op, WRITES):
         return target in NATIVE and x is eqn.inputs[0] and eqn.inputs.count(x) == 1
+    if isinstance(op, ProductRegion):  # whose threads read what they go on with at their own places
+        rest, out = op.rest, op.graph.outputs[i]
+        x = op.graph.inputs[eqn.inputs.index(x)]
+        apart = eqn.inputs.count(x) == 1 and x not in op.product.inputs
+        return apart and in_place(rest, rest.outs.index(out), x, target)
     if not isinstance(op, Region):
         return False
     if target in NATIVE and op.kind == "rowwise":

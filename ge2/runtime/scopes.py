@@ -10,6 +10,7 @@ from ge2.base.record import record
 from ge2.base.source import Source
 from ge2.codegen.view import Line
 from ge2.ir import Eqn, Graph, GraphOp
+from ge2.ops.product_region import ProductRegion
 from ge2.ops.region import Region
 from ge2.ops.resident import Resident
 from ge2.runtime.records import PLACES, cut, places
@@ -83,6 +84,7 @@ def path(source: Source) -> Path:
 def sources(eqn: Eqn) -> list[Source]:
     """The user's lines of a step: of all that is in a region."""
     eqns = eqn.op.graph.eqns if isinstance(eqn.op, Region | Resident) else (eqn,)
+    eqns = eqn.op.flat.eqns if isinstance(eqn.op, ProductRegion) else eqns
     return list(dict.fromkeys(e.source for e in eqns if e.source is not None))
 
 

@@ -8,13 +8,14 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Final, final
 
+from ge2.base.memory import Room
 from ge2.base.record import record
 from ge2.base.source import Source
 from ge2.base.words import size_words, table
 from ge2.ir import Eqn
 from ge2.ops.constant import Constant
+from ge2.ops.product_region import ProductRegion
 from ge2.ops.region import Region
-from ge2.runtime.memory import Room
 from ge2.runtime.program import END, Buffer, Program
 
 KINDS: Final = ("argument", "result", "arena", "scratch", "library", "constant")
@@ -143,6 +144,11 @@ def kind_of(b: Buffer) -> str:
 def line(eqn: Eqn, i: int) -> str:
     """The user's line that makes result `i` of an equation; of a region, that of the equation in it."""
     source: Source | None = eqn.source
+    if isinstance(eqn.op, ProductRegion):
+        rest = eqn.op.rest
+        return (
+            line(rest, rest.outs.index(eqn.op.graph.outputs[i])) if i < len(eqn.outs) else str(source or "")
+        )
     if isinstance(eqn.op, Region) and i < len(eqn.op.graph.outputs):
         made = eqn.op.graph.outputs[i]
         inner = next((e for e in eqn.op.graph.eqns if made in e.outs), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, final
 
+from ge2.base.memory import Lifetime
 from ge2.base.record import record
 from ge2.base.source import Source
 from ge2.ir import Eqn, Graph, Var
@@ -13,7 +14,6 @@ from ge2.ops.shape import Barrier
 from ge2.passes.repeat import VIEWS
 from ge2.runtime.cost import computing
 from ge2.runtime.hosted import passes
-from ge2.runtime.memory import Lifetime
 from ge2.runtime.program import Buffer, Program
 from ge2.transforms.partition import BYTE, cheapest, effort
 from ge2.transforms.twins import twins

@@ -15,7 +15,8 @@ from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.kernel import CudaKernel
 from ge2.ir import ArrayType, Atom, Literal
 from ge2.kernels.cuda import copying
-from ge2.runtime.launching import At, Item, Pending, written_by
+from ge2.runtime.gpu_kernels import define, handed
+from ge2.runtime.launching import At, Item, Pending, pending
 from ge2.runtime.program import Step
 from ge2.runtime.records import place
 from ge2.runtime.rounds import Turn
@@ -57,12 +58,12 @@ class Writer:
         assert turn.round is not None
         constants, known = partial(constant, self.driver), dict[int, tuple[int, str]]()
 
-        def define(kernel: CudaKernel) -> tuple[int, str]:  # written once, not in each round
+        def once(kernel: CudaKernel) -> tuple[int, str]:  # written once, not in each round
             if id(kernel) not in known:
-                known[id(kernel)] = self.driver.define(kernel)
+                known[id(kernel)] = define(self.driver, kernel)
             return known[id(kernel)]
 
-        return replace(turn, run=partial(turn.round.run, self.launch, define, constants))
+        return replace(turn, run=partial(turn.round.run, self.launch, once, constants))
 
     def own(self, type_: ArrayType) -> Placed:
         """A place in the arena."""
@@ -96,9 +97,8 @@ def copied(driver: GpuDriver, step: Step, x: Placed, to: Placed) -> list[Pending
     source, target = Operand("in", 0, strides, loose=n), Operand("out", 0, strides, loose=n)
     found = []
     for kernel in copying(x.type, to.type, source, target, Chip.of(driver.device.limits)).kernels:
-        number, name = driver.define(kernel)
+        number, name = define(driver, kernel)
         ends = {"array": x.at, "result": to.at}
-        handed = tuple(ends[a.kind] if a.kind in ends else driver.handed(step, a, ()) for a in kernel.given)
-        sizes = kernel.grid, kernel.shape, kernel.shared
-        found.append(Pending(number, *sizes, handed, written_by(kernel), name, place(step.eqn)))
+        given = tuple(ends[a.kind] if a.kind in ends else handed(driver, step, a, ()) for a in kernel.given)
+        found.append(pending(kernel, number, given, name, place(step.eqn)))
     return found

@@ -274,7 +274,7 @@ class Operators(ArrayMethods):
 
     def _as_view(self, y: Any, key: Any) -> Any:
         """A slice, which shares this array's memory."""
-        y = y.__copy__() if y.cell is self.cell else y
+        y = y.renamed() if y.cell is self.cell else y
         layout = self.cell.ghost()
         read = lambda base: gnp.getitem(base, key)  # noqa: E731
         put = lambda base, value: gnp.setitem(base, key, value)  # noqa: E731

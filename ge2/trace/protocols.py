@@ -12,7 +12,7 @@ from ge2.base.dtypes import INEXACT, can_cast
 from ge2.base.errors import InPlaceError, InputError, NoRuleError
 from ge2.base.gpu import host
 from ge2.base.source import here
-from ge2.ir import type_of
+from ge2.ir import current, type_of
 from ge2.numpy.elementwise import UFUNCS
 from ge2.trace import concrete
 from ge2.trace.views import settled
@@ -154,6 +154,16 @@ class Protocols:
         raise self.escaped()
 
     def __copy__(self) -> Any:
+        """An array of the function that runs now, which may change it, whoever's this one is."""
+        trace: Any = current()
+        if trace is self.owner or not self.usable:
+            return self.renamed()
+        y = trace.lift_atom(trace.atom(self))
+        y.cell.array = self.cell.is_array
+        return y
+
+    def renamed(self) -> Any:
+        """The value under another name, in its own trace."""
         y = type(self)(self.owner, self.atom)  # type: ignore[call-arg]
         y.cell.array = self.cell.is_array
         return y

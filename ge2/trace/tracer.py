@@ -55,23 +55,30 @@ class Tracer(Operators, Protocols):
         """This value, from now on a view of `base`."""
         base.atom  # noqa: B018 brings the base up to date
         self.cell.view = View(base.cell, read, put, layout, sure)
+        if base.owner is not self.owner:
+            self.cell.view.outer = base.outer()
         return self
 
     def write(self, value: Any, what: str) -> None:
         """Gives this array new contents, cast to its dtype, in every view of it."""
+        outer = "" if self.cell.view is None else self.cell.view.outer
         if self.owner is not current():
             if not self.usable:
                 raise self.escaped()
-            what = f"{what} changes {self.label()}, which belongs to the outer function {self.owner.title}"
-            raise InPlaceError(
-                what, where=here(), fix="x = x + ... for x += ...; y = x.copy() first for y[i] = v"
-            )
+            outer = self.outer()
+        if outer:
+            fix = "x = x + ... for x += ...; y = x.copy() first for y[i] = v"
+            raise InPlaceError(f"{what} changes {outer}", where=here(), fix=fix)
         self.owner.write(self.cell, self.owner.lift(cast(value, self.type.dtype)), what)
 
     @property
     def usable(self) -> bool:
         """Whether the code that runs now is inside the trace this value belongs to."""
         return self.owner.open and self.owner.reaches()
+
+    def outer(self) -> str:
+        """What an error calls this value inside another function."""
+        return f"{self.label()}, which belongs to the outer function {self.owner.title}"
 
     def label(self) -> str:
         """What an error calls this value."""

@@ -26,13 +26,17 @@ NOTHING = np.empty(1, np.int8)
 class View:
     """How a cell is read from the cell of its base."""
 
-    __slots__ = ("base", "ghost", "key", "put", "read", "seen", "sure")
+    __slots__ = ("base", "ghost", "key", "outer", "put", "read", "seen", "sure")
+    outer: str  # the array of an outer function that it is of
 
     def __init__(self, base: Cell, read: Read, put: Put | None, ghost: Ghost | None, sure: bool) -> None:
         self.base, self.read, self.put, self.ghost = base, read, put, ghost
         self.seen = base.version  # of the base, when this was read last
         self.sure = sure  # whether NumPy surely shares the memory
         self.key: Any = View  # the index it was read with, if it was; no index is a class
+        self.outer = (
+            "" if base.view is None else base.view.outer
+        )  # the array of an outer function that it is of
 
 
 class Cell:
@@ -201,7 +205,7 @@ def as_view(function: Any, args: tuple[Any, ...], more: dict[str, Any], y: Any) 
     if y.cell is base.cell:
         if sure and PUTS[function] is not read_only:
             return y
-        y = y.__copy__()
+        y = y.renamed()
     return y.viewing(base, read, PUTS[function](base, function, rest, more), layout, sure is not None)
 
 
@@ -246,7 +250,7 @@ def parts(function: Any, args: tuple[Any, ...], more: dict[str, Any], ys: Any) -
             flat = gnp.setitem(gnp.reshape(b, (-1,)), places[i].reshape(-1), gnp.reshape(value, (-1,)))
             return gnp.reshape(flat, b.type.shape)
 
-        y = ys[i].__copy__() if ys[i].cell is base.cell else ys[i]
+        y = ys[i].renamed() if ys[i].cell is base.cell else ys[i]
         return y.viewing(base, read, put, None, sure=True)
 
     return type(ys)([view(i) for i in range(len(ys))])

@@ -8,6 +8,9 @@
 #define RELAXED 2         /* CU_STREAM_CAPTURE_MODE_RELAXED */
 #define APART 1           /* CU_STREAM_NON_BLOCKING */
 #define PER_THREAD 2      /* CU_STREAM_PER_THREAD */
+#define STARTED 1         /* CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC: all blocks have said that others may begin */
+#define EARLY 1           /* CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC: who waits is launched then, and waits by itself */
+#define COOPERATIVE 2     /* CU_LAUNCH_ATTRIBUTE_COOPERATIVE */
 #define CONDITIONAL 13    /* CU_GRAPH_NODE_TYPE_CONDITIONAL */
 #define UNSUPPORTED 801   /* CUDA_ERROR_NOT_SUPPORTED */
 #define IN_CAPTURE 900    /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED */
@@ -36,6 +39,11 @@ typedef struct { /* CUgraphNodeParams of a conditional node */
 } ConditionalParams;
 _Static_assert(sizeof(ConditionalParams) == 256 && offsetof(ConditionalParams, bodies) == 32, "as in cuda.h");
 
+typedef struct { /* CUgraphEdgeData */
+    unsigned char from_port, to_port, type, reserved[5];
+} Edge;
+_Static_assert(sizeof(Edge) == 8 && offsetof(Edge, type) == 2, "as in cuda.h");
+
 static struct {
     Handle library;
     Status (*cuGetErrorName)(Status, const char **);
@@ -51,6 +59,9 @@ static struct {
     Status (*cuStreamEndCapture)(Handle, Handle *);
     Status (*cuLaunchKernel)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle,
                              void **, void **);
+    Status (*cuLaunchCooperativeKernel)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                        Handle, void **);
+    Status (*cuGraphKernelNodeSetAttribute)(Handle, int, const uint64_t *);
     Status (*cuGraphCreate)(Handle *, unsigned);
     Status (*cuGraphDestroy)(Handle);
     Status (*cuGraphAddEmptyNode)(Handle *, Handle, const Handle *, size_t);
@@ -61,6 +72,8 @@ static struct {
     Status (*cuGraphExecKernelNodeSetParams_v2)(Handle, Handle, const KernelParams *);
     Status (*cuGraphExecChildGraphNodeSetParams)(Handle, Handle, Handle);
     Status (*cuGraphLaunch)(Handle, Handle);
+    /* NULL where the driver is too old for the edges */
+    Status (*cuGraphAddDependencies_v2)(Handle, const Handle *, const Handle *, const Edge *, size_t);
     /* NULL where the driver has no conditional nodes */
     Status (*cuGraphConditionalHandleCreate)(uint64_t *, Handle, Handle, unsigned, unsigned);
     Status (*cuGraphAddNode_v2)(Handle *, Handle, const Handle *, const void *, size_t, ConditionalParams *);
@@ -77,10 +90,10 @@ static const struct {
     NAMED(cuMemcpyDtoHAsync_v2), NAMED(cuStreamCreate), NAMED(cuStreamDestroy_v2), NAMED(cuStreamSynchronize),
     NAMED(cuStreamIsCapturing), NAMED(cuStreamBeginCapture_v2), NAMED(cuStreamEndCapture), NAMED(cuLaunchKernel),
     NAMED(cuGraphCreate), NAMED(cuGraphDestroy), NAMED(cuGraphAddEmptyNode), NAMED(cuGraphAddKernelNode_v2),
-    NAMED(cuGraphAddChildGraphNode),
+    NAMED(cuGraphAddChildGraphNode), NAMED(cuLaunchCooperativeKernel), NAMED(cuGraphKernelNodeSetAttribute),
     NAMED(cuGraphInstantiateWithFlags), NAMED(cuGraphExecDestroy), NAMED(cuGraphExecKernelNodeSetParams_v2),
     NAMED(cuGraphExecChildGraphNodeSetParams), NAMED(cuGraphLaunch),
-    MAYBE(cuGraphConditionalHandleCreate), MAYBE(cuGraphAddNode_v2),
+    MAYBE(cuGraphAddDependencies_v2), MAYBE(cuGraphConditionalHandleCreate), MAYBE(cuGraphAddNode_v2),
 };
 
 /* Finds the driver's functions; else what is wrong, which the next call changes. */

@@ -16,13 +16,39 @@ static int captured(Run *me, Py_ssize_t i, Handle *graph) {
     return 0;
 }
 
+/* What fails in a graph in which kernels are launched early may be for that. */
+static int refused(Run *me, Graph *graph, Status status, const char *what, Py_ssize_t i) {
+    graph->refused = graph->early && status != NO_MEMORY;
+    return failed(me, status, what, i);
+}
+
+/* Has a kernel that waits by itself be launched before the last `node->early` of its needs have ended. */
+static int add_early(Run *me, Graph *graph, Py_ssize_t i, Handle into, const Handle *needs) {
+    static const Edge EDGE = {.from_port = STARTED, .type = EARLY};
+    const Node *node = &me->node[i];
+    graph->early = 1;
+    for (int n = node->needs - node->early; n < node->needs; n++) {
+        Status status = UNSUPPORTED;
+        if (cuda.cuGraphAddDependencies_v2)
+            status = cuda.cuGraphAddDependencies_v2(into, &needs[n], &graph->nodes[i], &EDGE, 1);
+        if (status) return refused(me, graph, status, "cuGraphAddDependencies", i);
+    }
+    return 0;
+}
+
 /* A launch, or a decision, which is one. */
 static int add_kernel(Run *me, Graph *graph, Py_ssize_t i, Handle into, const Handle *needs) {
     const Node *node = &me->node[i];
+    int early = me->whole ? 0 : node->early;
     fill(me, node);
     if (node->kind == DECISION && name_handle(me, graph, i, into)) return -1;
-    Status status = cuda.cuGraphAddKernelNode_v2(&graph->nodes[i], into, needs, (size_t)node->needs, &node->kernel);
-    return status ? failed(me, status, "cuGraphAddKernelNode", i) : 0;
+    Status status = cuda.cuGraphAddKernelNode_v2(&graph->nodes[i], into, needs, (size_t)(node->needs - early),
+                                                 &node->kernel);
+    if (status) return failed(me, status, "cuGraphAddKernelNode", i);
+    const uint64_t yes[8] = {1}; /* CUlaunchAttributeValue */
+    if (node->together && (status = cuda.cuGraphKernelNodeSetAttribute(graph->nodes[i], COOPERATIVE, yes)))
+        return failed(me, status, "cuGraphKernelNodeSetAttribute", i);
+    return early ? add_early(me, graph, i, into, needs) : 0;
 }
 
 static int add_call(Run *me, Graph *graph, Py_ssize_t i, Handle into, const Handle *needs) {
@@ -71,7 +97,7 @@ static void note(Run *me, Graph *graph) {
     if (me->number_bytes) memcpy(graph->numbers, me->given, me->number_bytes);
 }
 
-static int make(Run *me, Graph *graph) {
+static int made_once(Run *me, Graph *graph, int *doubted) {
     graph->nodes = calloc((size_t)me->count, sizeof *graph->nodes);
     graph->decided = calloc((size_t)me->handles + 1, sizeof *graph->decided);
     graph->places = calloc((size_t)me->arrays + 1, sizeof *graph->places);
@@ -87,14 +113,35 @@ static int make(Run *me, Graph *graph) {
     }
     if (add_list(me, graph, me->list, graph->graph)) goto bad;
     if ((status = cuda.cuGraphInstantiateWithFlags(&graph->exec, graph->graph, 0))) {
-        failed(me, status, "cuGraphInstantiate", -1);
+        refused(me, graph, status, "cuGraphInstantiate", -1);
         goto bad;
     }
     note(me, graph);
     return 0;
 bad:
+    *doubted = graph->refused;
     drop(graph);
     return -1;
+}
+
+/* From now on launches wait until those before them have ended, for the reason that Python was about to raise. */
+static void give_up_early(Run *me) {
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    PyException_SetTraceback(value, Py_None);
+    Py_XDECREF(type);
+    Py_XDECREF(trace);
+    Py_XSETREF(me->whole, value);
+}
+
+/* A graph; where one in which kernels are launched early cannot be made, one in which none is. */
+static int make(Run *me, Graph *graph) {
+    int doubted = 0;
+    if (!made_once(me, graph, &doubted)) return 0;
+    if (!doubted || !PyErr_ExceptionMatches(PyExc_Exception)) return -1;
+    give_up_early(me);
+    return made_once(me, graph, &doubted);
 }
 
 static double clock_now(void) {
@@ -131,12 +178,21 @@ static int patch_node(Run *me, Graph *graph, Py_ssize_t i, Status *status) {
     return 0;
 }
 
+/* Whether it is for the kernels that are launched early that a driver refuses a patch: then no more of them are. */
+static int for_early(Run *me, const Graph *graph, Status status, Py_ssize_t i) {
+    if (!graph->early || status == NO_MEMORY) return 0;
+    failed(me, status, "a parameter's change", i);
+    give_up_early(me);
+    return 1;
+}
+
 /* What is in the list of a choice, not every driver may patch: where it does not, `rigid` is set. */
 static int patch(Run *me, Graph *graph) {
     for (Py_ssize_t i = 0; i < me->count; i++) {
         Status status = 0;
         if (!differs(me, &me->node[i], graph)) continue;
         if (patch_node(me, graph, i, &status)) return -1;
+        if (status && for_early(me, graph, status, i)) return 1;
         if (status && i >= me->list->count) return me->rigid = 1;
         if (status) return failed(me, status, "a parameter's change", i);
     }

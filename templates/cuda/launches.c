@@ -32,11 +32,13 @@ typedef struct {
 
 typedef struct {
     int kind, first_slot, slots, first_need, needs;
+    int early; /* so many of the needs, the last, need not have ended when the kernel is launched */
     KernelParams kernel;
     Status (*function)(); /* of a library: takes WORDS words, the last of which is a stream */
     size_t words;         /* where they lie in the values */
     int handle;           /* of a decision and a choice: which of the run's */
     int type, first_list, lists;
+    int together; /* whether the blocks of a kernel wait for each other: all of them are on the GPU at once */
     PyObject *name;
 } Node;
 
@@ -55,6 +57,8 @@ typedef struct {
     uint64_t *places; /* for which it is patched */
     char *numbers;
     unsigned long long used;
+    int early;   /* some kernels are launched before those that they wait for have ended */
+    int refused; /* which the driver may not take */
 } Graph;
 
 typedef struct {
@@ -78,6 +82,7 @@ typedef struct {
     Handle context, apart; /* a stream of its own, on which libraries are captured */
     double seconds;    /* spent on making graphs */
     PyObject *trouble; /* why there is no graph */
+    PyObject *whole;   /* why no kernel is launched early in graphs, where some could be */
     char *callers;     /* whether an array is the caller's */
     PyThread_type_lock lock; /* of places, values and graphs: a failure runs Python, and so maybe other threads */
     unsigned long holder;    /* the thread that has it, or 0 */
@@ -202,16 +207,21 @@ static Status call_library(Run *me, const Node *node, Handle stream) {
                           w[14], stream);
 }
 
+static Status launch_kernel(const Node *node, Handle stream) {
+    const KernelParams *k = &node->kernel;
+    const unsigned *g = k->grid, *b = k->block;
+    if (node->together)
+        return cuda.cuLaunchCooperativeKernel(k->function, g[0], g[1], g[2], b[0], b[1], b[2], k->shared, stream,
+                                              k->params);
+    return cuda.cuLaunchKernel(k->function, g[0], g[1], g[2], b[0], b[1], b[2], k->shared, stream, k->params, NULL);
+}
+
 static int launch_node(Run *me, Py_ssize_t i, Handle stream) {
     const Node *node = &me->node[i];
-    const KernelParams *k = &node->kernel;
     if (node->kind == DECISION) return decide(me, i, stream);
     if (node->kind == CHOICE) return follow(me, i, stream);
     fill(me, node);
-    Status status = node->kind == CALL
-                        ? call_library(me, node, stream)
-                        : cuda.cuLaunchKernel(k->function, k->grid[0], k->grid[1], k->grid[2], k->block[0],
-                                              k->block[1], k->block[2], k->shared, stream, k->params, NULL);
+    Status status = node->kind == CALL ? call_library(me, node, stream) : launch_kernel(node, stream);
     return status ? failed(me, status, node->kind == CALL ? "a library" : "cuLaunchKernel", i) : 0;
 }
 
@@ -432,7 +442,23 @@ static PyObject *trouble(PyObject *self, void *unused) {
     return Py_NewRef(me->trouble ? me->trouble : Py_None);
 }
 
-static PyGetSetDef SEEN[] = {{"trouble", trouble, NULL, "why there is no graph", NULL},
+/* The error for which its kernels wait until those before have ended; None for none. */
+static PyObject *whole(PyObject *self, void *unused) {
+    Run *me = (Run *)self;
+    return Py_NewRef(me->whole ? me->whole : Py_None);
+}
+
+/* How many of the waits in its graphs let a kernel be launched early. */
+static PyObject *early(PyObject *self, void *unused) {
+    Run *me = (Run *)self;
+    long found = 0;
+    for (Py_ssize_t i = 0; i < me->count && !me->whole; i++) found += me->node[i].early;
+    return PyLong_FromLong(found);
+}
+
+static PyGetSetDef SEEN[] = {{"whole", whole, NULL, "why no kernel is launched early", NULL},
+                             {"early", early, NULL, "waits before whose end a kernel is launched", NULL},
+                             {"trouble", trouble, NULL, "why there is no graph", NULL},
                              {"seconds", seconds, NULL, "spent on making graphs", NULL},
                              {"choices", choices, NULL, "conditional nodes, graphs that were made anew", NULL},
                              {"counts", counts, NULL, "calls, calls launched one by one, graphs, patches", NULL},

@@ -57,7 +57,8 @@ static int read_words(Run *me, Node *node, PyObject *given, int *slots, size_t *
     return 0;
 }
 
-/* What a decision and a choice have besides: (handle), or (handle, type, first list, number of lists). */
+/* What a decision and a choice have besides: (handle), or (handle, type, first list, number of lists); anything at all
+ * for a kernel whose blocks wait for each other. */
 static int read_about(Run *me, Py_ssize_t i, PyObject *about, Py_ssize_t params) {
     Node *node = &me->node[i];
     int choice = node->kind == CHOICE;
@@ -65,6 +66,7 @@ static int read_about(Run *me, Py_ssize_t i, PyObject *about, Py_ssize_t params)
         PyErr_SetString(PyExc_ValueError, "a launch of no known kind");
         return -1;
     }
+    node->together = node->kind == KERNEL && PyTuple_GET_SIZE(about) > 0;
     if (node->kind < DECISION) return 0;
     if (!(choice ? PyArg_ParseTuple(about, "iiii", &node->handle, &node->type, &node->first_list, &node->lists)
                  : PyArg_ParseTuple(about, "i", &node->handle)))
@@ -96,6 +98,25 @@ static int read_lists(Run *me, PyObject *lists) {
     return 0;
 }
 
+/* The nodes that one waits for; those of which ~n is told need not have ended when it is launched, and come last. */
+static int read_needs(Run *me, Py_ssize_t i, PyObject *after, int *needs) {
+    Node *node = &me->node[i];
+    for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(after); n++) {
+        long before = PyLong_AsLong(PyTuple_GET_ITEM(after, n));
+        if (before == -1 && PyErr_Occurred()) return -1;
+        int early = before < 0;
+        before = early ? ~before : before;
+        if (before >= i || (early ? node->kind != KERNEL : node->early)) {
+            PyErr_SetString(PyExc_ValueError, before >= i ? "a launch waits for what comes later"
+                                                          : "only a kernel is launched early, by its last waits");
+            return -1;
+        }
+        node->early += early;
+        me->need[(*needs)++] = (int)before;
+    }
+    return 0;
+}
+
 /* (kind, function, grid, block, shared memory, parameters, needs, name, what else) */
 static int read_node(Run *me, Py_ssize_t i, PyObject *x, int *slots, int *params, int *needs, size_t *at) {
     Node *node = &me->node[i];
@@ -112,14 +133,7 @@ static int read_node(Run *me, Py_ssize_t i, PyObject *x, int *slots, int *params
     node->name = name;
     node->first_need = *needs;
     node->needs = (int)PyTuple_GET_SIZE(after);
-    for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(after); n++) {
-        long before = PyLong_AsLong(PyTuple_GET_ITEM(after, n));
-        if (before < 0 || before >= i) {
-            if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a launch waits for what comes later");
-            return -1;
-        }
-        me->need[(*needs)++] = (int)before;
-    }
+    if (read_needs(me, i, after, needs)) return -1;
     if (node->kind == CALL ? read_words(me, node, given, slots, at) : read_params(me, node, given, slots, params, at))
         return -1;
     return read_about(me, i, about, PyTuple_GET_SIZE(given));
@@ -173,6 +187,7 @@ static void release(Run *me) {
     Py_CLEAR(me->owner);
     Py_CLEAR(me->told);
     Py_CLEAR(me->trouble);
+    Py_CLEAR(me->whole);
 }
 
 static void dealloc(PyObject *self) {

@@ -1,7 +1,8 @@
 /* The part of NVIDIA's driver that launches and graphs need, on the CPU: a kernel is a C function, all ends at once.
  *
  * As with the real one, a graph keeps copies of parameters, an executable graph keeps copies of its own, and only
- * SetParams changes those. Conditional nodes own the graphs of their lists; -DOLD: there are no such nodes. */
+ * SetParams changes those. Conditional nodes own the graphs of their lists; -DOLD: there are no such nodes;
+ * -DNO_EDGES: none before whose end a kernel is launched. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +39,13 @@ typedef struct {
     uint64_t handle;
     unsigned type, size;
     int needs, need[64]; /* by their numbers in the graph */
+    char early[64];      /* whether it need not have ended */
+    int cooperative;
 } Node;
+
+typedef struct { /* CUgraphEdgeData */
+    unsigned char from_port, to_port, type, reserved[5];
+} Edge;
 
 struct Graph {
     int count;
@@ -53,6 +60,8 @@ typedef struct {
 
 int graphs, execs, streams, launched, fail_next, fail_after, captures_begun, busy; /* what tests look at, and have go wrong */
 int rigid, reads, bodies_run, fail_in;
+int no_early, early_rigid; /* graphs with early launches are refused: 1 the edge, 2 the whole; their patches are */
+int cooperative; /* kernels that ran with all blocks at once */
 unsigned shuffle; /* a seed: nodes of a graph run in a random order in which each comes after its needs */
 static unsigned values[1 << 16]; /* of conditional handles */
 #define FIRST 1000 /* handle */
@@ -143,7 +152,7 @@ static void choose(Node *node) {
 static void run_node(Node *node) {
     if (node->bodies) choose(node);
     else if (node->child) play(node->child);
-    else if (node->function) node->function->run(node->params, node->grid);
+    else if (node->function) cooperative += node->cooperative, node->function->run(node->params, node->grid);
 }
 static int ready(const Node *node, const char *done) {
     for (int n = 0; n < node->needs; n++)
@@ -171,6 +180,22 @@ static int note_needs(const Graph *graph, Node *node, Node **needs, size_t n) {
     return known != n || n > 64;
 }
 
+static int is_early(const Graph *graph) {
+    int found = 0;
+    for (int i = 0; i < graph->count; i++) {
+        for (int n = 0; n < graph->nodes[i]->needs; n++) found |= graph->nodes[i]->early[n];
+        for (unsigned k = 0; graph->nodes[i]->bodies && k < graph->nodes[i]->size; k++)
+            found |= is_early(graph->nodes[i]->bodies[k]);
+    }
+    return found;
+}
+/* The waits of a node of a graph that was made last, by `n`: the number, 1000 more for an early one; -1: no more. */
+static const Graph *last;
+int wait_of(int node, int n) {
+    if (!last || node >= last->count || n >= last->nodes[node]->needs) return -1;
+    return last->nodes[node]->need[n] + 1000 * last->nodes[node]->early[n];
+}
+
 Status cuLaunchKernel(Function *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                       unsigned shared, void *stream, void **params, void **extra) {
     Status status = going();
@@ -180,6 +205,18 @@ Status cuLaunchKernel(Function *f, unsigned gx, unsigned gy, unsigned gz, unsign
     launched++;
     if (s && s->capturing) s->graph->nodes[s->graph->count++] = copy(&p, NULL);
     else f->run(params, gx);
+    return 0;
+}
+Status cuLaunchCooperativeKernel(Function *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                                 unsigned bz, unsigned shared, void *stream, void **params) {
+    cooperative++;
+    return cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, stream, params, NULL);
+}
+Status cuGraphKernelNodeSetAttribute(Node *node, int attribute, const uint64_t *value) {
+    Status status = going();
+    if (status) return status;
+    if (attribute != 2) return 1; /* CUDA_ERROR_INVALID_VALUE */
+    node->cooperative = *(const int *)value;
     return 0;
 }
 Status cuStreamBeginCapture_v2(Stream *s, int mode) {
@@ -211,6 +248,27 @@ Status cuGraphAddKernelNode_v2(Node **found, Graph *graph, Node **needs, size_t 
     int bad = note_needs(graph, node, needs, n);
     return graph->nodes[graph->count++] = node, bad;
 }
+#ifndef NO_EDGES
+static int number_of(const Graph *graph, const Node *node) {
+    for (int k = 0; k < graph->count; k++)
+        if (graph->nodes[k] == node) return k;
+    return -1;
+}
+Status cuGraphAddDependencies_v2(Graph *graph, Node **from, Node **to, const Edge *edges, size_t count) {
+    Status status = going();
+    if (status || no_early == 1) return status ? status : 801;
+    for (size_t i = 0; i < count; i++) {
+        int first = number_of(graph, from[i]);
+        if (first < 0 || number_of(graph, to[i]) < 0 || !from[i]->function || !to[i]->function) return 1;
+        if (edges[i].from_port != 1 || edges[i].type != 1 || edges[i].to_port || to[i]->needs == 64) return 1;
+        for (int n = 0; n < to[i]->needs; n++)
+            if (to[i]->need[n] == first) return 1; /* there is such an edge */
+        to[i]->early[to[i]->needs] = 1;
+        to[i]->need[to[i]->needs++] = first;
+    }
+    return 0;
+}
+#endif
 Status cuGraphAddEmptyNode(Node **found, Graph *graph, Node **needs, size_t n) {
     return graph->nodes[graph->count++] = *found = calloc(1, sizeof **found), needs || n;
 }
@@ -233,8 +291,9 @@ static int lacks(const Graph *graph) { /* whether a conditional node has a graph
 }
 Status cuGraphInstantiateWithFlags(Graph **found, Graph *graph, unsigned long long flags) {
     Status status = going();
-    if (status || lacks(graph)) return status ? status : 1;
+    if (status || lacks(graph) || (no_early == 2 && is_early(graph))) return status ? status : 1;
     execs++;
+    last = graph;
     *found = clone(graph);
     return (Status)flags;
 }
@@ -252,7 +311,7 @@ static Node *twin(Graph *exec, const Node *node, int nested) {
 Status cuGraphExecKernelNodeSetParams_v2(Graph *exec, const Node *node, const Params *p) {
     Status status = going();
     Node *found = twin(exec, node, 0);
-    if (status || !found) return status ? status : 1;
+    if (status || !found || (early_rigid && is_early(exec))) return status ? status : 1;
     copy(p, found);
     return 0;
 }

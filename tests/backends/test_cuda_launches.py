@@ -137,6 +137,20 @@ def test_offsets_count_from_the_beginning(make, driver):
         assert not y[:2].any()
 
 
+@pytest.mark.parametrize("captures", [False, True])
+def test_kernels_whose_blocks_wait_for_each_other(make, driver, captures):
+    """One by one, in graphs, and in those that were patched."""
+    (kind, *parts, _), other = scaled(driver, (0, 0), (1, 0)), scaled(driver, (1, 0), (2, 0), 2.0, (0,))
+    run = make(captures, arrays=3, nodes=((kind, *parts, (1,)), other))
+    set_(driver, "cooperative", 0)
+    for n in range(20):
+        x, y, z = array(n), array(0), array(0)
+        run(on_device(x), address(y), address(z), np.float32(3))
+        np.testing.assert_array_equal(z, (x * 3 + 1) * 3 + 2)
+        assert seen(driver, "cooperative") == n + 1
+    assert run.counts[3] == (15 if captures else 0)
+
+
 def test_the_time_of_a_graph_is_counted_and_told(make):
     heard = []
     run, x, rest = make(told=lambda *said: heard.append(said)), array(3), (array(0), array(0), array(0))

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from ge2.backends.cpu import extension, plain_launcher
-from ge2.backends.cpu.extension import native
+from ge2.backends.cpu.extension import EXTENSION, native
 from ge2.backends.cpu.launcher import Array, Number, Output, make_launcher
 from ge2.base.config import config
 from ge2.base.errors import Ge2Error, InputError
@@ -497,7 +497,7 @@ def test_without_a_compiler_ctypes_serves(library):
 
 @pytest.fixture
 def nothing_made(monkeypatch):
-    monkeypatch.setattr(extension, "_made", {})
+    monkeypatch.setattr(EXTENSION, "made", {})
 
 
 @pytest.mark.parametrize("lost", ["get_include", "include_folder"])
@@ -517,9 +517,9 @@ def test_programs_do_not_wait_for_the_extension(monkeypatch, library, nothing_ma
     """They run by ctypes until it is there, and are told then, however that ended."""
     given, begun = threading.Event(), threading.Event()
     found = native() if made == "extension" else None
-    extension._made.clear()
-    monkeypatch.setattr(extension, "is_at_hand", lambda: False)
-    monkeypatch.setattr(extension, "_compiled", lambda: (begun.set(), given.wait(60), found)[-1])
+    EXTENSION.made.clear()
+    monkeypatch.setattr(EXTENSION, "at_hand", lambda: False)
+    monkeypatch.setattr(EXTENSION, "make", lambda: (begun.set(), given.wait(60), found)[-1])
     program, another = (waiting_copier(library) for _ in range(2))
     told = []
     program.told = told.append

@@ -61,7 +61,7 @@ def test_the_environment_is_read() -> None:
     wanted = Settings(True, False, "reference", 3, True, ("fuse", "fold"), "dumps")
     assert out.stdout.splitlines() == [
         repr(wanted),
-        "(True, 'reference', 3, ('fuse', 'fold'), '', '', False, False, False, False, 'auto')",
+        "(True, 'reference', 3, ('fuse', 'fold'), '', '', False, False, False, False, 'auto', True)",
     ]
 
 
@@ -246,3 +246,26 @@ def test_the_logger_is_silent_until_listened_to(caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.INFO, logger="ge2"):
         log.logger().info("compiled")
     assert "compiled" in caplog.text
+
+
+def test_equal_settings_have_one_key() -> None:
+    """Calls look whether the key is the same object, inside `using` too."""
+    before = config.key
+    with config.using(executor=config.executor):
+        assert config.key is before
+    with config.using(executor="reference"):
+        inside = config.key
+        assert inside is config.key
+        assert inside != before
+    with config.using(executor="reference"):
+        assert config.key is inside
+    assert config.key is before
+
+
+def test_an_update_inside_changes_the_key() -> None:
+    with config.using(executor="reference"):
+        before = config.key
+        config.update(debug_nans=True)
+        assert config.key != before
+        config.update(debug_nans=False)
+        assert config.key is before

@@ -16,6 +16,7 @@ from benchmarks.cuda import (
     demo,
     draws,
     first,
+    grid,
     kernels,
     machine,
     measure,
@@ -26,6 +27,7 @@ from benchmarks.cuda import (
     programs,
     scans,
     small,
+    small_products,
     sorts,
 )
 from benchmarks.cuda.exchange import back, leaves
@@ -100,6 +102,14 @@ def test_each_work_is_the_same_by_the_kernels_of_a_gpu(name, cupy, monkeypatch):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_command_knows_every_line_of_a_family(family):
     assert {*family.WORKS} == {*SUITES["cuda"][family.__name__.removeprefix("benchmarks.")]}
+
+
+def test_small_products_are_compared_with_numpy(alone, capsys):
+    assert {*small_products.SHAPES} == {*SUITES["cuda"]["cuda.small_products"]}
+    rows = [*small_products.run(QUICK)]
+    assert len(rows) == len(small_products.SHAPES)
+    assert all(row.ours > 0 and row.others["library"] > 0 for row in rows)
+    assert "thin-last-back: ge2" in capsys.readouterr().err
 
 
 def test_a_work_that_fails_is_told_and_the_next_goes_on(alone, capsys):
@@ -236,6 +246,12 @@ def test_whole_programs(alone, capsys):
     lines = SUITES["cuda"]["cuda.programs"]
     assert len(rows) == len(lines) + 1  # a replay is two
     assert [row.others.keys() for row in rows if row.others] == [{"numpy"}]
+
+
+@pytest.mark.slow
+def test_loops_of_the_whole_gpu(alone):
+    rows = [*grid.run(QUICK)]
+    assert len(rows) == len(SUITES["cuda"]["cuda.grid"]) and all(row.ours > 0 for row in rows)
 
 
 def test_the_peak_is_that_of_the_pool_and_of_arenas(monkeypatch):

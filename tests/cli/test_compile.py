@@ -110,7 +110,7 @@ def test_derivatives_and_what_is_done_elsewhere(model, said):
     assert "besides: 2 matrix products" in text
     text = said(f"{model}:grow", "--args", "f32[1000]")
     assert "1 kernel for" in text and "resident_kernel_0" in text
-    text = said(f"{model}:grow", "--args", "f32[100000]")
+    text = said(f"{model}:grow", "--args", "f32[8000000]")
     assert "besides: 1 loop or branch" in text
     assert "pointwise_" in text  # of the loop's body
     of = {words[0]: line for line in text.splitlines() if (words := line.split())}

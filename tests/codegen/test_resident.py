@@ -152,6 +152,39 @@ def test_branches_of_several_kinds() -> None:
         same(three, np.int32(i), drawn(65), drawn(65, seed=1))
 
 
+def test_what_an_inner_loop_has_just_written_is_not_read_ahead() -> None:
+    def twice(x: Any) -> Any:
+        def rows(_: Any, row: Any) -> Any:
+            y = lax.map(lambda e: e * 2, row)
+            return (), (y, y)
+
+        return lax.scan(rows, (), x)
+
+    same(twice, drawn(3, 5))
+
+
+@pytest.mark.parametrize("taken", range(3))
+def test_what_decides_keeps_its_place_whichever_branch_is_taken(taken: int) -> None:
+    """The first barrier of a branch that is not the first one comes late in the text."""
+
+    def turned(c: Any) -> Any:
+        return np.tanh(c) + np.tanh(c)[::-1]
+
+    def chosen(x: Any) -> Any:
+        return lax.switch(x.argmax(), [turned] * 3, x)
+
+    def within(x: Any) -> Any:
+        def either(c: Any) -> Any:
+            return lax.cond((c * 2).argmin() > 3, turned, lambda c: -turned(c), c)
+
+        return lax.switch((x * 0.5).argmax() - 1, [either, either, turned], x)
+
+    x = drawn(8, seed=1)
+    x[taken] = 3
+    same(chosen, x)
+    same(within, x)
+
+
 def test_loops_within_loops_and_branches() -> None:
     def inner(x: Any) -> Any:
         return lax.while_loop(lambda x: x.max() > 1, lambda x: x * 0.5, x)

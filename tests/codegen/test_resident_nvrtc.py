@@ -48,6 +48,14 @@ def either(x: Any) -> Any:
     return x
 
 
+def neighbours(x: Any) -> Any:
+    def step(c: Any, _: Any) -> Any:
+        c = c * 0.5 + (np.roll(c, 1) + np.roll(c, -1)) * 0.25
+        return c / (1 + np.abs(c).max()), c.sum()
+
+    return lax.scan(step, x, None, length=50)
+
+
 PROGRAMS: dict[str, tuple[Any, ...]] = {
     "rnn": (ge2.grad(rnn), zeros(256, 256), zeros(32, 256), zeros(512, 32, 256)),
     "rnn of two rows a block": (
@@ -66,8 +74,15 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     ),
     "while": (tiny, zeros(64)),
     "conds": (either, zeros(64)),
+    "while of the whole GPU": (tiny, zeros(1 << 20)),
+    "conds of the whole GPU": (either, zeros(1 << 20)),
+    "neighbours": (neighbours, zeros(1 << 20)),
+    "wide rnn": (ge2.grad(rnn, (0, 1, 2)), zeros(1024, 1024), zeros(32, 1024), zeros(512, 32, 1024)),
+    "an rnn of another width": (ge2.grad(rnn), zeros(768, 768), zeros(50, 768), zeros(9, 50, 768)),
 }
-RESIDENT = {"rnn": 2, "rnn of two rows a block": 2, "narrow rnn": 2, "gated": 2, "while": 1, "conds": 1}
+RESIDENT = {"rnn": 2, "rnn of two rows a block": 2, "narrow rnn": 2, "gated": 2, "wide rnn": 2}
+RESIDENT |= {"an rnn of another width": 2}
+KINDS = ("resident kernel", "grid kernel")
 
 
 @needs_nvrtc
@@ -75,8 +90,9 @@ RESIDENT = {"rnn": 2, "rnn of two rows a block": 2, "narrow rnn": 2, "gated": 2,
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program(name: str, architecture: str) -> None:
     f, *xs = PROGRAMS[name]
-    found = [(k, text) for k, text in kernels(f, *xs, arch=architecture) if k.kind == "resident kernel"]
-    assert len(found) == RESIDENT[name]
+    found = [(k, text) for k, text in kernels(f, *xs, arch=architecture) if k.kind in KINDS]
+    assert len(found) == RESIDENT.get(name, 1)
+    assert all(k.together == (k.kind == "grid kernel") for k, _ in found)
     for kernel, text in found:
         (usage,) = compiled(text, architecture).kernels
         assert not usage.spills, (name, architecture, usage)

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ge2.backends.cuda.driver import driver
+from ge2.base.config import config
+
+
+@pytest.fixture(scope="module")
+def library_products() -> Iterator[None]:
+    """Small products are the library's too: calls that are captured, no nodes of our own."""
+    before = config.passes_off
+    config.update(passes_off=(*before, "small_products"))
+    yield
+    config.update(passes_off=before)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

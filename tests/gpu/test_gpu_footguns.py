@@ -6,12 +6,14 @@ import gc
 import itertools
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import ge2
 from ge2.backends.cuda.device import cupy
 from ge2.base.config import config
+from ge2.base.errors import DeviceError
 from ge2.base.log import Ge2Warning
 
 X = np.array([1.0, 2.0, 3.0])
@@ -156,3 +158,29 @@ def test_what_splits_a_program_is_told(cp: Any) -> None:
     assert before.startswith("launches_0: ") and after.startswith("launches_1: ")
     assert between.startswith("pure_callback, which the host computes, at ")
     assert "test_gpu_footguns.py:" in between
+
+
+def test_why_the_host_launches_rounds_is_told(cp: Any) -> None:
+    def sorted_rows(x: Any) -> Any:
+        def step(carry: Any, row: Any) -> Any:
+            return carry + row, np.sort(row.astype(np.complex64))
+
+        return ge2.lax.scan(step, x[0], x)
+
+    g = ge2.jit(sorted_rows)
+    g(cp.ones((3, 4), np.float32))
+    (told,) = [words for words in g.report().launches if words.startswith("scan")]
+    assert told.startswith("scan, whose rounds the host launches (sort, which ")
+    assert "test_gpu_footguns.py:" in told and told.endswith(" in sorted_rows")
+
+
+def test_a_result_of_fp8_is_refused(cp: Any) -> None:
+    def small(x: Any) -> Any:
+        return x, x.astype(ml_dtypes.float8_e4m3fn)
+
+    with pytest.raises(
+        DeviceError, match=r"result 1 of small is f8_e4m3fn\[3\].*\n.*test_gpu_foot.*\n.*float16"
+    ):
+        ge2.jit(small)(cp.ones(3, np.float32))
+    found = ge2.jit(lambda x: small(x)[1].astype(np.float32))(cp.full(3, 1.03, np.float32))
+    assert found.get().tolist() == [1.0] * 3

@@ -18,6 +18,8 @@ from ge2.base.config import config
 from ge2.base.errors import KernelError
 from ge2.runtime import entry
 
+pytestmark = pytest.mark.usefixtures("library_products")
+
 
 @pytest.fixture(scope="module", autouse=True)
 def there():

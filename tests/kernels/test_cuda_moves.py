@@ -23,7 +23,7 @@ from ge2.codegen.c.text import whole
 from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.file import Source
 from ge2.ir import ArrayType, Graph, Op
-from ge2.kernels import cuda_sums
+from ge2.kernels import cuda_moves, cuda_sums
 from ge2.kernels.catalog import select
 from ge2.kernels.cuda import Cuda
 from ge2.kernels.kernel import Problem
@@ -32,6 +32,7 @@ from ge2.ops.index import Gather, Scatter, ScatterAdd, UpdateSlice
 from ge2.ops.random import UNSIGNED, RandomBits, RandomFold
 from ge2.ops.shape import Concatenate, Pad, Transpose
 from ge2.passes.match import Index
+from ge2.runtime import entry
 from ge2.runtime.compile import compile_graph
 from ge2.runtime.executable import Executable
 from tests.kernels.programs import Programs, alike, needs_compiler, numbers
@@ -300,6 +301,28 @@ def test_what_is_joined_is_made_there() -> None:
     assert texts(lambda x: np.pad(x * 2, ((0, 2), (0, 0))), x).count("<<<") == 2  # and zeros after it
     assert texts(lambda x: np.pad(x, ((1, 2), (3, 0))), x).count("<<<") == 1
     assert texts(lambda x, i: x[:, i], x, np.array([1, 3])).count("<<<") == 1
+
+
+@pytest.mark.parametrize("small", [0, cuda_moves.SMALL])
+def test_small_parts_are_one_kernel(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_moves, "SMALL", small)
+    entry.forget()  # what was compiled for the other size
+
+    def rolled(x: Any) -> Any:
+        return np.roll(x, (1, 2), (0, 1))
+
+    def turned(x: Any) -> Any:
+        return np.concatenate([x[::-1], x[:0], x[:, ::-1], x[1::3], x[:1]])
+
+    for dtype in (np.float32, np.int8, np.complex128, np.float16):
+        x = np.arange(60).reshape(6, 10).astype(dtype)
+        with config.using(executor="shim", shim_watch=True):
+            for f in (rolled, turned):
+                np.testing.assert_array_equal(ge2.jit(f)(x), f(x))
+    assert texts(rolled, x).count("<<<") == (2 if small else 4)
+    assert texts(turned, x).count("<<<") == (1 if small else 4)
+    assert texts(lambda x: np.concatenate([x] * 5), x).count("<<<") == 5
+    entry.forget()
 
 
 def test_what_is_updated_is_made_there(rng: np.random.Generator) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.cpu import extension
+from ge2.backends.cpu.extension import EXTENSION
 from ge2.backends.cpu.toolchain import toolchain
 from ge2.base.config import config
 from ge2.base.errors import InputError
@@ -197,7 +197,7 @@ def test_a_call_allocates_its_outputs_and_nothing_else(executor):
 
 @needs_compiler
 def test_the_arena_is_what_the_launcher_allocates(monkeypatch):
-    monkeypatch.setattr(extension, "_made", {config.cc: None})  # by ctypes, whose arena is seen
+    monkeypatch.setattr(EXTENSION, "made", {config.cc: None})  # by ctypes, whose arena is seen
     f = ge2.jit(lambda x, w: np.tanh(x @ w) @ w.T - 0.7)
     args = np.ones((100, 60), np.float32), np.ones((60, 100), np.float32)
     low = f.lower(*args)

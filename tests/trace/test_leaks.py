@@ -181,18 +181,54 @@ def test_an_outer_value_is_welcome_inside() -> None:
     np.testing.assert_array_equal(ge2.grad(f)(X), 2 * X)
 
 
-def test_changing_an_outer_array_inside_is_refused() -> None:
+def whole(y: Any, z: Any) -> None:
+    y[0] = z[0]
+
+
+def through_a_view(y: Any, z: Any) -> None:
+    y[1:] += z[1:]
+
+
+def through_a_view_of_a_view(y: Any, z: Any) -> None:
+    y[::-1].reshape(3, 1).T[...] = z
+
+
+@pytest.mark.parametrize("change", [whole, through_a_view, through_a_view_of_a_view])
+def test_changing_an_outer_array_inside_is_refused(change: Any) -> None:
     def outer(x: Any) -> Any:
         y = x * 2
 
         def inner(z: Any) -> Any:
-            y[0] = z[0]
+            change(y, z)
             return np.sum(z)
 
         return np.sum(ge2.grad(inner)(x) + y)
 
     with pytest.raises(InPlaceError, match="belongs to the outer function outer"):
         ge2.grad(outer)(X)
+
+
+@pytest.mark.parametrize(
+    "copied", [lambda y: y.copy(), np.copy, copy.copy, lambda y: y.astype(y.dtype), lambda y: y[:].copy()]
+)
+def test_a_copy_of_an_outer_array_may_be_changed_inside(copied: Any) -> None:
+    def outer(x: Any) -> Any:
+        def inner(carry: Any, row: Any) -> Any:
+            y = copied(x)
+            y[0] = row
+            y[:, 1] += carry[0]
+            return carry + y.sum(0), y
+
+        return ge2.lax.scan(inner, x[0], x)
+
+    x = np.arange(6.0).reshape(3, 2)
+    carry, wanted = x[0], []
+    for row in x:
+        wanted.append(np.stack([row, *x[1:]]) + np.array([0, carry[0]]))
+        carry = carry + wanted[-1].sum(0)
+    found, ys = ge2.jit(outer)(x)
+    np.testing.assert_array_equal(found, carry)
+    np.testing.assert_array_equal(ys, wanted)
 
 
 # ------------------------------------------------------------------------------------------------- threads

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable
 from contextvars import copy_context
-from threading import Lock, Thread
+from threading import Thread
 from typing import Any, Final, final
 
 import numpy as np
 
+from ge2.backends.awaited import Awaited
 from ge2.backends.cpu.compiler import extension, include_folder, is_known
 from ge2.backends.cpu.toolchain import toolchain
-from ge2.base.config import config
 from ge2.base.errors import CompilerTrouble
 from ge2.base.log import logger
 
@@ -27,9 +26,6 @@ Native = Callable[..., Launcher]  # the extension's type
 NAME: Final = "ge2_launcher"
 ABI: Final = f"{sys.version} {getattr(sys, 'abiflags', '')} NumPy {np.__version__}"  # of the extension
 PATIENCE: Final = 0.02  # seconds in which the first program has the processor to itself
-_made: dict[str, Native | None] = {}  # by the compiler's setting; None where it cannot be made
-_waiting: dict[str, list[Meanwhile]] = {}
-_lock = Lock()
 
 
 @final
@@ -46,6 +42,7 @@ class Meanwhile:
         return self.run(*arrays)
 
     def settle(self, made: Native | None) -> None:
+        """Has the extension call it, where that can be made."""
         if made is not None:
             self.run = self.native(made)
         if self.told is not None:
@@ -55,35 +52,29 @@ class Meanwhile:
 
 def launcher(native: Callable[[Native], Launcher], plain: Callable[[], Launcher]) -> Launcher:
     """A program as it is called by the extension, or by ctypes for as long as there is none."""
-    setting = config.cc
-    if setting not in _made and is_at_hand():
-        _make(setting)
-    if setting not in _made:
+    if not EXTENSION.ready():
         found = Meanwhile(plain(), native)
-        if _is_awaited(found, setting):
+        if EXTENSION.tell(found):
             return found
-    made = _made[setting]
+    made = EXTENSION.now()
     return plain() if made is None else native(made)
 
 
 def prepare() -> None:
     """Has another thread load what calls programs, while this one waits for the compiler of one."""
-    if config.cc not in _made and config.cc not in _waiting:
-        Thread(target=copy_context().run, args=(_prepared, config.cc), name="ge2-launcher").start()
+    if not EXTENSION.begun():
+        Thread(target=copy_context().run, args=(_prepared,), name=EXTENSION.name).start()
 
 
-def _prepared(setting: str) -> None:
-    if is_at_hand():
-        _make(setting)
-    else:
+def _prepared() -> None:
+    if not EXTENSION.ready():
         import ge2.backends.cpu.plain_launcher  # noqa: F401
 
 
 def native() -> Native | None:
     """The extension's type; None where it cannot be made or C is not wanted, which ctypes makes up for."""
-    if config.cc not in _made:
-        _make(config.cc)
-    return _made[config.cc]
+    found: Native | None = EXTENSION.now()
+    return found
 
 
 def is_at_hand() -> bool:
@@ -96,30 +87,7 @@ def is_at_hand() -> bool:
         return True
 
 
-def _is_awaited(program: Meanwhile, setting: str) -> bool:
-    """Whether a thread will tell the program of the extension, which is not there yet."""
-    with _lock:
-        if setting in _made:
-            return False
-        begun = setting in _waiting
-        _waiting.setdefault(setting, []).append(program)
-    if not begun:
-        Thread(target=copy_context().run, args=(_make, setting, PATIENCE), name="ge2-launcher").start()
-    return True
-
-
-def _make(setting: str, patience: float = 0.0) -> None:
-    """Makes it, or finds that this cannot be done, and tells all programs that wait for it."""
-    time.sleep(patience)
-    made = _compiled()
-    with _lock:
-        _made[setting] = made
-        waiting = _waiting.pop(setting, [])
-    for program in waiting:
-        program.settle(made)
-
-
-def _compiled() -> Native | None:
+def compiled() -> Native | None:
     try:
         source, flags = parts()
         module: Any = extension(source, NAME, flags, ABI, {"name": "launcher"})
@@ -146,12 +114,4 @@ def parts() -> tuple[str, tuple[str, ...]]:
     return source, (*found, *(word for folder in folders.values() for word in ("-isystem", folder)))
 
 
-def _after_fork() -> None:
-    """The thread that would tell the programs does not exist in the child: the next one begins anew."""
-    global _lock
-    _lock = Lock()
-    _waiting.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+EXTENSION: Final = Awaited("ge2-launcher", is_at_hand, compiled, PATIENCE)

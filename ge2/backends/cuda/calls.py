@@ -39,6 +39,8 @@ class Later:
 
     def settle(self, made: Any) -> None:
         """Has the extension make the calls from now on. The launches were told before, being older."""
+        if made is None:
+            return
         self.run = call_of(made, self.device, self.work, self.run)
         if self.told is not None:
             self.told(self.run)

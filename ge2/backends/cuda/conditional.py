@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 LOOPS: Final = (12, 4)  # the CUDA of the oldest driver with loops, and branches of one list
 SWITCHES: Final = (12, 8)
+EARLY: Final = (12, 4)  # with waits before whose end a kernel is launched
 
 
 def knows(cuda: tuple[int, int]) -> bool:

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 from ge2.backends.cuda.blas import Blas, LtProduct
 from ge2.backends.cuda.calls import call
-from ge2.backends.cuda.conditional import SWITCHES, decider, knows
+from ge2.backends.cuda.conditional import EARLY, SWITCHES, decider, knows
 from ge2.backends.cuda.driver import broken, check_process, context, driver, resident_blocks
 from ge2.backends.cuda.launches import launches
 from ge2.backends.cuda.nvrtc import Binary, Order, compile, compile_all, key_of
@@ -30,6 +30,7 @@ from ge2.base.errors import CompileError, DeviceError, InputError
 from ge2.base.log import logger
 from ge2.base.record import record
 
+WAITS: Final = 90  # compute capability of the first GPUs whose kernels can wait for others
 PER_THREAD: Final = 2  # CU_STREAM_PER_THREAD
 FIXED_SHARED, MOST_SHARED = 1, 8  # attributes of a function, by the driver's numbers
 INSTALL: Final = "pip install 'ge2[cuda13]'; ge2 doctor"
@@ -153,6 +154,11 @@ class CudaDevice:
     def switches(self) -> bool:
         """Whether a conditional node may have several graphs."""
         return knows(SWITCHES)
+
+    @property
+    def early(self) -> bool:
+        """Whether a kernel of a graph may be launched before those that it waits for have ended."""
+        return knows(EARLY) and self.limits.generation >= WAITS
 
     @property
     def context(self) -> int:

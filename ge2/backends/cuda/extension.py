@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import os
 import sys
-from contextvars import copy_context
-from threading import Lock, Thread
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from ge2.backends.awaited import Awaited, Waiting
 from ge2.backends.cpu.compiler import extension, include_folder, is_known
 from ge2.backends.cpu.extension import ABI
 from ge2.backends.cpu.toolchain import toolchain
 from ge2.base.cache import content_key
-from ge2.base.config import config
 from ge2.base.errors import CompilerTrouble
 from ge2.base.gpu import look_by
 from ge2.base.log import logger
@@ -24,30 +22,11 @@ NAME: Final = "ge2_launches"
 HEADERS: Final = ("driver.h", "arrays.h", "graphs.h", "reading.h", "calls.h")
 
 
-class Waiting(Protocol):
-    """What goes on in Python until the extension is there."""
-
-    def settle(self, made: Any) -> None:
-        """Has the extension do it from now on."""
-
-
-_made: dict[str, Any] = {}  # the extension by the compiler's setting; None where it cannot be made
-_waiting: dict[str, list[Waiting]] = {}
-_lock = Lock()
-
-
 def extension_or(waiting: Waiting) -> Any:
     """The extension; None if it cannot be made; what is to wait for it while it is compiled."""
-    setting = config.cc
-    if setting not in _made and is_at_hand():
-        make(setting)
-    with _lock:
-        if setting in _made:
-            return _made[setting]
-        if not _waiting.setdefault(setting, []):
-            Thread(target=copy_context().run, args=(make, setting), name="ge2-launches").start()
-        _waiting[setting].append(waiting)
-        return waiting
+    if EXTENSION.ready() or not EXTENSION.tell(waiting):
+        return EXTENSION.now()
+    return waiting
 
 
 def is_at_hand() -> bool:
@@ -62,13 +41,11 @@ def is_at_hand() -> bool:
 
 def made_now() -> Any:
     """The extension, made now if it was not before; None if it cannot be."""
-    if config.cc not in _made:
-        make(config.cc)
-    return _made[config.cc]
+    return EXTENSION.now()
 
 
-def make(setting: str) -> None:
-    """Makes the extension, or finds that this cannot be done, and tells all that waits for it."""
+def compiled() -> Any:
+    """The extension, told of the classes whose arrays it looks at; None if it cannot be made."""
     made: Any = None
     try:
         source, flags, key = parts()
@@ -77,11 +54,7 @@ def make(setting: str) -> None:
         learn(made)
     except (CompilerTrouble, OSError, ImportError, AttributeError) as trouble:
         logger().debug("launches go one by one from Python: %s", trouble)
-    with _lock:
-        _made[setting] = made
-        waiting = _waiting.pop(setting, [])
-    for each in waiting if made is not None else ():
-        each.settle(made)
+    return made
 
 
 def learn(made: Any) -> None:
@@ -129,12 +102,4 @@ def read(path: str) -> str:
         return file.read()
 
 
-def _after_fork() -> None:
-    """The thread that would tell the lists does not exist in the child: the next one begins anew."""
-    global _lock
-    _lock = Lock()
-    _waiting.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+EXTENSION: Final = Awaited("ge2-launches", is_at_hand, compiled)

@@ -17,7 +17,7 @@ from ge2.backends.cuda.driver import LIBRARY
 from ge2.backends.cuda.extension import extension_or
 from ge2.backends.cuda.nodes import AT, Nodes, count, title
 from ge2.backends.device import address
-from ge2.backends.launches import Branch, LaunchList, Run, While, one_by_one
+from ge2.backends.launches import Branch, Item, Launch, LaunchList, Run, While, one_by_one
 from ge2.base.bill import seconds_words
 from ge2.base.config import config
 from ge2.base.errors import KernelError
@@ -71,6 +71,8 @@ class Meanwhile:
 
     def settle(self, made: Any) -> None:
         """Has the extension launch from now on; what it refuses stays with Python."""
+        if made is None:
+            return
         try:
             self.run = run_of(made, self.device, self.work)
         except (TypeError, ValueError, OSError, MemoryError) as trouble:
@@ -99,6 +101,16 @@ class Meanwhile:
         return found
 
     @property
+    def early(self) -> int:
+        """As the extension's."""
+        return int(getattr(self.run, "early", 0))
+
+    @property
+    def whole(self) -> Exception | None:
+        """As the extension's."""
+        return getattr(self.run, "whole", None)
+
+    @property
     def trouble(self) -> Exception | None:
         """As the extension's."""
         return getattr(self.run, "trouble", None)
@@ -108,7 +120,8 @@ def run_of(made: Any, device: CudaDevice, work: LaunchList) -> Run:
     choices = any(isinstance(each, While | Branch) for each in work.launches)
     pays = config.capture == "on" or (config.capture == "auto" and (choices or count(work.launches) > FEW))
     captured = work.captured and pays
-    nodes = Nodes(device.decider if choices and captured else 0, not choices or device.switches)
+    early = captured and config.overlap and any(map(waits, work.launches)) and device.early
+    nodes = Nodes(device.decider if choices and captured else 0, not choices or device.switches, early)
     nodes.add_lists(work.launches)
     stream: Callable[[], Any] = device.xp.cuda.get_current_stream
     callers = bytes(i in work.callers for i in range(work.arrays))
@@ -117,6 +130,14 @@ def run_of(made: Any, device: CudaDevice, work: LaunchList) -> Run:
         work.ready, stream, failed, work, partial(told, work) if config.log_compiles else None,
     )  # fmt: skip
     return run
+
+
+def waits(item: Item) -> bool:
+    """Whether a kernel, or one in the lists of an item, waits by itself."""
+    if isinstance(item, While | Branch):
+        lists = item.lists if isinstance(item, Branch) else (item.test, item.round)
+        return any(waits(each) for inner in lists for each in inner)
+    return isinstance(item, Launch) and item.waits
 
 
 def told(work: LaunchList, count: int, seconds: float) -> None:

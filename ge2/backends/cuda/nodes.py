@@ -28,11 +28,13 @@ class Nodes:
     """The nodes, and the first one and the number of those of each list.
 
     `decider`: the driver's handle of the kernel `ge2_decide`. Where the driver has no `switches`, a branch is
-    a choice for each of its lists.
+    a choice for each of its lists. `early`: of two kernels the second, which waits by itself, need not be
+    launched after the first has ended, which lets it: that is told as ~n.
     """
 
-    def __init__(self, decider: int, switches: bool) -> None:
-        self.decider, self.switches = decider, switches
+    def __init__(self, decider: int, switches: bool, early: bool = False) -> None:
+        self.decider, self.switches, self.early = decider, switches, early
+        self.letting = set[int]()  # kernels that let others be launched while they run
         self.nodes = list[tuple[Any, ...]]()
         self.lists = list[tuple[int, int]]()
         self.handles = 0
@@ -64,12 +66,19 @@ class Nodes:
         if isinstance(item, Branch):
             return self.add_branch(item, needs)
         for function, parts in calls(item):  # a product may be several
-            needs = self.node(CALL if isinstance(item, Call) else KERNEL, function, parts, needs, item)
+            kind, about = CALL if isinstance(item, Call) else KERNEL, (1,) if together(item) else ()
+            needs = self.node(kind, function, parts, needs, item, *about)
         return needs
 
     def node(
         self, kind: int, function: int, parts: tuple[Any, ...], needs: After, item: Item, *about: int
     ) -> After:
+        if self.early and kind == KERNEL and isinstance(item, Launch):
+            if item.waits:
+                whole = (n for n in needs if n not in self.letting)
+                needs = (*whole, *(~n for n in needs if n in self.letting))
+            if item.lets:
+                self.letting.add(len(self.nodes))
         self.nodes.append((kind, function, *parts, needs, title(item), about))
         return (len(self.nodes) - 1,)
 
@@ -123,6 +132,11 @@ class Nodes:
 def count(items: Sequence[Item]) -> int:
     """The kernels and products of a list that has neither loops nor branches."""
     return sum(len(calls(each)) for each in items)
+
+
+def together(each: Item) -> bool:
+    """Whether it is a kernel whose blocks wait for each other."""
+    return isinstance(each, Launch) and each.together
 
 
 def title(each: Item) -> str:

@@ -63,6 +63,7 @@ class Launch(Structure):
         ("span_count", c_int),
         ("closed", c_int),
         ("watched", c_int),
+        ("waits", c_int),
     )
 
 

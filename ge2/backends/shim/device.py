@@ -6,6 +6,7 @@ the order of their numbers, or by a seed in any other; what is right runs alike 
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from ctypes import Array, addressof, byref, c_void_p
@@ -30,6 +31,7 @@ from ge2.base.config import config
 from ge2.base.errors import InputError, KernelError
 from ge2.base.record import record
 
+WAIT: Final = "ge2_await_kernels();"
 GRID_MOST: Final = (2**31 - 1, 65535, 65535)
 BLOCK_MOST: Final = (1024, 1024, 64)
 WORDS: Final = {
@@ -41,6 +43,7 @@ WORDS: Final = {
     "s": "a struct",
 }
 
+EMULATED: Final = replace(H200, emulated=4)  # whose blocks wait for each other sooner
 _running = Lock()  # the runtime runs one kernel at a time
 
 
@@ -84,7 +87,7 @@ class ShimDevice:
     [0.0, 2.0, 4.0, 6.0, 8.0]
     """
 
-    limits: Limits = H200
+    limits: Limits = EMULATED
     seed: int | None = None
     watch: bool | None = None
 
@@ -106,7 +109,7 @@ class ShimDevice:
     def module(self, source: str) -> ShimModule:
         """A source, compiled. CompileError if it is no C++, or has no kernel."""
         watched = self.watched
-        return ShimModule(self, compiled(source, watched), watched, entries(source))
+        return ShimModule(self, compiled(source, watched), watched, WAIT in source, entries(source))
 
     def product(self, wanted: Wanted) -> HostProduct:
         """A product of matrices, by NumPy."""
@@ -131,11 +134,12 @@ class ShimDevice:
 @final
 @record
 class ShimModule:
-    """The kernels of a compiled source."""
+    """The kernels of a compiled source. `waits`: each of their threads is to wait first, as it can."""
 
     device: ShimDevice
     library: Library
     watched: bool
+    waits: bool
     entries: tuple[Entry, ...]
 
     def get_function(self, name: str) -> ShimKernel:
@@ -166,20 +170,29 @@ class ShimKernel:
         return self._entry.name
 
     def __call__(
-        self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], shared_mem: int = 0
+        self,
+        grid: Sequence[int],
+        block: Sequence[int],
+        args: Sequence[Any],
+        shared_mem: int = 0,
+        enable_cooperative_groups: bool = False,
     ) -> None:
-        """Runs all blocks to their end.
+        """Runs all blocks to their end; those of a cooperative launch may wait for each other.
 
         InputError for a launch or arguments that the kernel does not take; KernelError for threads that wait
         for what cannot come, lanes that read what no lane gives, and writes beyond shared memory.
         """
         launch = self._checked(grid, block, shared_mem)
+        blocks, most = math.prod(grid), self._of.device.limits.together
+        if enable_cooperative_groups and blocks > most:
+            raise InputError(f"{self.name} has {blocks} blocks that wait for each other; the most is {most}")
         values = self._values(args)
         pointers = (c_void_p * max(len(values), 1))(*map(addressof, values))
         spans = _spans(args, self._parameters) if self._of.watched else None
         if spans is not None:
             launch.spans, launch.span_count, launch.watched = spans, len(spans), 1
             launch.closed = all(isinstance(x, np.ndarray) for x in self._pointers(args))
+        launch.waits = self._of.waits
         report = Report()
         with _running:
             launcher()(self._module, self._at, pointers, byref(launch), byref(report))

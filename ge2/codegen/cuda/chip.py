@@ -22,19 +22,22 @@ class Known(Protocol):
     def shared_per_multiprocessor(self) -> int: ...
     @property
     def shared_optin(self) -> int: ...
+    @property
+    def together(self) -> int: ...
 
 
 @final
 @record
 class Chip:
     """Multiprocessors, and of each of them its threads, its registers and the bytes of its shared memory;
-    `most`: bytes that a single block may have."""
+    `most`: bytes that a single block may have; `together`: blocks that may wait for each other."""
 
     multiprocessors: int
     threads: int
     registers: int
     shared: int
     most: int
+    together: int = 1
 
     @staticmethod
     def of(limits: Known) -> Chip:
@@ -44,4 +47,5 @@ class Chip:
             limits.registers_per_multiprocessor,
             limits.shared_per_multiprocessor - SPARE,
             limits.shared_optin - SPARE,
+            limits.together,
         )

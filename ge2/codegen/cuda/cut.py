@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from typing import Any
 
+from ge2.codegen.values import folded_axes
 from ge2.ir import Eqn, Graph, Var
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.region import Region
@@ -13,15 +16,60 @@ VIEWS = (BroadcastInDim, Transpose, Reshape, Iota)
 
 
 def cut(region: Region) -> tuple[Region, Region]:
-    """The equations up to the middle one of the reductions, and those after it."""
+    """The rows and what is gathered over them, and what comes after; else the equations up to the middle one
+    of the reductions, and those after it."""
     eqns = region.graph.eqns
-    folds = [n for n, e in enumerate(eqns) if isinstance(e.op, Reduce | ArgReduce)]
-    assert len(folds) > 1, "a region of one reduction is one kernel"
-    at = folds[(len(folds) - 1) // 2] + 1
-    late = [n for n in range(at, len(eqns)) if not isinstance(eqns[n].op, VIEWS)]
-    early = [n for n in range(at) if not isinstance(eqns[n].op, VIEWS)]
+    late = after_rows(region)
+    if not late:
+        folds = [n for n, e in enumerate(eqns) if isinstance(e.op, Reduce | ArgReduce)]
+        assert len(folds) > 1, "a region of one reduction is one kernel"
+        late = list(range(folds[(len(folds) - 1) // 2] + 1, len(eqns)))
+    late = [n for n in late if not isinstance(eqns[n].op, VIEWS)]
+    early = [n for n in range(late[0]) if not isinstance(eqns[n].op, VIEWS)]
+    early += [n for n in range(late[0], len(eqns)) if n not in late and not isinstance(eqns[n].op, VIEWS)]
     needed = {a for n in late for a in eqns[n].inputs} | outputs(region)
     return half(region, early, needed), half(region, late, outputs(region))
+
+
+def after_rows(region: Region) -> list[int]:
+    """The equations that need what is gathered over all rows, where they are few numbers and fold nothing:
+    then no row waits for them. Nothing where there are no such."""
+    eqns = region.graph.eqns
+    over = {n: folded(region, n) for n, e in enumerate(eqns) if isinstance(e.op, Reduce | ArgReduce)}
+    for row, _ in Counter(axes for axes in over.values() if axes).most_common():
+        behind: set[Any] = set()
+        late = []
+        for n, e in enumerate(eqns):
+            if not behind.isdisjoint(e.inputs):
+                late.append(n)
+                behind.update(e.outs)
+            elif over.get(n, row) != row:
+                behind.update(e.outs)
+        made = [eqns[n].outs[0].type.size for n in late if not isinstance(eqns[n].op, VIEWS)]
+        if made and max(made) < math.prod(region.space) and over.keys().isdisjoint(late):
+            return sorted({*late, *for_them_alone(region, late)})
+    return []
+
+
+def for_them_alone(region: Region, late: list[int]) -> list[int]:
+    """The equations that nothing but these needs, and that need no reduction."""
+    eqns, found = region.graph.eqns, set(late)
+    folds = [n for n, e in enumerate(eqns) if isinstance(e.op, Reduce | ArgReduce)]
+    behind = {v for n in folds for v in eqns[n].outs}
+    for e in eqns:
+        if not behind.isdisjoint(e.inputs):
+            behind.update(e.outs)
+    for n in reversed(range(len(eqns))):
+        (y,) = eqns[n].outs
+        readers = [m for m, e in enumerate(eqns) if y in e.inputs]
+        if n not in found and y not in behind | outputs(region) and readers and found.issuperset(readers):
+            found.add(n)
+    return sorted(found.difference(late))
+
+
+def folded(region: Region, n: int) -> frozenset[int]:
+    """The axes of the space that a reduction folds."""
+    return frozenset(region.axes[n][i] for i in folded_axes(region.graph.eqns[n].op)) - {-1}
 
 
 def inhabited(region: Region) -> Region | None:

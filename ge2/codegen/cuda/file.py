@@ -7,11 +7,12 @@ from typing import final
 
 from ge2.base.record import record
 from ge2.codegen.c.text import Text
-from ge2.codegen.cuda.kernel import CudaKernel, Fixed
+from ge2.codegen.cuda.kernel import CudaKernel, Fixed, codes
 from ge2.codegen.cuda.typed import headers
 from ge2.codegen.environment import render
 
 KERNEL = "cuda/kernel.cu.jinja"
+LET, WAIT = "ge2_let_kernels();", "ge2_await_kernels();"
 PARTS = {
     "ge2_read": "pack",
     "ge2_write": "pack",
@@ -31,6 +32,9 @@ PARTS = {
     "ge2_top_": "top",
     "ge2_scaled_": "scaled",
     "ge2_kept": "kept",
+    "ge2_small_": "small",
+    "ge2_grid_": "grid",
+    "ge2_spread_": "spread",
 }
 
 
@@ -54,6 +58,12 @@ class Source:
         text = "\n".join(codes(self.kernel.body))
         return tuple(each for each in self.kernel.fixed if re.search(rf"\b{each.name}\b", text))
 
+    @property
+    def begins(self) -> tuple[str, ...]:
+        """What it says of kernels before and behind it."""
+        k = self.kernel
+        return (*((LET,) if k.lets else ()), *((WAIT,) if k.waits else ()))
+
     def text(self) -> str:
         return render(KERNEL, self)
 
@@ -61,12 +71,9 @@ class Source:
 def same_code(source: Source) -> str:
     """A kernel without what is for people alone: equal texts are one."""
     k, fixed = source.kernel, [f"{each.name} = {each.value}" for each in source.fixed]
-    return "\n".join([source.name, k.bounds, k.parameters, *fixed, *k.helpers, *nested(k.body)])
+    head = [source.name, k.bounds, k.parameters, *fixed, *k.helpers, *source.begins]
+    return "\n".join([*head, *nested(k.body)])
 
 
 def nested(texts: tuple[Text, ...]) -> list[str]:
     return [line for t in texts for line in (t.pragma, t.code, "{", *nested(t.body), "}", t.end)]
-
-
-def codes(texts: tuple[Text, ...]) -> list[str]:
-    return [line for t in texts for line in (t.code, *codes(t.body))]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import final
 
@@ -11,6 +13,9 @@ from ge2.codegen.c.text import Argument, Operand, Text
 from ge2.ops.region import KINDS
 
 ORDER = ("array", "result", "size", "value", "constant")
+AT_ONCE = 1 << 18  # threads: a GPU of compute capability 9.0 holds 132 times 2,048 at once, a little more
+UNROLL = "#pragma unroll"
+ALONE = "__restrict__ "  # a promise that a kernel cannot give which begins while others write what it reads
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 
@@ -45,6 +50,8 @@ class CudaKernel:
     most: int = 0  # threads that a block may have, if other sizes give it others
     resident: int = 1  # blocks that a multiprocessor is to hold at once
     sides: tuple[int, ...] = ()  # threads along each axis of a block, if not all along the first
+    foreign: bool = False  # what it does is a user's text
+    together: bool = False  # whether its blocks wait for each other, and so are all on the GPU at once
 
     @property
     def title(self) -> str:
@@ -58,7 +65,36 @@ class CudaKernel:
 
     @property
     def parameters(self) -> str:
-        return ", ".join(a.declaration for a in self.given)
+        declared = ", ".join(a.declaration for a in self.given)
+        return declared.replace(ALONE, "") if self.waits else declared
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits by itself for the kernels before it (`ge2_await_kernels`), and so may be launched
+        while they end. That is little to one that a GPU does not hold at once; and one that reads and writes
+        in turns needs what its compiler then may not assume."""
+        return self.lets and self.block * math.prod(self.grid) <= AT_ONCE and not self.in_turns
+
+    @property
+    def lets(self) -> bool:
+        """Whether it lets those that wait for it be launched as soon as all of its blocks are there.
+
+        One whose blocks wait for each other needs the GPU to itself.
+        """
+        return not (self.foreign or self.together)
+
+    @property
+    def in_turns(self) -> bool:
+        """Whether it reads in a loop what comes after what it has written there. Several rounds at once are
+        under way only if what is written is known to be nothing that is read."""
+        read, written = (
+            re.compile(rf"\b({'|'.join([more, *(a.name for a in self.given if a.kind == kind)])})\b")
+            for kind, more in (("array", "from"), ("result", "to"))
+        )
+        return any(
+            all(any(map(each.search, codes(loop.body))) for each in (read, written))
+            for loop in loops(self.body)
+        )
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -74,6 +110,17 @@ class CudaKernel:
         """How many threads a block has at most, and how many blocks are to fit."""
         most = self.most or self.block
         return f"{most}, {self.resident}" if self.resident > 1 else str(most)
+
+
+def codes(texts: Sequence[Text]) -> list[str]:
+    """All lines."""
+    return [line for t in texts for line in (t.code, *codes(t.body))]
+
+
+def loops(texts: tuple[Text, ...]) -> list[Text]:
+    """Those of which several rounds are unrolled."""
+    found = [t for t in texts if t.pragma.startswith(UNROLL) and t.pragma != f"{UNROLL} 1"]
+    return found + [inner for t in texts for inner in loops(t.body)]
 
 
 def later(argument: Argument, temps: int) -> Argument:

@@ -53,10 +53,14 @@ def part(problem: Problem, w: Work, order: Sequence[int]) -> Part | None:
 
 @final
 class Partials:
-    """The scratch of some reductions, `count` parts of each, and the kernels that merge them."""
+    """The scratch of some reductions, `count` parts of each, and the kernels that merge them. `most`: how
+    many parts there would be of more rows, so that these have the same kernel."""
 
-    def __init__(self, problem: Problem, places: Places, parts: Sequence[Part], count: int) -> None:
+    def __init__(
+        self, problem: Problem, places: Places, parts: Sequence[Part], count: int, most: int = 0
+    ) -> None:
         self.problem, self.places, self.parts, self.count = problem, places, parts, count
+        self.most = max(count, most)
         self.aside = {w for p in parts for w in p.stores}
 
     def total(self, p: Part) -> int:
@@ -94,7 +98,7 @@ class Partials:
         places = Places(self.problem.axes, self.problem.operands, axes)
         columns = min(32, 1 << (total - 1).bit_length()) if total else 1
         at_once = max(AT_ONCE // max(folds.state_bytes(p.fold) for p in parts), 2)
-        block = BLOCK if self.count * columns <= at_once * BLOCK else MOST
+        block = BLOCK if self.most * columns <= at_once * BLOCK else MOST
         extent = " * ".join(map(places.extent, axes)) or "1"
         body = [
             Text(f"const {places.whole} p = ({places.whole})blockIdx.x * COLUMNS + threadIdx.x % COLUMNS;")

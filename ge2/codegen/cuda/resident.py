@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, Final, final
 
-import numpy as np
-
-from ge2.base.dtypes import BOOL, COMPLEX, FLOATS, accumulator
+from ge2.base.dtypes import BOOL, COMPLEX
+from ge2.base.memory import Lifetime, lowest
 from ge2.base.record import record
 from ge2.codegen.c.text import Argument, Operand, Text
 from ge2.codegen.c.text import whole as whole_operand
@@ -21,43 +19,55 @@ from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.kernel import CudaKernel, Fixed
 from ge2.codegen.cuda.partial import Kernels
 from ge2.codegen.cuda.places import label
-from ge2.codegen.cuda.resident_index import Index, Step, Steps, held, times
+from ge2.codegen.cuda.resident_folds import Folds
+from ge2.codegen.cuda.resident_grid import THREADS as OF_GRID
+from ge2.codegen.cuda.resident_grid import Grid, Homes, blocks_for, widest
+from ge2.codegen.cuda.resident_handed import Handed
+from ge2.codegen.cuda.resident_index import Index, held
 from ge2.codegen.cuda.resident_kept import OWN, THREADS, Kept, keeping, loading, place, product, writer
-from ge2.codegen.cuda.resident_plan import (
+from ge2.codegen.cuda.resident_nodes import (
     Choice,
     E,
     Level,
     Loop,
     Node,
-    Plan,
     Rounds,
     Statement,
     Unwritten,
-    multiplied,
-    taken,
 )
-from ge2.codegen.cuda.resident_rows import Along, Split, fewest, split
-from ge2.codegen.cuda.resident_size import dense, packed, stacks, threads
-from ge2.codegen.cuda.resident_values import POINTS, Array, Made, Number, Reader, Value, declared, stored
-from ge2.codegen.cuda.typed import HELD, STORED, SUFFIX, baked, expression, number
+from ge2.codegen.cuda.resident_plan import Plan
+from ge2.codegen.cuda.resident_rows import Split, fewest, split
+from ge2.codegen.cuda.resident_shared import Sharing, by_teams, moved, named
+from ge2.codegen.cuda.resident_size import threads
+from ge2.codegen.cuda.resident_tiles import PIECES, Spread, spread
+from ge2.codegen.cuda.resident_values import POINTS, Array, Made, Reader, Value, stored
+from ge2.codegen.cuda.resident_waits import wait
+from ge2.codegen.cuda.typed import HELD, STORED
 from ge2.codegen.values import held as widened
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Names, Var, write
+from ge2.ir import Eqn, Graph, Names, write
 from ge2.ir.text import atom_text, op_text
 from ge2.ops.dot import DotGeneral
-from ge2.ops.reduce import ArgReduce
 
-TAKEN: Final = ("room", "thread", "THREADS", E, "k", "lane", "here", "n", "i", "sum", "column", "row", "rows")
+TAKEN: Final = (
+    "room", "thread", "THREADS", E, "k", "lane", "here", "n", "i", "sum", "column", "row", "rows",
+    "mine", "begin", "spot", "chunk", "BLOCKS", "GRID",
+)  # fmt: skip
 BARRIER: Final = Text("__syncthreads();")
+H200_BLOCKS: Final = 132  # where no GPU is at hand
+MEETING: Final = Text("ge2_grid_wait();")
 ROOM: Final = Text("extern __shared__ __align__(16) unsigned char room[];")
 
 
 def resident_kernel(
-    graph: Graph, rows: int, ins: Sequence[Operand], outs: Sequence[Operand], chip: Chip
+    graph: Graph, rows: int, ins: Sequence[Operand], outs: Sequence[Operand], chip: Chip, grid: bool = False
 ) -> Kernels:
-    """The kernel of a graph, given where its arrays are; blocks share its rows, if it has any.
+    """The kernel of a graph, given where its arrays are; blocks share its rows, if it has any, or all of them
+    do the graph together, as a `grid`.
 
     Unwritten if there is an operation that no such kernel does.
     """
+    if grid:
+        return on_grid(graph, ins, outs, Grid(blocks_for(widest(graph), OF_GRID, chip.together), OF_GRID, {}))
     parts = split(graph, rows, fewest(rows, chip.multiprocessors)) if rows else None
     graph = parts.graph if parts else graph
     spare = chip.most - shared_bytes(graph)
@@ -66,10 +76,34 @@ def resident_kernel(
 
 def shared_bytes(graph: Graph) -> int:
     """Bytes of shared memory that the values of a graph take."""
+    return tried(graph, None).kernels[0].shared
+
+
+def fits_grid(graph: Graph, shared: int, live: int) -> bool:
+    """Whether the values of a graph take so many bytes, of shared memory in each block and of the L2 cache.
+
+    Unwritten if no grid does it.
+    """
+    found = tried(graph, Grid(blocks_for(widest(graph), OF_GRID, H200_BLOCKS), OF_GRID, {}))
+    return found.kernels[0].shared <= shared and sum(found.temps) <= live
+
+
+def tried(graph: Graph, grid: Grid | None) -> Kernels:
+    """The kernel of a graph whose arrays lie in C order."""
     ins = [whole_operand("in", i, v.type.shape) for i, v in enumerate(graph.inputs)]
     ins = [replace(each, value=v.type.weak) for each, v in zip(ins, graph.inputs, strict=True)]
     outs = [whole_operand("out", i, a.type.shape) for i, a in enumerate(graph.outputs)]
-    return Writer(graph, ins, outs).kernels().kernels[0].shared
+    return Writer(graph, ins, outs).kernels() if grid is None else on_grid(graph, ins, outs, grid)
+
+
+def on_grid(graph: Graph, ins: Sequence[Operand], outs: Sequence[Operand], grid: Grid) -> Kernels:
+    """The kernel of all blocks together: planned until it is known whose elements other threads read, and how
+    blocks share those of products."""
+    foreign = set[str]()
+    while True:
+        found = Writer(graph, ins, outs, grid=grid, foreign=foreign).kernels_of_grid()
+        if found is not None:
+            return found
 
 
 @final
@@ -88,55 +122,106 @@ class Writer:
 
     def __init__(
         self, graph: Graph, ins: Sequence[Operand], outs: Sequence[Operand], spare: int = 0,
-        parts: Split | None = None, rows: int = 0,
+        parts: Split | None = None, rows: int = 0, grid: Grid | None = None, foreign: set[str] | None = None,
     ) -> None:  # fmt: skip
         self.graph, self.ins, self.outs = graph, ins, outs
         self.parts, self.rows, self.blocks = parts, rows, rows // parts.each if parts else 1
+        self.grid = grid
         self.names = Names()
         self.text = write(graph, names=self.names)
-        self.arguments: dict[str, Argument] = {}
-        self.threads = threads(graph)
+        self.threads = grid.threads if grid else threads(graph)
+        self.homes = Homes(grid, set() if foreign is None else foreign) if grid else None
+        self.handed = Handed(graph, self.names, lambda name: self.plan.label(name), parts, rows)
         self.plan = Plan(
-            self.threads, self.literal, lambda v: label(self.names[v]), self.keeps, parts is None
-        )
-        self.constants: dict[object, Number] = {}
+            self.threads, self.handed.literal, lambda v: label(self.names[v]), self.keeps, parts is None,
+            grid=grid, homes=self.homes,
+        )  # fmt: skip
         self.reader = Reader(self.read, self.ahead)
+        self.folds = Folds(self.reader)
+        self.sharing = Sharing(self, grid) if grid else None
         self.loop: Loop | None = None
         self.apart = False  # whether that is a loop over rows, whose places in stacks are those of the round
         self.round: Rounds | None = None  # the loop whose rounds are at hand, if they all come by
         self.early: dict[str, Early] = {}  # elements that are read a round before they are needed
+        self.wrote: set[str] = set()  # arrays that the round at hand has written to so far
         self.kept: list[Kept] = []
+        self.spread_out: list[Spread] = []  # kept by the blocks of a grid
         self.level = 0  # that is written
         self.spans: dict[str, tuple[int, int]] = {}  # in which levels each array is first and last needed
+        self.looking = False
+        self.looked: set[str] = set()  # arrays that some threads may still look at, to decide
         self.registers, self.spare = OWN if spare else 0, spare
-        self.stacks = stacks(graph)
         for taken_ in TAKEN:
             self.plan.label(taken_)
 
     def kernels(self) -> Kernels:
+        """The kernel."""
+        return self.kernels_of(self.planned())
+
+    def kernels_of_grid(self) -> Kernels | None:
+        """The kernel of a grid; None if more arrays are read by other threads than was known."""
+        nodes = self.planned()
+        assert self.homes is not None
+        if self.homes.late:
+            return None
+        wait(nodes, self.home)
+        return self.kernels_of(nodes)
+
+    def planned(self) -> list[Node]:
         axes = (self.parts.inputs, self.parts.outputs) if self.parts else ((), ())
-        given = [self.given(v, o, a) for v, o, a in zip_longest(self.graph.inputs, self.ins, axes[0])]
-        results = [self.result(y, o, a) for y, o, a in zip_longest(self.graph.outputs, self.outs, axes[1])]
+        given = [self.handed.given(v, o, a) for v, o, a in zip_longest(self.graph.inputs, self.ins, axes[0])]
+        results = [
+            self.handed.result(y, o, a) for y, o, a in zip_longest(self.graph.outputs, self.outs, axes[1])
+        ]
         ends = [*zip(self.graph.outputs, results, strict=True)]
-        nodes = self.plan.graph(self.graph, given, ends).nodes
-        for n, temp in enumerate(self.plan.temps):
-            operand = whole_operand("temp", n, temp.type.shape)
-            self.argue(temp.name, Argument(declared(temp, False), "result", (operand, temp.type.dtype)))
-        matrices = [line for k in self.kept for line in loading(k, self.reader)]
-        body = [line for node in nodes for line in self.node(node)]
+        return self.plan.graph(self.graph, given, ends).nodes
+
+    def kernels_of(self, nodes: Sequence[Node]) -> Kernels:
+        temps = self.handed.temps(self.plan.temps, self.plan.parts, self.blocks)
+        tiles = [*(self.grid.tiles.values() if self.grid else ())]
+        matrices = [line for t in tiles for line in (*t.head(), t.own(self.threads))]
+        matrices += [line for k in self.kept for line in loading(k, self.reader)]
+        matrices += [line for k in self.spread_out for line in k.loading(self.reader)]
+        body = self.nodes(nodes)
         while body and body[-1] == BARRIER:
             body.pop()
         rooms, nbytes = self.rooms()
-        head = [*rooms, Text("const int thread = threadIdx.x;"), *matrices]
-        fixed = Fixed("THREADS", self.threads, "of the block, which does all of the rounds")
+        body = [*self.own(), *matrices, *body]
+        if self.grid and named("mine", body):
+            spot = "(int)blockIdx.x * THREADS + thread"
+            body.insert(0, Text(f"const int mine = {spot};", "among all threads"))
+        head = [*rooms, Text("const int thread = threadIdx.x;")]
+        kind, blocks = ("grid kernel", self.grid.blocks) if self.grid else ("resident kernel", self.blocks)
         kernel = CudaKernel(
-            "resident kernel", self.text, tuple(self.arguments.values()), (*head, *body), self.threads,
-            (self.blocks,), (fixed,), nbytes, 1, tuple(self.reader.helpers),
+            kind, self.text, tuple(self.handed.arguments.values()), (*head, *body), self.threads,
+            (blocks,), self.fixed(), nbytes, 1, tuple(self.reader.helpers), together=self.grid is not None,
         )  # fmt: skip
-        return Kernels((kernel,), tuple(t.type.nbytes * self.blocks for t in self.plan.temps))
+        return Kernels((kernel,), temps)
 
-    def keeps(self, eqn: Eqn, xs: Sequence[Value]) -> Kept | None:
+    def fixed(self) -> tuple[Fixed, ...]:
+        of_block = Fixed("THREADS", self.threads, "of the block, which does all of the rounds")
+        if self.grid is None:
+            return (of_block,)
+        return (
+            Fixed("THREADS", self.threads, "of a block"),
+            Fixed("BLOCKS", self.grid.blocks, "all on the GPU at once"),
+            Fixed("GRID", self.grid.size, "threads in all"),
+        )
+
+    def own(self) -> list[Text]:
+        """What a thread of a grid has of its own."""
+        if self.grid is None or self.homes is None:
+            return []
+        lines = list[Text]()
+        for x in self.homes.own.values():
+            kind, each = HELD[widened(x.type.dtype)], self.grid.each(x.type.size)
+            lines.append(Text(f"{kind} {x.name}[{each}];", "element mine + i * GRID"))
+        return [*lines, *(Text(f"int {parts.turn} = 0;") for parts in self.plan.parts)]
+
+    def keeps(self, eqn: Eqn, xs: Sequence[Value]) -> Kept | Spread | None:
         """How the matrix of a product is kept, if there is room for it."""
+        if self.grid is not None:
+            return self.keeps_on_grid(eqn, xs)
         if self.threads != THREADS or not self.registers:
             return None
         found = keeping(self.plan.label("kept"), eqn, xs, self.registers, self.spare)
@@ -146,88 +231,30 @@ class Writer:
             self.kept.append(found)
         return found
 
-    # -- parameters
-
-    def argue(self, name: str, argument: Argument) -> None:
-        assert name not in self.arguments, f"two arguments {name}"
-        self.arguments[name] = argument
-
-    def given(self, v: Var, operand: Operand, axis: Along) -> Value:
-        name, dtype = self.plan.label(label(self.names[v])), v.type.dtype
-        if operand.value:
-            self.argue(name, Argument(f"{HELD[dtype]} {name}", "value", (operand, dtype)))
-            return Number(name, v.type)
-        steps = self.steps(name, v, operand, axis)
-        found = Array(name, v.type, steps, self.first(steps, axis), given=True)
-        self.argue(name, Argument(declared(found, True), "array", (operand, dtype)))
+    def keeps_on_grid(self, eqn: Eqn, xs: Sequence[Value]) -> Spread | None:
+        """How blocks keep a matrix; all loops over as many elements have its tiles, which may be late."""
+        assert self.grid is not None and self.homes is not None
+        (y,), grid = eqn.outs, self.grid
+        left = PIECES - sum(k.pieces for k in self.spread_out)
+        if not self.plan.wide(y.type) or not all(map(self.plan.widely, xs)):
+            return None
+        name, known = self.plan.label("kept"), grid.tiles.get(y.type.size)
+        found = spread(name, eqn, xs, grid.blocks, grid.threads, known)
+        if found is None or found.pieces > left:
+            return None
+        self.spread_out.append(found)
+        if known is None:
+            grid.tiles[y.type.size] = found.tile
+            self.homes.late = True
         return found
-
-    def result(self, a: Any, operand: Operand, axis: Along) -> Array:
-        name = self.names[a] if isinstance(a, Var) else "result"
-        alone = self.parts is not None and axis is None
-        name = self.plan.label(f"{label(name)}_out")
-        steps = self.steps(name, a, operand, axis)
-        found = Array(name, a.type, steps, self.first(steps, axis), alone)
-        self.argue(found.name, Argument(declared(found, False), "result", (operand, a.type.dtype)))
-        return found
-
-    def steps(self, name: str, a: Atom, operand: Operand, axis: Along) -> Steps:
-        """The strides of an array; what follows from numbers of rows or rounds is no number in the text."""
-        shape = tuple(self.rows if i == axis else n for i, n in enumerate(a.type.shape))
-        order, rounds, found = dense(operand.strides, shape), self.stacks.get(a), list[Step]()
-        if order is None and axis is None and rounds is None:
-            return operand.strides
-        for i, step in enumerate(operand.strides):
-            faster = () if order is None else order[order.index(i) + 1 :]
-            if order is None or rounds in faster:
-                found.append(step if step in (0, 1) else self.sized(f"{name}_step_{i}", step))
-            else:
-                found.append(self.step(shape, faster, axis))
-        return tuple(found)
-
-    def step(self, shape: Dims, faster: Dims, axis: Along) -> Step:
-        """The elements along some axes of a shape, of which `axis` is that of rows."""
-        inner = math.prod(shape[i] for i in faster if i != axis)
-        if axis not in faster:
-            return inner
-        if "rows" not in self.arguments:
-            self.argue("rows", Argument("int rows", "size", self.rows))
-        return times("rows", inner)
-
-    def sized(self, name: str, value: int) -> str:
-        """A size that the kernel is handed."""
-        name = self.plan.label(name)
-        self.argue(name, Argument(f"int {name}", "size", value))
-        return name
-
-    def first(self, steps: Steps, axis: Along) -> str:
-        """Where the rows of a block begin in an array."""
-        if axis is None or self.parts is None:
-            return ""
-        step, each = steps[axis], self.parts.each
-        step = step * each if isinstance(step, int) else held(times(step, each))
-        return f"(int)blockIdx.x * {step}" if step != 1 else "(int)blockIdx.x"
-
-    def literal(self, literal: Literal) -> Number:
-        """A number in the text, or else an argument."""
-        dtype = widened(literal.type.dtype)
-        value: Any = literal.value
-        if literal.type.dtype != dtype:  # a half type's own number
-            value = dtype.type(literal.type.dtype.type(value))
-        if baked(value, dtype, frozenset()):
-            return Number(number(value, dtype), literal.type)
-        if literal.key not in self.constants:
-            name = self.plan.label("constant")
-            self.argue(name, Argument(f"{HELD[dtype]} {name}", "constant", (value, dtype)))
-            self.constants[literal.key] = Number(name, literal.type)
-        return self.constants[literal.key]
 
     def rooms(self) -> tuple[list[Text], int]:
         """Where each array lies in shared memory, and how many bytes they have in all."""
         lines, arrays = [], [(a, n) for a, n in self.plan.shared if a.name in self.spans]
-        sizes = [-(-n * a.type.dtype.itemsize // 16) * 16 for a, n in arrays]
-        places, at = packed(sizes, [self.spans[a.name] for a, _ in arrays])
-        for (array, count), first in zip(arrays, places, strict=True):
+        lives = [Lifetime(n * a.type.dtype.itemsize, *self.spans[a.name]) for a, n in arrays]
+        found = lowest(lives, range(len(lives)), lambda i, j: lives[i].meets(lives[j]), 16)
+        at = found.nbytes
+        for (array, count), first in zip(arrays, found.offsets, strict=True):
             kind, name = STORED[array.type.dtype], array.name
             lines.append(Text(f"{kind} *const {name} = ({kind} *)(room + {first});", f"{count}"))
         for k in self.kept:
@@ -236,6 +263,9 @@ class Writer:
                     Text(f"ge2_four *const {k.name}_rest = (ge2_four *)(room + {at});", f"{k.rest} a thread")
                 )
                 at += k.nbytes
+        if self.spread_out:
+            lines.append(Text(f"float *const tile_room = (float *)(room + {at});"))
+            at += max(k.nbytes for k in self.spread_out)
         return [ROOM, *lines] if lines else [], at
 
     # -- nodes
@@ -243,50 +273,84 @@ class Writer:
     def node(self, node: Node) -> list[Text]:
         if isinstance(node, Level):
             self.level += 1
-            return [*(line for loop in node.loops for line in self.looped(loop)), BARRIER]
+            self.keep_looked()
+            meeting = [MEETING] if node.wait else []
+            return [*meeting, *self.loops(node.loops), BARRIER]
         if isinstance(node, Rounds):
             return self.rounds(node)
         return self.choice(node)
 
+    def loops(self, loops: Sequence[Loop]) -> list[Text]:
+        """The loops of a level. Products of a grid share a room, where each waits for the one before."""
+        found, taken = list[Text](), False
+        for loop in loops:
+            product = loop.key.product is not None and loop.key.wide
+            found += [BARRIER] if product and taken else []
+            taken |= product
+            found += self.looped(loop)
+        return found
+
     def nodes(self, nodes: Sequence[Node]) -> list[Text]:
-        return [line for node in nodes for line in self.node(node)]
+        found = list[Text]()
+        for node in nodes:
+            lines = self.node(node)
+            if found[-1:] == [BARRIER] and lines[0] == MEETING:
+                found.pop()
+            found += lines
+        return found
 
     def rounds(self, node: Rounds) -> list[Text]:
-        start = Text(f"int {node.side} = 0;", "which of two places the carry has")
-        turn = Text(f"{node.side} ^= 1;")
+        start = [Text(f"int {node.side} = 0;", "which of two places the carry has")]
+        turns = [*(moved(node, self.grid) if self.grid else []), Text(f"{node.side} ^= 1;")]
         if node.decided is None:
-            self.argue(node.count, Argument(f"int {node.count}", "size", node.length))
+            self.handed.argue(node.count, Argument(f"int {node.count}", "size", node.length))
         around, self.round = self.round, node if node.decided is None else None
         before, self.early = self.early, {}
+        wrote, self.wrote = self.wrote, set()
         begin = self.level
         test = self.nodes(node.test)
         if node.decided is not None:
             test.append(Text(f"if (!({self.look(node.decided)})) break;"))
-        body = (*self.nodes(node.body), turn)
+        body = (*self.nodes(node.body), *turns)
+        if self.grid and not named(node.side, (*test, *body[:-1])):
+            start, body = [], body[:-1]
         first = [each.first for each in self.early.values()]
-        self.round, self.early = around, before
+        self.round, self.early, self.wrote = around, before, self.wrote | wrote
         for name, (there, last) in self.spans.items():
             if there <= begin < last:  # it is needed in each round
                 self.spans[name] = there, self.level + 1
         if node.decided is None:
             t, n = node.label, node.count
             head = f"{t} = {n} - 1; {t} >= 0; {t}--" if node.reverse else f"{t} = 0; {t} < {n}; {t}++"
-            return [start, *first, Text(f"for (int {head})", body=body, pragma="#pragma unroll 1")]
+            loop = Text(f"for (int {head})", body=body, pragma="#pragma unroll 1")
+            return [*start, *first, loop]
         # a barrier: whoever still looks at what decided is not overtaken
-        return [start, Text("for (;;)", body=(*test, *body)), BARRIER]
+        self.looked = set()
+        return [*start, Text("for (;;)", body=(*test, *body)), BARRIER]
 
     def look(self, x: Value) -> str:
         """A number that all threads look at to decide: while some do, others are in the next level."""
         self.level += 1
+        self.looking = True
         text = self.reader.element(x, Index((), "0"))
+        self.looking = False
         self.level -= 1
         return text
+
+    def keep_looked(self) -> None:
+        """What decided has its place in the level at hand, the first of a branch or of a round."""
+        for name in self.looked:
+            first, last = self.spans[name]
+            self.spans[name] = first, max(last, self.level)
+        self.looked = set()
 
     def touch(self, x: Array) -> Array:
         """Notes that an array is needed in the level at hand."""
         if x.shared:
             first, last = self.spans.get(x.name, (self.level, self.level))
             self.spans[x.name] = min(first, self.level), max(last, self.level)
+            if self.looking:
+                self.looked.add(x.name)
         return x
 
     def choice(self, node: Choice) -> list[Text]:
@@ -298,11 +362,15 @@ class Writer:
         chosen = text if dtype == BOOL else f"{low}{high}"
         lines = [Text(f"const int {node.label} = {chosen};")]
         around, self.round = self.round, None
+        looked = self.looked
         for n, branch in enumerate(node.branches):
             test = f"if ({node.label} == {n})" if n < last else ""
-            body = self.nodes(branch) or [BARRIER]  # the others are still to read what decided
+            self.looked = looked  # whichever branch is taken begins beside those who still look
+            body = self.nodes(branch)
+            if self.looked or not body:
+                body.append(BARRIER)
             lines.append(Text(f"{'else ' if n else ''}{test}".strip(), body=tuple(body)))
-        self.round = around
+        self.looked, self.round = set(), around
         return chain(lines)
 
     # -- loops over elements
@@ -311,6 +379,9 @@ class Writer:
         self.loop = loop
         size, team = loop.key.size, loop.key.team
         known = set(self.early)
+        if loop.key.wide:
+            assert self.sharing is not None
+            return self.sharing.lines(loop)
         if loop.key.product is not None:
             return self.by_columns(loop)
         if team == 1:
@@ -318,7 +389,7 @@ class Writer:
             return [self.over(size, [*body, *self.next(known)])]
         lines = [line for s in loop.statements for line in self.statement(s)]
         writes = [line for s in loop.statements for line in self.writes(s)]
-        return self.by_teams(size, team, lines, writes)
+        return by_teams(loop.key, self.threads, lines, writes)
 
     def by_columns(self, loop: Loop) -> list[Text]:
         """A loop over rows, in which teams have columns of a matrix that they keep."""
@@ -353,7 +424,9 @@ class Writer:
         """An element; that of a stack, at the place of a thread, was read while the last round went on."""
         spot, node = self.spot(), self.round
         self.touch(x)
-        if node is None or not spot or x.stack is None or x.stack[1] != node.label or at.flat != E:
+        there = node is not None and x.stack is not None and x.stack[1] == node.label
+        changes = x.name in self.wrote or (self.grid is not None and not x.given)
+        if node is None or not there or not spot or at.flat != E or changes:
             return x.element(at, self.apart)
         name = f"{id(self.loop)} {x.element(at)}"  # another loop reads it when this one has the next
         if name not in self.early:
@@ -365,6 +438,9 @@ class Writer:
         key = None if self.loop is None else self.loop.key
         if key is None:
             return ""
+        if key.wide:
+            tile = self.grid.tiles.get(key.size) if self.grid and key.spread and not key.stage else None
+            return f"{tile.name}_own" if tile and tile.size <= self.threads else ""
         if key.product is not None:
             k = self.loop.statements[0].kept  # type: ignore[union-attr]
             return place(k, "") if k.rows == 1 else ""
@@ -401,129 +477,64 @@ class Writer:
             return Text(guard, body=(place, *body))
         return Text(f"for (int {E} = thread; {E} < {size}; {E} += THREADS)", body=tuple(body))
 
-    def by_teams(self, size: int, team: int, lines: list[Text], writes: list[Text]) -> list[Text]:
-        """A loop in which threads side by side have an element together; the first of them writes it."""
-        at_once = self.threads // team
-        lane, place = f"const int lane = thread % {team};", f"thread / {team}"
-        if size > at_once:
-            place = f"begin + {place}"
-        exact = size % at_once == 0
-        inside = [] if exact else [f"{place} < {size}"]
-        clamped = place if exact else f"{place} < {size} ? {place} : {size - 1}"
-        guard = " && ".join(["lane == 0", *inside])
-        write = [Text(f"if ({guard})", body=tuple(writes))] if writes else []
-        body = (Text(lane), Text(f"const int {E} = {clamped};"), *lines, *write)
-        if size <= at_once:
-            return [Text("", body=body)]
-        return [Text(f"for (int begin = 0; begin < {size}; begin += {at_once})", body=body)]
+    def home(self, x: Made, own: bool, loop: Loop) -> Array:
+        """Where a result is read by another loop than its own."""
+        if not x.wide:
+            return next(h for h in x.homes if h.shared)
+        own = own and loop.key.spread
+        mine = [h for h in x.homes if h.mine] if own else []
+        return next(h for h in (*mine, *x.homes) if own or not h.mine)
 
     def statement(self, s: Statement) -> list[Text]:
+        at = Index(s.y.type.shape, E)
         if s.eqn is None:
-            return []
-        at, comment = Index(s.y.type.shape, E), self.note(s.eqn)
+            value = self.reader.element(s.xs[0], at) if s.y.name else ""
+            return [Text(f"const {HELD[widened(s.y.type.dtype)]} {s.y.name} = {value};")] if value else []
+        comment = self.note(s.eqn)
         t = HELD[widened(s.y.type.dtype)]
         if isinstance(s.eqn.op, POINTS):
             code = self.reader.computed(s.eqn, s.xs, at)
             return [Text(f"const {t} {s.y.name} = {code};", comment)]
         if isinstance(s.eqn.op, DotGeneral):
-            return self.product(s, s.eqn, t, comment)
-        return self.fold(s, s.eqn, t, comment)
+            if isinstance(s.kept, Spread):
+                return [Text(f"const {t} {s.y.name} = {s.kept.result()};", comment)]
+            return self.folds.product(s, s.eqn, self.team, comment)
+        return self.folds.fold(s, s.eqn, self.team, comment)
 
-    def writes(self, s: Statement) -> list[Text]:
+    def writes(
+        self, s: Statement, which: Callable[[Array], bool] = lambda _: True, value: str = ""
+    ) -> list[Text]:
         found = []
-        for home in map(self.touch, s.y.homes):
-            at = Index(s.y.type.shape, E)
-            value = self.reader.element(s.xs[0], at) if s.eqn is None else s.y.name
-            guard = "if (blockIdx.x == 0) " if home.alone else ""
-            found.append(Text(f"{guard}{home.element(at, self.apart)} = {stored(value, s.y.type.dtype)};"))
+        at, of_all = Index(s.y.type.shape, E), self.grid is not None and not self.widely()
+        for home in map(self.touch, filter(which, s.y.homes)):
+            self.wrote.add(home.name)
+            text = value or s.y.name or self.reader.element(s.xs[0], at)
+            guard = "if (blockIdx.x == 0) " if home.alone or (of_all and not home.shared) else ""
+            text = text if home.mine else stored(text, s.y.type.dtype)
+            found.append(Text(f"{guard}{home.element(at, self.apart)} = {text};"))
         return found
+
+    @property
+    def team(self) -> int:
+        """Threads that have an element of the loop at hand together."""
+        return 1 if self.loop is None else self.loop.key.team
+
+    def widely(self) -> bool:
+        """Whether the loop at hand is shared out among the threads of a grid."""
+        return self.loop is not None and self.loop.key.wide
 
     def read(self, x: Made, at: Index) -> str:
         if x.loop is self.loop and at.flat == E:
             return x.name
+        if self.grid is not None and self.loop is not None:
+            return self.reader.element(self.home(x, at.flat == E, self.loop), at)
         home = next(h for h in x.homes if not h.alone)
         return self.reader.element(home, at)
-
-    # -- folds and products
-
-    def fold(self, s: Statement, eqn: Eqn, t: str, comment: str) -> list[Text]:
-        op: Any = eqn.op
-        (x,) = s.xs
-        dtype, name = widened(x.type.dtype), f"{s.y.name}_state"
-        indexed = isinstance(op, ArgReduce)
-        held_as = f"ge2_indexed_{SUFFIX[dtype]}" if indexed else HELD[dtype]
-        value = self.reader.element(x, taken(eqn, E, "k"))
-        if indexed:
-            value = expression(op.lowering.lift, [value, "k"], dtype, dtype)
-        merge = self.merging(op, dtype)
-        state = self.gathered(name, held_as, start_of(op, dtype), x.type.size // s.y.type.size,
-                              f"{name} = {merge(name, value)};", comment)  # fmt: skip
-        found = self.merged(name, held_as, merge)
-        result = (
-            f"{found}.index" if indexed else found if dtype == widened(s.y.type.dtype) else f"({t}){found}"
-        )
-        return [*state, Text(f"const {t} {s.y.name} = {result};")]
-
-    def merging(self, op: Any, dtype: np.dtype) -> Callable[[str, str], str]:
-        return lambda mine, other: expression(op.lowering.merge, [mine, other], dtype, dtype)
-
-    def product(self, s: Statement, eqn: Eqn, t: str, comment: str) -> list[Text]:
-        a, b = s.xs
-        op: Any = eqn.op
-        wide = np.result_type(accumulator(a.type.dtype), accumulator(s.y.type.dtype))
-        at_a, at_b = multiplied(eqn, E, "k")
-        x, y = self.reader.element(a, at_a), self.reader.element(b, at_b)
-        if widened(a.type.dtype) != wide:
-            raise Unwritten("a product that is wider than its operands")
-        short, name = SUFFIX[wide], f"{s.y.name}_state"
-        count = math.prod(a.type.shape[i] for i in op.contract[0])
-        if wide == BOOL:
-            added = f"{name} = {name} || ({x} && {y});"
-        elif wide in FLOATS:
-            added = f"{name} = ge2_fma_{short}({x}, {y}, {name});"
-        else:
-            added = f"{name} = ge2_add_{short}({name}, ge2_mul_{short}({x}, {y}));"
-        zero = number(0, wide)
-        state = self.gathered(name, HELD[wide], zero, count, added, comment)
-
-        def merge(mine: str, other: str) -> str:
-            return f"{mine} || {other}" if wide == BOOL else f"ge2_add_{short}({mine}, {other})"
-
-        found = self.merged(name, HELD[wide], merge)
-        out = widened(s.y.type.dtype)
-        return [*state, Text(f"const {t} {s.y.name} = {found if out == wide else f'({t}){found}'};")]
-
-    def gathered(
-        self, name: str, held_as: str, start: str, count: int, added: str, comment: str
-    ) -> list[Text]:
-        """What a thread gathers of `count` elements k."""
-        assert self.loop is not None
-        team = self.loop.key.team
-        first, step = ("lane", f"k += {team}") if team > 1 else ("0", "k++")
-        loop = Text(f"for (int k = {first}; k < {count}; {step})", body=(Text(added, comment),))
-        return [Text(f"{held_as} {name} = {start};"), loop]
-
-    def merged(self, name: str, held_as: str, merge: Callable[[str, str], str]) -> str:
-        """What the threads of a team gathered, as one state."""
-        assert self.loop is not None
-        team = self.loop.key.team
-        if team == 1:
-            return name
-        of_two = f"[]({held_as} mine, {held_as} other) {{ return {merge('mine', 'other')}; }}"
-        return f"ge2_team_fold<{team}, THREADS>({name}, {of_two})"
 
     def note(self, eqn: Eqn) -> str:
         """The equation, as the graph above the kernel has it."""
         inputs = "".join(" " + atom_text(a, self.names) for a in eqn.inputs)
         return f"{self.names[eqn.outs[0]]} = {op_text(eqn.op)}{inputs}"
-
-
-def start_of(op: Any, dtype: np.dtype) -> str:
-    """The state of a reduction of nothing at all."""
-    text = op.lowering.start
-    if "(" in text:
-        return expression(text, [], dtype, dtype)
-    return {"false": "false", "true": "true"}.get(text) or number(int(text), dtype)
 
 
 def chain(lines: Sequence[Text]) -> list[Text]:

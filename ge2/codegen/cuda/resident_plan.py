@@ -8,115 +8,41 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Callable, Sequence
+from dataclasses import field, replace
 from typing import Any, Final, final
 
-from ge2.base.record import mutable, record
-from ge2.codegen.cuda.resident_index import VIEWS, Index
-from ge2.codegen.cuda.resident_values import (
-    POINTS,
-    Array,
-    Inline,
-    Made,
-    Number,
-    Picked,
-    Reader,
-    Seen,
-    Value,
-    spoken,
-    whole,
+from ge2.base.record import mutable
+from ge2.codegen.cuda.resident_grid import NARROW, Grid, Homes, shared_products, staged
+from ge2.codegen.cuda.resident_index import VIEWS
+from ge2.codegen.cuda.resident_nodes import (
+    FOLDS,
+    LOOPS,
+    Choice,
+    Key,
+    Level,
+    Loop,
+    Node,
+    Parts,
+    Rounds,
+    Statement,
+    Unwritten,
 )
+from ge2.codegen.cuda.resident_reads import part, placed, read_by_all, readers, reads
+from ge2.codegen.cuda.resident_values import POINTS, Array, Inline, Made, Seen, Value, spoken, whole
+from ge2.codegen.cuda.typed import HELD, SUFFIX
+from ge2.codegen.values import held
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Var
 from ge2.ops.control import Cond
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import TRANSCENDENTAL
 from ge2.ops.loops import ScanLoop
-from ge2.ops.reduce import ArgReduce, Reduce, kept
+from ge2.ops.reduce import ArgReduce
 from ge2.ops.shape import Iota
-from ge2.ops.while_loop import WhileLoop
 
-LOOPS = (ScanLoop, WhileLoop)
-FOLDS = (Reduce, ArgReduce)
 DEEP: Final = 3  # numbers of a chain that are computed anew wherever the last is read
 WHOLE: Final = 256  # elements from which on all threads of the block fold them into one
-E = "e"  # the place of an element in its loop
 Ends = Sequence[tuple[Atom, Array]]
-
-
-class Unwritten(Exception):
-    """What no resident kernel does; who asks for one takes another way."""
-
-
-@final
-@record
-class Key:
-    """What statements of one loop have in common: so many elements, each by a team of threads.
-
-    `product` is that whose matrix the threads keep; its team is another one.
-    """
-
-    size: int
-    team: int = 1
-    product: Eqn | None = None
-
-
-@final
-@mutable
-class Statement:
-    """An equation, or a copy where there is none."""
-
-    y: Made
-    eqn: Eqn | None
-    xs: Sequence[Value]
-    key: Key | None = None  # None: it goes where what it reads is
-    kept: Any = None  # how threads keep a matrix, of a product that is made so
-
-
-@final
-@mutable
-class Loop:
-    key: Key
-    statements: list[Statement] = field(default_factory=list)
-
-
-@final
-@mutable
-class Level:
-    """Loops that need not wait for each other; a barrier follows."""
-
-    loops: list[Loop] = field(default_factory=list)
-
-
-@final
-@mutable
-class Rounds:
-    """A loop over rounds: `length`, or while `decided` holds after the nodes of `test`.
-
-    `count` is the argument that has the length: it is no part of the text.
-    """
-
-    label: str
-    side: str  # which of its two places the carry has
-    body: list[Node]
-    length: int = 0
-    reverse: bool = False
-    count: str = ""
-    test: list[Node] = field(default_factory=list)
-    decided: Value | None = None
-
-
-@final
-@mutable
-class Choice:
-    """Of several branches the one that `index` tells."""
-
-    label: str
-    index: Value
-    branches: list[list[Node]]
-
-
-Node = Level | Rounds | Choice
 
 
 @final
@@ -135,6 +61,9 @@ class Plan:
     shared: list[tuple[Array, int]] = field(default_factory=list)  # with so many elements
     temps: list[Array] = field(default_factory=list)
     taken: Counter[str] = field(default_factory=Counter)
+    grid: Grid | None = None  # where all blocks do the graph together
+    homes: Homes | None = None  # of wide values, then
+    parts: list[Parts] = field(default_factory=list)
 
     def label(self, name: str) -> str:
         """A name that nothing else has."""
@@ -164,10 +93,74 @@ class Plan:
         self.temps.append(found)
         return found
 
-    def need(self, x: Made) -> None:
-        """Sees to it that a result may be read in other loops: of shared memory, but for what is large."""
-        if not any(home.shared for home in x.homes):
-            x.homes.insert(0, self.room(x.name, x.type))
+    def wide(self, type_: ArrayType) -> bool:
+        """Whether the threads of a grid share the elements of a value."""
+        return self.grid is not None and type_.size > NARROW
+
+    def widely(self, x: Value) -> bool:
+        """Whether a value lies where all blocks read it: it is there from the start, or wide."""
+        if isinstance(x, Seen):
+            return self.widely(x.source)
+        return x.wide if isinstance(x, Made) else isinstance(x, Array) and not x.shared
+
+    def place(self, name: str, type_: ArrayType) -> Array:
+        """Where a value lies that is read in other loops than that which makes it."""
+        if not self.wide(type_):
+            return self.room(name, type_)
+        return self.wide_place(self.label(name), type_)
+
+    def wide_place(self, name: str, type_: ArrayType) -> Array:
+        assert self.homes is not None
+        if self.homes.fits(name, type_):
+            return self.homes.registers(name, type_)
+        found = whole(name, type_)
+        self.temps.append(found)
+        return found
+
+    def pair(self, name: str, type_: ArrayType, side: str) -> tuple[Array, Array, Array]:
+        """The two places of a carry: where it begins, that of this round, and that of the next."""
+        if not self.wide(type_):
+            pair = self.room(name, type_, 2)
+            return pair, placed(pair, side), placed(pair, f"({side} ^ 1)")
+        assert self.homes is not None
+        name = self.label(name)
+        after = self.label(f"{name}_next")
+        if after not in self.homes.foreign and self.homes.fits(name, type_, 2):
+            now = self.homes.registers(name, type_)
+            return now, now, self.homes.registers(after, type_)
+        self.temps.append(whole(name, type_.with_shape((2, *type_.shape))))
+        found, n = whole(name, type_), type_.size
+        then = replace(found, start=f"({side} ^ 1) * {n}", half="then")
+        return found, replace(found, start=f"{side} * {n}", half="now"), then
+
+    def need(self, x: Made, own: bool = False) -> None:
+        """Sees to it that a result may be read in other loops: of shared memory, but for what is large.
+
+        `own`: each thread reads of a wide one what it has made itself.
+        """
+        if not x.wide:
+            if not any(home.shared for home in x.homes):
+                x.homes.insert(0, self.room(x.name, x.type))
+            return
+        if not x.homes:
+            x.homes.append(self.wide_place(self.label(f"{x.name}_own"), x.type))
+        if not own and all(home.mine for home in x.homes):
+            self.told(x.homes[0])
+
+    def told(self, x: Array) -> None:
+        if self.homes is not None:
+            self.homes.told(x)
+
+    def left(self, eqn: Eqn, name: str, count: int) -> Parts:
+        """A place for what the first stage of a fold leaves."""
+        dtype, size = held(eqn.inputs[0].type.dtype), eqn.outs[0].type.size
+        indexed = isinstance(eqn.op, ArgReduce)
+        state = f"ge2_indexed_{SUFFIX[dtype]}" if indexed else HELD[dtype]
+        each = max(16, dtype.itemsize + 8) if indexed else dtype.itemsize
+        found = Parts(self.label(f"{name}_parts"), eqn, count, size, state, 2 * count * size * each)
+        self.label(found.turn)
+        self.parts.append(found)
+        return found
 
     def team(self, size: int, folded: int) -> int:
         """Threads that fold elements into one: as many as are free, and have something to do."""
@@ -207,9 +200,7 @@ class Scope:
         elif isinstance(op, POINTS) and spoken(eqn):
             self.point(eqn)
         elif isinstance(op, FOLDS):
-            (x,), (y,) = eqn.inputs, eqn.outs
-            folded = x.type.size // max(y.type.size, 1)
-            self.make(eqn, Key(y.type.size, self.plan.team(y.type.size, folded)))
+            self.fold(eqn)
         elif isinstance(op, DotGeneral):
             self.product(eqn)
         else:
@@ -252,15 +243,41 @@ class Scope:
         op = self.readers.of(seen).op
         return isinstance(op, FOLDS) or (isinstance(op, POINTS) and spoken(self.readers.of(seen)))
 
+    def fold(self, eqn: Eqn) -> None:
+        (x,), (y,), plan = eqn.inputs, eqn.outs, self.plan
+        alone = Key(y.type.size, plan.team(y.type.size, x.type.size // max(y.type.size, 1)))
+        how = (staged(eqn, plan.grid, plan.team, plan.wide(y.type)) if plan.grid else None) or alone
+        if isinstance(how, Key):
+            self.make(eqn, how)
+            return
+        parts, t = plan.left(eqn, plan.named(y), how.count), x.type.with_shape((how.count * y.type.size,))
+        some = Made(parts.name, t, [whole(parts.name, t, parts.start)], wide=True)
+        self.pending.append(Statement(some, eqn, [self.value(x)], how.first, parts=parts))
+        then = self.make(eqn, how.then)
+        then.xs, then.parts = [some], parts
+
     def product(self, eqn: Eqn) -> None:
         op, a, (y,) = eqn.op, eqn.inputs[0].type, eqn.outs
         assert isinstance(op, DotGeneral)
         found = self.plan.keeps(eqn, [*map(self.value, eqn.inputs)]) if self.plan.inside else None
         if found is not None:
-            self.make(eqn, Key(y.type.size, 0, eqn)).kept = found
+            wide = self.plan.grid is not None
+            self.make(eqn, Key(y.type.size, 1 if wide else 0, eqn, wide=wide)).kept = found
             return
-        folded = math.prod(a.shape[i] for i in op.contract[0])
-        self.make(eqn, Key(y.type.size, self.plan.team(y.type.size, folded)))
+        folded, grid = math.prod(a.shape[i] for i in op.contract[0]), self.plan.grid
+        key = shared_products(eqn, folded, grid, self.plan.wide(y.type)) if grid else None
+        if key is not None and not self.plan.wide(y.type):
+            self.by_all(eqn, key)
+        else:
+            self.make(eqn, key or Key(y.type.size, self.plan.team(y.type.size, folded)))
+
+    def by_all(self, eqn: Eqn, key: Key) -> None:
+        """A result of few elements that all blocks make together, and that each of them then has."""
+        (y,) = eqn.outs
+        made = Made(self.plan.label(f"{self.plan.named(y)}_shared"), y.type, wide=True)
+        self.pending.append(Statement(made, eqn, [*map(self.value, eqn.inputs)], key))
+        found = self.make(eqn, Key(y.type.size))
+        found.eqn, found.xs = None, [made]
 
     def make(self, eqn: Eqn, key: Key | None) -> Statement:
         (y,) = eqn.outs
@@ -269,14 +286,14 @@ class Scope:
             if a is y:
                 homes.append(array)
                 self.placed.add(n)
-        made = Made(self.plan.label(self.plan.named(y)), y.type, homes)
+        made = Made(self.plan.label(self.plan.named(y)), y.type, homes, wide=self.plan.wide(y.type))
         found = Statement(made, eqn, [*map(self.value, eqn.inputs)], key)
         self.env[y] = made
         self.pending.append(found)
         return found
 
     def copy(self, x: Value, to: Array) -> None:
-        self.pending.append(Statement(Made("", to.type, [to]), None, [x]))
+        self.pending.append(Statement(Made("", to.type, [to], wide=self.plan.wide(to.type)), None, [x]))
 
     def finish(self) -> None:
         for n, (a, array) in enumerate(self.ends):
@@ -305,28 +322,28 @@ class Scope:
             changed = [True] * len(start) if not any(changed) else changed
         side = f"{label}_side"
         pairs = [
-            self.plan.room(self.plan.named(v), v.type, 2) if c else None
+            self.plan.pair(self.plan.named(v), v.type, side) if c else None
             for v, c in zip(body.inputs[first : first + len(start)], changed, strict=True)
         ]
         for x, pair in zip(start, pairs, strict=True):
             if pair is not None:
-                self.copy(x, pair)
+                self.copy(x, pair[0])
         self.flush()
-        now = [x if p is None else placed(p, side) for x, p in zip(start, pairs, strict=True)]
-        then = [None if p is None else placed(p, f"({side} ^ 1)") for p in pairs]
+        now = [x if p is None else p[1] for x, p in zip(start, pairs, strict=True)]
+        then = [None if p is None else p[2] for p in pairs]
         ends = [(a, t) for a, t in zip(body.outputs, then, strict=False) if t is not None]
         stacks = self.stacks(eqn, len(start)) if scan else []
         rows = [part(x, label) for x in elements]
         found = zip(body.outputs[len(start) :], stacks, strict=True) if scan else ()
         ends += [(a, y.part(label)) for a, y in found if y is not None]
         self.plan.inside += 1
-        node = Rounds(label, side, [])
+        node = Rounds(label, side, [], pairs=[p for p in pairs if p is not None and not p[0].shared])
         if scan:
             node.length, node.reverse, node.count = op.length, op.reverse, self.plan.label("rounds")
         if not scan:
             test = self.plan.graph(op.cond, [*more, *now], (), test=True)
-            node.test, node.decided = test.nodes, test.value(op.cond.outputs[0])
-            self.look(node.decided)
+            node.decided = test.look(test.value(op.cond.outputs[0]))
+            node.test = test.nodes
         node.body = self.plan.graph(body, [*consts, *now, *rows], ends).nodes
         self.plan.inside -= 1
         self.nodes.append(node)
@@ -353,8 +370,7 @@ class Scope:
         assert isinstance(op, Cond)
         self.flush()
         homes = [self.home(y) for y in eqn.outs]
-        node = Choice(self.plan.label("chosen"), index, [])
-        self.look(index)
+        node = Choice(self.plan.label("chosen"), self.look(index), [])
         for branch in op.branches:
             ends = [(a, h) for a, hs in zip(branch.outputs, homes, strict=True) for h in hs]
             node.branches.append(self.plan.graph(branch, xs, ends).nodes)
@@ -370,20 +386,25 @@ class Scope:
             if a is y:
                 self.placed.add(n)
                 found.append(array)
-        read = self.readers.count(y)
-        if read and not any(array.shared for array in found):
-            found.insert(0, self.plan.room(self.plan.named(y), y.type))
+        there = any(array.shared for array in found) or (found and self.plan.wide(y.type))
+        if self.readers.count(y) and not there:
+            found.insert(0, self.plan.place(self.plan.named(y), y.type))
         return found
 
     # -- levels
 
-    def look(self, x: Value) -> None:
-        """Notes what is read by all threads, to decide."""
-        Reader(self.note).element(x, Index(x.type.shape, "0"))
-
-    def note(self, x: Made, _: Index) -> str:
-        self.plan.need(x)
-        return "0"
+    def look(self, x: Value) -> Value:
+        """What all threads read, to decide: a value of a grid's, once each block has it for itself."""
+        found = read_by_all(x)
+        if any(each.wide if isinstance(each, Made) else elsewhere(each) for each in found):
+            made = Made(self.plan.label("decided"), x.type)
+            self.pending.append(Statement(made, None, [x]))
+            self.flush()
+            x, found = made, [made]
+        for each in found:
+            if isinstance(each, Made):
+                self.plan.need(each)
+        return x
 
     def flush(self) -> None:
         """Puts the statements so far into loops, each as early as what it reads allows."""
@@ -391,117 +412,36 @@ class Scope:
         keys: dict[int, Key] = {}
         loops: dict[tuple[int, Key], Loop] = {}
         for s in self.pending:
-            reads = self.reads(s)
-            here = [(x, own) for x, own in reads if id(x) in level]
+            found = reads(s)
+            made = [(x, own) for x, own in found if isinstance(x, Made)]
+            here = [(x, own) for x, own in made if id(x) in level]
             top = max((level[id(x)] for x, _ in here), default=-1)
             last = [(x, own) for x, own in here if level[id(x)] == top]
             shared = {keys[id(x)] for x, _ in last}
-            size = s.y.type.size
+            size, wide = s.y.type.size, s.y.wide
             together = s.key is None and len(shared) == 1 and all(own for _, own in last)
-            if together and next(iter(shared)).size == size:
+            if together and (next(iter(shared)).size, next(iter(shared)).wide) == (size, wide):
                 at, key = top, next(iter(shared))
             else:
-                at, key = top + 1, s.key or Key(size)
+                at, key = top + 1, s.key or Key(size, wide=wide)
             level[id(s.y)], keys[id(s.y)] = at, key
             loop = loops.setdefault((at, key), Loop(key))
             loop.statements.append(s)
             s.y.loop = loop
-            for x, own in reads:
-                if x.loop is not loop or not own:
-                    self.plan.need(x)
+            for x, own in found:
+                if isinstance(x, Array):
+                    if not (own and key.spread):
+                        self.plan.told(x)
+                elif x.loop is not loop or not own:
+                    self.plan.need(x, own and key.spread and x.loop.key.spread)
+            if not key.spread:
+                for home in s.y.homes:
+                    self.plan.told(home)
         for at in range(max(level.values(), default=-1) + 1):
             self.nodes.append(Level([loop for (n, _), loop in loops.items() if n == at]))
         self.pending = []
 
-    def reads(self, s: Statement) -> list[tuple[Made, bool]]:
-        """The results of statements that one reads, and whether at its own place."""
-        found: list[tuple[Made, bool]] = []
 
-        def made(x: Made, at: Index) -> str:
-            found.append((x, at.flat == E))
-            return "0"
-
-        reader = Reader(made)
-        if s.eqn is None:
-            reader.element(s.xs[0], Index(s.y.type.shape, E))
-        elif isinstance(s.eqn.op, POINTS):
-            reader.computed(s.eqn, s.xs, Index(s.y.type.shape, E))
-        else:
-            for x in s.xs:
-                reader.element(x, Index(x.type.shape, "k"))
-        return found
-
-
-@final
-class Readers:
-    """Who reads each value of a graph, and how often."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.found: dict[Var, list[Eqn]] = {}
-        for eqn in graph.eqns:
-            for a in eqn.inputs:
-                if isinstance(a, Var):
-                    self.found.setdefault(a, []).append(eqn)
-
-    def count(self, v: Var) -> int:
-        return len(self.found.get(v, ()))
-
-    def of(self, v: Var) -> Eqn:
-        """The only one."""
-        return self.found[v][0]
-
-
-def readers(graph: Graph) -> Readers:
-    return Readers(graph)
-
-
-def placed(pair: Array, side: str) -> Array:
-    """One of the two places of a carry."""
-    n = pair.type.size
-    return whole(pair.name, pair.type, side if n == 1 else f"{side} * {n}", shared=True)
-
-
-def part(x: Value, number: str) -> Value:
-    """An element of a stack."""
-    if isinstance(x, Array):
-        return x.part(number)
-    return x if isinstance(x, Number) else Picked(x, number, x.type.with_shape(x.type.shape[1:]))
-
-
-def folded_axes(eqn: Eqn) -> tuple[int, ...]:
-    op: Any = eqn.op
-    return (op.axis,) if isinstance(op, ArgReduce) else op.axes
-
-
-def taken(eqn: Eqn, e: str, k: str) -> Index:
-    """The place in what is folded, of element `k` of those that become element `e`."""
-    (x,), axes = eqn.inputs, folded_axes(eqn)
-    shape = x.type.shape
-    left = kept(axes, len(shape))
-    count = math.prod(shape[a] for a in axes)
-    if axes == tuple(range(len(left), len(shape))):
-        flat = k if not left or math.prod(shape[a] for a in left) == 1 else f"{e} * {count} + {k}"
-        return Index(shape, flat)
-    inner = Index(tuple(shape[a] for a in axes), k).each()
-    outer = Index(tuple(shape[a] for a in left), e).each()
-    along = [""] * len(shape)
-    for a, text in (*zip(axes, inner, strict=True), *zip(left, outer, strict=True)):
-        along[a] = text
-    return Index(shape, "", tuple(along))
-
-
-def multiplied(eqn: Eqn, e: str, k: str) -> tuple[Index, Index]:
-    """The places in both operands of a product."""
-    op, (a, b), (y,) = eqn.op, (x.type for x in eqn.inputs), eqn.outs
-    assert isinstance(op, DotGeneral)
-    free_a, free_b = op.free(a, b)
-    each = Index(y.type.shape, e).each()
-    beside, rest = each[: len(op.beside[0])], each[len(op.beside[0]) :]
-    sums = Index(tuple(a.shape[i] for i in op.contract[0]), k).each()
-    found = []
-    for n, (t, free) in enumerate(((a, free_a), (b, free_b))):
-        own = rest[: len(free_a)] if n == 0 else rest[len(free_a) :]
-        pairs = (*zip(op.beside[n], beside, strict=True), *zip(op.contract[n], sums, strict=True))
-        at: Mapping[int, str] = dict((*pairs, *zip(free, own, strict=True)))
-        found.append(Index(t.shape, "", tuple(at[i] for i in range(t.ndim))))
-    return found[0], found[1]
+def elsewhere(x: Array) -> bool:
+    """Whether an array is neither each block's own nor there from the start."""
+    return not x.shared and not x.given

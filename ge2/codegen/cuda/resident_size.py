@@ -1,9 +1,8 @@
-"""How large a resident kernel is: its threads, places in shared memory, and which arrays are stacks."""
+"""How large a resident kernel is: its threads, which arrays have no gaps, and which are stacks."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, Final
 
 from ge2.codegen.cuda.resident_index import VIEWS, strides
@@ -14,23 +13,6 @@ from ge2.ops.shape import Transpose
 
 LEAST: Final = 32  # threads of a block
 MOST: Final = 512
-
-
-def packed(sizes: Sequence[int], spans: Sequence[tuple[int, int]]) -> tuple[list[int], int]:
-    """Places for arrays of so many bytes, apart where they are needed at once, and the bytes in all.
-
-    >>> packed([32, 16, 32], [(0, 1), (1, 2), (2, 3)])
-    ([0, 32, 0], 48)
-    """
-    places: list[int] = []
-    for n, (size, (first, last)) in enumerate(zip(sizes, spans, strict=True)):
-        others = [i for i in range(n) if spans[i][0] <= last and first <= spans[i][1]]
-        at = 0
-        for i in sorted(others, key=lambda i: places[i]):
-            if places[i] < at + size:
-                at = max(at, places[i] + sizes[i])
-        places.append(at)
-    return places, max((at + size for at, size in zip(places, sizes, strict=True)), default=0)
 
 
 def dense(steps: Dims, shape: Dims) -> Dims | None:

@@ -57,10 +57,14 @@ class Array:
     alone: bool = False
     shared: bool = False
     given: bool = False  # it is there from the start, and never changes
+    mine: bool = False  # in registers: each thread of a grid has its own elements
+    half: str = ""  # of the two places of a carry: "now", "then"
     stack: tuple[Array, str] | None = None
 
     def element(self, at: Index, apart: bool = False) -> str:
         """An element; `apart`: from a pointer to the first, which compilers keep through an inner loop."""
+        if self.mine:
+            return f"{self.name}[i]"
         place = at.number() if self.steps == strides(self.type.shape) else joined(at.each(), self.steps)
         if apart and self.start and not self.shared:
             return f"({self.name} + {self.start})[{place}]"
@@ -116,12 +120,16 @@ class Inline:
 @final
 @mutable
 class Made:
-    """What a statement makes. `homes` are where it is written to; the first that may be read is read."""
+    """What a statement makes. `homes` are where it is written to; the first that may be read is read.
+
+    `wide`: the threads of a grid share its elements, else each block has all of them.
+    """
 
     name: str
     type: ArrayType
     homes: list[Array] = field(default_factory=list)
     loop: Any = None  # in which its statement is
+    wide: bool = False
 
 
 Value = Number | Array | Seen | Picked | Inline | Made
@@ -140,6 +148,8 @@ def constant(x: Value) -> bool:
 def loaded(x: Array, text: str) -> str:
     """An element as it is held."""
     dtype = x.type.dtype
+    if x.mine:
+        return text
     if dtype in HALF:
         return f"ge2_cast_{SUFFIX[dtype]}_f32({text})"
     return f"({text} != 0)" if dtype == BOOL else text

@@ -105,7 +105,7 @@ class Plan:
             [p for p in gathered if p.fold.over - whole]
         )
         number = self.blocks * self.shape.rows if self.across else self.splits
-        self.partials = Partials(problem, self.places, gathered, number)
+        self.partials = Partials(problem, self.places, gathered, number, self.most_parts())
         self.wider = self.said.widened = self.read_wide()
         self.late = self.read_late()
 
@@ -179,6 +179,13 @@ class Plan:
             return 1, team_blocks
         wanted = self.chip.multiprocessors * self.chip.threads // (shape.block * max(team_blocks, 1))
         return max(1, min(wanted, self.length // (shape.team * self.pack * 4))), team_blocks
+
+    def most_parts(self) -> int:
+        """How many parts of a result there may be, however many rows there are."""
+        if not self.across:
+            return 0
+        blocks = self.at_once * self.chip.multiprocessors if self.sums() else GRID
+        return blocks * self.shape.rows
 
     def read_wide(self) -> set[Param]:
         """Arrays of half types whose rows are held as floats, since several stages read them."""

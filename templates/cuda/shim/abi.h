@@ -51,9 +51,11 @@ struct ge2_shim_runtime {
     uint64_t (*together)(const char *site, ge2_shim_op op, unsigned mask, uint64_t value, int lane);
     void (*pause)(int weight);
     void (*fence)();
+    void (*grid)(const char *site); /* all threads of the grid meet */
     void (*touch)(const volatile void *at, size_t size, int how, const void *code);
     void (*fail)(const char *site, const char *what);
     void (*wrong)(const char *file, unsigned line, const char *words, long long number);
+    void (*waited)(); /* for the kernels before this one */
 };
 
 /* A compiled source: its pointer to the runtime, and its shared memory, which is that of the block that runs. */
@@ -72,13 +74,13 @@ struct ge2_shim_span {
     int64_t argument;
 };
 
-/* What a launch is. `closed`: its spans are all that the kernel may touch. `watched`: its
- * source was compiled so that accesses are shown. */
+/* What a launch is. `closed`: its spans are all that the kernel may touch. `watched`: its source was compiled so that
+ * accesses are shown. `waits`: each thread is to wait for the kernels before this one, first of all. */
 struct ge2_shim_launch_of {
     uint32_t grid[3], block[3];
     uint64_t dynamic, seed;
     const ge2_shim_span *spans;
-    int32_t span_count, closed, watched;
+    int32_t span_count, closed, watched, waits;
 };
 
 /* A parameter: 'p' a pointer, 'i' and 'u' integers, 'f' a float, 'b' a bool, 's' a struct. */

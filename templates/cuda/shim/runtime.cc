@@ -25,6 +25,8 @@ static void run(Block *b, Thread &t) {
     if (!whole(t.fibre))
         report(STACK_USED_UP, t.site, &t, "a thread has local variables beyond %zu bytes", (size_t)GE2_SHIM_STACK);
     if (t.state != ENDED) return;
+    if (now.launch->waits && !t.waited)
+        report(EARLY, nullptr, &t, "a thread ends and has not waited for the kernels before this one");
     now.stacks.give(t.fibre.stack);
     t.fibre.stack = nullptr;
     ended(b, t);
@@ -106,7 +108,7 @@ static void start(Block *b, uint64_t number) {
     if (now.loaded == b) now.loaded = nullptr; /* what its predecessor left in shared memory is nobody's */
     for (int i = 0; i < now.size; i++) {
         Thread &t = b->threads[i];
-        t.index = i, t.site = nullptr, t.effort = 0, t.turn = 0;
+        t.index = i, t.site = nullptr, t.effort = 0, t.turn = 0, t.waited = false;
         t.at = {i % s.x, i / s.x % s.y, i / s.x / s.y};
         wake(b, t);
     }
@@ -161,7 +163,7 @@ static void run_grid(uint64_t total) {
 extern "C" __attribute__((visibility("default"))) int ge2_shim_launch(
     const ge2_shim_module *module, const ge2_shim_kernel *kernel, void *const *arguments,
     const ge2_shim_launch_of *launch, ge2_shim_report *told) {
-    const uint32_t *grid = launch->grid, *block = launch->block;
+    const uint32_t *grid_of = launch->grid, *block = launch->block;
     const uint64_t dynamic = launch->dynamic, seed = launch->seed;
     memset(told, 0, sizeof *told);
     now.module = module;
@@ -178,12 +180,15 @@ extern "C" __attribute__((visibility("default"))) int ge2_shim_launch(
     now.idle = 0;
     now.fenced = false;
     now.phases = 0;
+    now.since = 1;
+    now.blocks = (uint64_t)grid_of[0] * grid_of[1] * grid_of[2];
+    now.met = now.meetings = 0;
     now.launch = launch;
     static const unsigned char POISON[] = {0xff, 0x7f, 0xa5, 0x5a};
     now.poison = POISON[seed % 4];
     now.report = told;
-    now.runtime = {{}, {}, {block[0], block[1], block[2]}, {grid[0], grid[1], grid[2]}, 0, 
-                   barrier, together, effort, fence, touch, fail, wrong};
+    now.runtime = {{}, {}, {block[0], block[1], block[2]}, {grid_of[0], grid_of[1], grid_of[2]}, 0, 
+                   barrier, together, effort, fence, grid, touch, fail, wrong, waited};
     *module->runtime = &now.runtime;
 #ifdef GE2_SHIM_ASAN
     __asan_set_error_report_callback(told_by_sanitizer);
@@ -192,7 +197,7 @@ extern "C" __attribute__((visibility("default"))) int ge2_shim_launch(
 #else
     fill(module->dynamic + dynamic, now.poison, margin());
 #endif
-    run_grid((uint64_t)grid[0] * grid[1] * grid[2]);
+    run_grid(now.blocks);
     now.pages.forget();
 #ifdef GE2_SHIM_ASAN
     __asan_set_error_report_callback(nullptr);

@@ -18,6 +18,7 @@ struct Thread {
     State state;
     int index, effort; /* effort: how much it did that those who spin do */
     uint16_t turn;
+    bool waited; /* for the kernels before this one */
     const char *site;  /* where it waits */
     uint3 at;
     ge2_shim_op op;
@@ -54,7 +55,8 @@ static struct {
     int idle; /* pauses since anything was achieved */
     unsigned char poison;
     bool fenced;
-    uint32_t phases;
+    uint32_t phases, since; /* since: the phase before which all blocks have met */
+    uint64_t blocks, met, meetings; /* how many there are, and have come to the next meeting; meetings so far */
     Pages pages;
     const ge2_shim_launch_of *launch;
     ge2_shim_report *report;
@@ -85,7 +87,7 @@ static void shuffle(T *list, int64_t count) {
     }
 }
 
-enum { BARRIER_MISSED = 1, LANE_MISSING, STUCK, NO_MEMORY, OUT_OF_SHARED, STACK_USED_UP, ASKED, MISPLACED, RACE };
+enum { BARRIER_MISSED = 1, LANE_MISSING, STUCK, NO_MEMORY, OUT_OF_SHARED, STACK_USED_UP, ASKED, MISPLACED, RACE, EARLY };
 
 __attribute__((format(printf, 4, 5)))
 static void report(int code, const char *site, const Thread *t, const char *words, ...) {

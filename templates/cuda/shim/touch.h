@@ -48,7 +48,7 @@ static void seen(Word *word, const char *at, size_t size, int how, const void *c
         if (until > end) until = end;
         own.bytes = 0;
         for (const char *p = from; p < until; p++) own.bytes |= 1 << (uintptr_t)p % 4;
-        const Access *other = noted(*word, own, 1, free_blocks);
+        const Access *other = noted(*word, own, now.since, free_blocks);
         if (other && !b->fenced) {
             char text[128];
             char whose[32] = "another thread";
@@ -60,6 +60,17 @@ static void seen(Word *word, const char *at, size_t size, int how, const void *c
         }
         from = until;
     }
+}
+
+static void waited() { now.thread->waited = true; }
+
+/* Of memory that the kernels before this one may still use. */
+static void early(const char *at, size_t size, int how, const void *code) {
+    char text[128];
+    report(EARLY, nullptr, now.thread, "%s %zu bytes at %s, before it waits for the kernels before this one", what(how),
+           size, named(at, text));
+    now.report->code_at[0] = code_at(code);
+    stop();
 }
 
 static void misplaced(const char *at, size_t size, int how, const void *code, const char *why) {
@@ -92,6 +103,7 @@ static void touch(const volatile void *place, size_t size, int how, const void *
     for (int i = 0; i < now.launch->span_count && !inside; i++)
         inside = at >= now.launch->spans[i].begin && at + size <= now.launch->spans[i].end;
     if (!inside) misplaced(at, size, how, code, "outside of all arrays that it was given");
+    if (now.launch->waits && !t->waited) early(at, size, how, code);
     while (size) {
         size_t left = Pages::SIZE - (uintptr_t)at % Pages::SIZE, part = size < left ? size : left;
         Word *words = now.pages.page((uintptr_t)at / Pages::SIZE);

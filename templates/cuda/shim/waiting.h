@@ -100,6 +100,21 @@ static int barrier(const char *site, ge2_shim_op op, int value) {
     return (int)t->value;
 }
 
+/* All threads of the grid meet. Accesses before are set apart from those after. */
+static void grid(const char *site) {
+    barrier(site, GE2_SHIM_BARRIER, 0);
+    if (now.thread->index == 0) {
+        const uint64_t meeting = now.meetings;
+        if (++now.met == now.blocks) {
+            now.met = 0, now.meetings++;
+            now.since = now.phases + 1;
+            now.idle = 0;
+        }
+        while (now.meetings == meeting && !now.failed) effort(GE2_SHIM_SLEEP);
+    }
+    barrier(site, GE2_SHIM_BARRIER, 0);
+}
+
 /* What each lane gets, once all are there. */
 static void exchanged(Block *b, Thread *lanes, int count, unsigned mask, ge2_shim_op op) {
     uint64_t given[WARP], all = 0;

@@ -32,4 +32,19 @@ GE2_FN void ge2_ahead_wait() {
 #endif
 }
 
+/* Ends a group of what this thread asked for since the last one. */
+GE2_FN void ge2_ahead_group() {
+#ifndef GE2_SHIM
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+/* Waits until all groups of this thread but the last few are there. */
+template <int FEW>
+GE2_FN void ge2_ahead_wait_but() {
+#ifndef GE2_SHIM
+    asm volatile("cp.async.wait_group %0;" ::"n"(FEW) : "memory");
+#endif
+}
+
 #endif

@@ -40,6 +40,25 @@ typedef unsigned long long uint64_t;
 #define GE2_NAN_F32 __int_as_float(0x7fc00000)
 #define GE2_NAN_F64 __longlong_as_double(INT64_C(0x7ff8000000000000))
 
+/* In a graph a kernel may be launched while those that it depends on run (docs/design/launches.md); anywhere else both
+ * of these do nothing.
+ *
+ * Lets kernels that depend on this one be launched as soon as all of its blocks are there, or done. */
+GE2_FN void ge2_let_kernels() {
+#if !defined(GE2_SHIM) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+/* Waits until the kernels have ended that this one depends on, and their writes are seen: before it touches memory. */
+GE2_FN void ge2_await_kernels() {
+#ifdef GE2_SHIM
+    ge2_shim->waited();
+#elif __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 /* Complex numbers, read and written as a whole. Products and quotients are in complex.cuh. */
 struct alignas(8) ge2_c64 {
     float re, im;

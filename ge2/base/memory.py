@@ -1,9 +1,9 @@
-"""Where each array lies in the arena: a pure function of sizes and lifetimes."""
+"""Where each array lies in memory that several share: a pure function of sizes and lifetimes."""
 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import final
 
 from ge2.base.record import record
@@ -19,6 +19,10 @@ class Lifetime:
     nbytes: int
     first: int
     last: int
+
+    def meets(self, other: Lifetime) -> bool:
+        """Whether both are needed at some step."""
+        return self.first <= other.last and other.first <= self.last
 
 
 @final
@@ -51,12 +55,12 @@ def plan(lifetimes: Sequence[Lifetime], alignment: int = ALIGNMENT) -> Plan:
     gaps: list[tuple[int, int]] = []  # (size, offset), by size
     live: list[tuple[int, int, int]] = []  # (last, offset, size), by last
     offsets, top = [0] * len(lifetimes), 0
-    for i in sorted(range(len(lifetimes)), key=lambda i: (lifetimes[i].first, -lifetimes[i].nbytes, i)):
+    for i in in_time(lifetimes):
         need = lifetimes[i]
         while live and live[0][0] < need.first:
             _, offset, size = live.pop(0)
             top = give_back(gaps, offset, size, top)
-        size = -(-max(need.nbytes, 1) // alignment) * alignment
+        size = sized(need, alignment)
         at = next((g for g, (room, _) in enumerate(gaps) if room >= size), None)
         if at is None:
             offset, top = top, top + size
@@ -66,11 +70,38 @@ def plan(lifetimes: Sequence[Lifetime], alignment: int = ALIGNMENT) -> Plan:
                 insort(gaps, (room - size, offset + size))
         offsets[i] = offset
         insort(live, (need.last, offset, size))
-    high = max(
-        (o + -(-max(n.nbytes, 1) // alignment) * alignment for o, n in zip(offsets, lifetimes, strict=True)),
-        default=0,
-    )
+    high = max((o + sized(n, alignment) for o, n in zip(offsets, lifetimes, strict=True)), default=0)
     return Plan(tuple(offsets), high)
+
+
+def lowest(
+    lives: Sequence[Lifetime], order: Iterable[int], apart: Callable[[int, int], bool], alignment: int
+) -> Plan:
+    """Each array, in that order of their numbers, at the lowest place where those that are `apart` are not.
+
+    >>> lives = [Lifetime(32, 0, 1), Lifetime(16, 1, 2), Lifetime(32, 2, 3)]
+    >>> lowest(lives, range(3), lambda i, j: lives[i].meets(lives[j]), 16)
+    Plan(offsets=(0, 32, 0), nbytes=48)
+    """
+    offsets, done = [0] * len(lives), list[int]()
+    for i in order:
+        size, at = sized(lives[i], alignment), 0
+        for j in sorted((j for j in done if apart(i, j)), key=lambda j: offsets[j]):
+            if offsets[j] < at + size:
+                at = max(at, offsets[j] + sized(lives[j], alignment))
+        offsets[i] = at
+        done.append(i)
+    return Plan(tuple(offsets), max((offsets[i] + sized(lives[i], alignment) for i in done), default=0))
+
+
+def in_time(lives: Sequence[Lifetime]) -> list[int]:
+    """The numbers of arrays, the ones that are needed first before the others, the largest of them first."""
+    return sorted(range(len(lives)), key=lambda i: (lives[i].first, -lives[i].nbytes, i))
+
+
+def sized(need: Lifetime, alignment: int = ALIGNMENT) -> int:
+    """The bytes that an array takes of the arena."""
+    return -(-max(need.nbytes, 1) // alignment) * alignment
 
 
 def give_back(gaps: list[tuple[int, int]], offset: int, size: int, top: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ge2.runtime.memory import ALIGNMENT, Lifetime, plan
+from ge2.base.memory import ALIGNMENT, Lifetime, plan
 
 lifetimes = st.builds(
     lambda nbytes, first, length: Lifetime(nbytes, first, first + length),

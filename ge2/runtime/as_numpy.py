@@ -1,0 +1,80 @@
+"""Steps of a program as NumPy spells them: views, products as those of matrices, and references."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ge2.ir import ArrayType, Dims, Eqn
+from ge2.ir.text import op_text
+from ge2.ops.dot import DotGeneral
+from ge2.ops.shape import Barrier, BroadcastInDim, Reshape, Rev, Slice, StopGradient, Transpose
+
+
+def note(eqn: Eqn) -> str:
+    """What an equation does, for people."""
+    return op_text(eqn.op) if not hasattr(eqn.op, "graphs") else eqn.op.name
+
+
+def reference_of(eqn: Eqn) -> Any:
+    """The reference, given arrays where it was given Python numbers."""
+    weak = [a.type.weak for a in eqn.inputs]
+    reference, dtypes = eqn.op.reference, [a.type.dtype for a in eqn.inputs]
+    if not any(weak):
+        return reference
+
+    def with_arrays(*xs: Any) -> Any:
+        return reference(*(np.asarray(x, d) if w else x for x, d, w in zip(xs, dtypes, weak, strict=True)))
+
+    return with_arrays
+
+
+def view_text(eqn: Eqn, x: str) -> str:
+    """The view as NumPy spells it."""
+    op = eqn.op
+    if isinstance(op, Transpose):
+        return f"{x}.transpose({op.order})"
+    if isinstance(op, Reshape):
+        return f"{x}.reshape({op.shape})"
+    if isinstance(op, Slice):
+        parts = [
+            f"{a}:{b}" + (f":{s}" if s != 1 else "")
+            for a, b, s in zip(op.start, op.stop, op.step, strict=True)
+        ]
+        return f"{x}[{', '.join(parts)}]" if parts else x
+    if isinstance(op, Rev):
+        rank = eqn.inputs[0].type.ndim
+        return f"{x}[{', '.join('::-1' if a in op.axes else ':' for a in range(rank))}]" if rank else x
+    if isinstance(op, BroadcastInDim):
+        spread = tuple(n if d in op.dims else 1 for d, n in enumerate(op.shape))
+        return f"broadcast_to({x}.reshape({spread}), {op.shape})"
+    assert isinstance(op, StopGradient | Barrier)
+    return x
+
+
+Turn = tuple[Dims | None, Dims | None]  # an order of the axes, then a shape
+
+
+def product(eqn: Eqn) -> tuple[Turn, Turn, Dims | None]:
+    """How the operands of a product become matrices, and the shape of their product as one."""
+    op, (a, b), (out,) = eqn.op, (x.type for x in eqn.inputs), eqn.outs
+    assert isinstance(op, DotGeneral)
+    free_a, free_b = op.free(a, b)
+    batch = (volume(a, op.beside[0]),) if op.beside[0] else ()
+    m, n, k = volume(a, free_a), volume(b, free_b), volume(a, op.contract[0])
+    left = turn(a.shape, (*op.beside[0], *free_a, *op.contract[0]), (*batch, m, k))
+    right = turn(b.shape, (*op.beside[1], *op.contract[1], *free_b), (*batch, k, n))
+    whole = (*batch, m, n)
+    return left, right, None if out.type.shape == whole else whole
+
+
+def volume(type_: ArrayType, axes: Dims) -> int:
+    """How many elements these axes span."""
+    return math.prod(type_.shape[i] for i in axes)
+
+
+def turn(shape: Dims, order: Dims, wanted: Dims) -> Turn:
+    turned = tuple(shape[i] for i in order)
+    return None if order == tuple(range(len(order))) else order, None if turned == wanted else wanted

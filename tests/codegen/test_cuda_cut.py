@@ -1,0 +1,114 @@
+"""A region that is more than one kernel can do: no row waits for what is gathered over all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.base.config import config
+from ge2.codegen.cuda.cut import after_rows, cut
+from ge2.ir import verify
+from ge2.ops.region import Region
+from ge2.passes.pipeline import run_pipeline
+from tests.codegen.texts import kernels
+from tests.together import needs_compiler
+
+F32 = np.float32
+
+
+def drawn(*shape: int) -> Any:
+    return np.random.default_rng(shape).standard_normal(shape).astype(F32)
+
+
+def loss_and_bias(z: Any, y: Any, mean: Any) -> Any:
+    """A cross-entropy, its gradient, and a running mean of that of a bias."""
+    z = z - z.max(axis=1, keepdims=True)
+    e = np.exp(z)
+    total = e.sum(axis=1, keepdims=True)
+    loss = -(np.take_along_axis(z, y[:, None], axis=1) - np.log(total)).mean()
+    ct = (e / total - np.eye(z.shape[1], dtype=F32)[0]) / len(y)
+    return loss, ct, 0.9 * mean + 0.1 * ct.sum(axis=0)
+
+
+def region_of(f: Any, *xs: Any) -> Region:
+    graph = run_pipeline(ge2.make_jaxpr(f)(*xs).graph)
+    (op,) = (e.op for e in graph.eqns if isinstance(e.op, Region) and len(e.op.graph.eqns) > 4)
+    return op
+
+
+def both(z: Any, mean: Any) -> Any:
+    """A softmax, and a running mean of its columns, which nothing in the rows reads."""
+    e = np.exp(z - z.max(axis=1, keepdims=True))
+    p = e / e.sum(axis=1, keepdims=True)
+    return p, 0.9 * mean + 0.1 * p.sum(axis=0)
+
+
+def centred(z: Any, mean: Any) -> Any:
+    """Rows that read what is gathered over all of them."""
+    p, mean = both(z, mean)
+    return p - mean
+
+
+def test_what_is_gathered_is_read_after_the_rows() -> None:
+    region = region_of(both, drawn(64, 10), drawn(10))
+    late = after_rows(region)
+    first, second = cut(region)
+    for half in (first, second):
+        verify(half.graph)
+    assert [region.graph.eqns[n].op.name for n in late] == ["mul", "mul", "add"]
+    assert [e.op.name for e in second.graph.eqns] == ["mul", "mul", "add"]
+    assert {v.type.shape for v in first.graph.outputs} == {(64, 10), (10,)}
+
+
+def test_rows_that_wait_are_cut_in_the_middle() -> None:
+    region = region_of(centred, drawn(64, 10), drawn(10))
+    assert after_rows(region) == []
+    first, second = cut(region)
+    assert first.graph.eqns and second.graph.eqns
+
+
+def test_the_kernels_of_a_loss() -> None:
+    """The gradient is there after the first of them."""
+    z, y, mean = drawn(64, 10), np.zeros(64, np.int64), drawn(10)
+    found = [kernel for kernel, _ in kernels(loss_and_bias, z, y, mean)]
+    assert [k.kind for k in found if "rowwise" in k.kind or "finish" in k.kind] == [
+        "rowwise",
+        "finish",
+        "finish",
+    ]
+    gradient = [a for a in found[0].given if a.kind == "result" and a.value[0].role == "out"]
+    assert [len(a.value[0].strides) for a in gradient] == [2]
+
+
+@needs_compiler
+@pytest.mark.parametrize("rows", [1, 3, 64, 65, 300])
+@pytest.mark.parametrize("f", [both, centred])
+def test_the_numbers(f: Any, rows: int) -> None:
+    z, mean = drawn(rows, 10), drawn(10)
+    with config.using(executor="shim"):
+        found = ge2.jit(f)(z, mean)
+    for y, w in zip(ge2.tree_util.tree_leaves(found), ge2.tree_util.tree_leaves(f(z, mean)), strict=True):
+        np.testing.assert_allclose(y, w, rtol=1e-5, atol=1e-5)
+
+
+@needs_compiler
+def test_the_numbers_of_a_loss() -> None:
+    z, mean = drawn(70, 10), drawn(10)
+    y = np.random.default_rng(0).integers(0, 10, 70)
+    with config.using(executor="shim", shim_watch=True):
+        found = ge2.jit(loss_and_bias)(z, y, mean)
+    for y_, w in zip(found, loss_and_bias(z, y, mean), strict=True):
+        np.testing.assert_allclose(y_, w, rtol=1e-5, atol=1e-6)
+
+
+def test_as_many_rows_as_you_like_have_one_kernel_that_merges() -> None:
+    """How many parts there are follows from the rows; the kernel that merges them does not."""
+
+    def texts(rows: int) -> set[str]:
+        found = kernels(both, np.zeros((rows, 10), F32), np.zeros(10, F32))
+        return {text for kernel, text in found if kernel.kind == "finish"}
+
+    assert texts(32) == texts(256) == texts(2000)

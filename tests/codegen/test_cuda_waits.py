@@ -1,0 +1,185 @@
+"""A kernel waits for those before it, first of all: in its text, as compiled, and in the shim."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2 import extend, lax
+from ge2.backends.cuda.nvrtc import Order, _built, _program, _read, flags
+from ge2.backends.cuda.toolkit import nvrtc
+from ge2.backends.shim.device import ShimDevice
+from ge2.base.errors import KernelError
+from tests.backends.test_shim import compiler  # noqa: F401 a fixture
+from tests.codegen.texts import kernels
+from tests.templates.test_cuda_nvrtc import needs_nvrtc
+
+WAIT = "ge2_await_kernels();"
+LET = "ge2_let_kernels();"
+HEAD = re.compile(r'extern "C" __global__ [^{]*\{\n    (.*)\n    (.*)\n')
+ACCESS = re.compile(r"\s(?:ld|st|atom|red|cp\.async|prefetch)(?:\.\w+)*\b.*;")
+OWN = re.compile(r"\s(?:ld\.param|(?:ld|st)(?:\.\w+)*\.(?:shared|local)|mov)\b")
+
+
+def zeros(*shape: int, dtype: Any = np.float32) -> Any:
+    return np.zeros(shape, dtype)
+
+
+def attention(q: Any, k: Any, v: Any) -> Any:
+    z = q @ k.T
+    e = np.exp(z - z.max(-1, keepdims=True))
+    return (e / e.sum(-1, keepdims=True)) @ v
+
+
+def looped(x: Any) -> Any:
+    return lax.fori_loop(0, 9, lambda i, x: np.tanh(x + i), x) + x.sum()
+
+
+def scattered(x: Any, i: Any) -> Any:
+    return ge2.grad(lambda x: (x[i] ** 2).sum())(x)
+
+
+INTS = zeros(4000, dtype=np.int64)
+PROGRAMS: dict[str, tuple[Any, ...]] = {
+    "pointwise": (lambda x, y: (x * y + 1, x - y), zeros(65, 3), zeros(3)),
+    "rows": (ge2.grad(lambda x: (np.tanh(x) / np.exp(x).sum(-1, keepdims=True)).max()), zeros(33, 257)),
+    "columns": (lambda x: (x * x).sum(0), zeros(1000, 257)),
+    "all": (lambda x: x.sum() / x.max(), zeros(100_000)),
+    "running": (lambda x: (np.cumsum(x), np.cumsum(x.reshape(100, 40), 0)), zeros(4000)),
+    "long running": (lambda x: np.cumsum(x), zeros(70_000)),
+    "moves": (lambda x: np.concatenate([x.T, np.pad(x, 1)[:, :5]], 0), zeros(5, 3)),
+    "transposed": (lambda x: x.T.copy(), zeros(100, 130)),
+    "gather": (lambda x, i: x[i] * 2, zeros(4000), INTS),
+    "scatter": (scattered, zeros(4000), INTS),
+    "top": (lambda x: lax.top_k(x, 5), zeros(7, 300)),
+    "loop": (looped, zeros(40)),
+    "half products": (attention, *[zeros(40, 24, dtype=np.float16)] * 3),
+    "complex": (lambda x: x * x.conj(), zeros(99, dtype=np.complex128)),
+    "strided": (lambda x: np.pad(x, ((0, 0), (0, 3))), zeros(2, 2)),
+    "bytes": (lambda x: x + np.uint8(3), zeros(999, dtype=np.uint8)),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_kernel_begins_with_its_wait(name: str) -> None:
+    found = kernels(*PROGRAMS[name])
+    assert any(kernel.waits for kernel, _ in found)
+    for kernel, text in found:
+        ((first, second),) = HEAD.findall(text)
+        assert first == LET and kernel.lets and text.count(LET) == 1, text
+        assert kernel.waits == (second == WAIT) == (WAIT in text), text
+        assert kernel.waits != ("__restrict__" in kernel.parameters)
+
+
+def ptx(text: str) -> str:
+    order = Order(text, "sm_90a")
+    options = [o.replace("sm_90a", "compute_90a") for o in flags(order.arch, order.options)]
+    with _program(nvrtc(), order) as program:
+        _built(nvrtc(), program, order, [o.encode() for o in options if "ptxas" not in o])
+        return _read(nvrtc(), program, "PTX").decode()
+
+
+def touching(lines: str) -> list[str]:
+    """The instructions that touch memory of the GPU, or may."""
+    return [found[0].strip() for found in ACCESS.finditer(lines) if not OWN.match(found[0])]
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_compiler_moves_no_access_before_the_wait(name: str) -> None:
+    """Nor does it read by the cache that sees no writes of others."""
+    for kernel, text in kernels(*PROGRAMS[name]):
+        if not kernel.waits:
+            continue
+        made = ptx(text)
+        before, wait, after = made.partition("griddepcontrol.wait;")
+        assert wait and "griddepcontrol" not in after and not touching(before), made
+        assert before.count("griddepcontrol.launch_dependents;") == 1
+        assert "ld.global.nc" not in made and touching(after), made
+
+
+def test_a_kernel_that_reads_and_writes_in_turns_does_not_wait() -> None:
+    """Nothing but `__restrict__` has several rounds of its loop read before the first has written."""
+    ((columns, text),) = kernels(lambda x: np.cumsum(x, 0), zeros(64, 64))
+    assert columns.in_turns and columns.lets and not columns.waits and LET in text
+    assert all("__restrict__" in p for p in columns.parameters.split(", ")[:2])
+    ((sums, _),) = kernels(lambda x: (x * x).sum(0), zeros(64, 64))
+    assert not sums.in_turns and sums.waits
+
+
+def test_what_is_touched_is_found() -> None:
+    lines = (
+        "ld.param.u64 %rd1, [f_param_0];", "ld.global.v4.f32 {%f1}, [%rd1];", "st.shared.f32 [%r1], %f1;",
+        "ld.f32 %f1, [%rd1];", "atom.global.add.u32 %r1, [%rd1], 1;", "bar.sync 0;",
+    )  # fmt: skip
+    assert touching("\n" + "\n".join(lines)) == [lines[1], lines[3], lines[4]]
+
+
+def test_a_large_kernel_does_not_wait_and_reads_what_nobody_writes() -> None:
+    """It is launched when all before it have ended, and a compiler may read far ahead."""
+    for n, waits in ((1 << 20, True), ((1 << 20) + 4, False)):
+        ((kernel, text),) = kernels(lambda x: x * 2 + 1, zeros(n))
+        assert kernel.waits == waits == (WAIT in text)
+        assert ("const float *__restrict__ a" in text) != waits and LET in text
+
+
+SOURCE = """#include "ge2/core.cuh"
+extern "C" __global__ void f(const float *a, float *b, int n) {{
+    {before}
+    {wait}
+    if ((int)threadIdx.x < n) b[threadIdx.x] = a[threadIdx.x] + 1;
+}}
+"""
+EARLY: dict[str, tuple[str, str, bool]] = {
+    "reads": ("if (a[threadIdx.x] < 0) b = nullptr;", WAIT, True),
+    "writes": ("b[threadIdx.x] = 0;", WAIT, True),
+    "none waits": ("", f"if (n < 0) {WAIT}", True),
+    "some end": ("if (threadIdx.x == 3) return;", WAIT, False),
+}
+
+
+def run(source: str, watch: bool) -> Any:
+    a, b = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
+    ShimDevice(watch=watch).module(source).get_function("f")((1,), (8,), (a, b, np.int32(8)))
+    return b
+
+
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize("how", EARLY)
+def test_the_shim_knows_a_kernel_that_does_not_wait(how: str) -> None:
+    before, wait, seen = EARLY[how]
+    source = SOURCE.format(before=before, wait=wait)
+    with pytest.raises(KernelError, match="waits? for the kernels before this one|waited for the kernels"):
+        run(source, watch=seen)
+
+
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize("watch", [False, True])
+def test_the_shim_takes_a_kernel_that_waits_or_that_never_does(watch: bool) -> None:
+    for wait in (WAIT, ""):
+        np.testing.assert_array_equal(run(SOURCE.format(before="", wait=wait), watch), np.arange(8) + 1)
+
+
+@extend.op
+class Twice(extend.Op):
+    name = "test_cuda_twice"
+
+    def infer(self, x: Any) -> Any:
+        return (x,)
+
+    def reference(self, x: Any) -> Any:
+        return x * 2
+
+    cuda = "y[thread] = x[thread] * 2;"
+
+
+def test_a_kernel_of_a_users_keeps_its_text() -> None:
+    found = {
+        k.kind: (k.waits, k.lets, LET in text or WAIT in text)
+        for k, text in kernels(lambda x: Twice()(x) + 1, zeros(9))
+    }
+    assert found == {"test_cuda_twice kernel": (False, False, False), "pointwise": (True, True, True)}
