@@ -51,6 +51,7 @@ class CudaKernel:
     resident: int = 1  # blocks that a multiprocessor is to hold at once
     sides: tuple[int, ...] = ()  # threads along each axis of a block, if not all along the first
     foreign: bool = False  # what it does is a user's text
+    brief: bool = False  # whether it is over so soon that it waits by itself, whatever its grid
     together: bool = False  # whether its blocks wait for each other, and so are all on the GPU at once
 
     @property
@@ -73,7 +74,8 @@ class CudaKernel:
         """Whether it waits by itself for the kernels before it (`ge2_await_kernels`), and so may be launched
         while they end. That is little to one that a GPU does not hold at once; and one that reads and writes
         in turns needs what its compiler then may not assume."""
-        return self.lets and self.block * math.prod(self.grid) <= AT_ONCE and not self.in_turns
+        held = self.brief or self.block * math.prod(self.grid) <= AT_ONCE
+        return self.lets and held and not self.in_turns
 
     @property
     def lets(self) -> bool:

@@ -69,7 +69,7 @@ class Small(Matrices):
         body = [*self.where(), *self.batched()]
         return CudaKernel(
             "small product", text, tuple(self.arguments.values()), tuple(body), THREADS, self.grid, (fixed,),
-            self.shared, 1, resident=2,
+            self.shared, 1, resident=2, brief=True,
         )  # fmt: skip
 
     @property

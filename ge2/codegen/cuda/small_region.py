@@ -53,7 +53,7 @@ class SmallRegion:
         return CudaKernel(
             "product region", f"{product}\n{problem.text}", tuple(arguments.values()), tuple(body), THREADS,
             small.grid, (fixed,), small.shared, 1 + len(problem.region.graph.eqns), tuple(lanes.said.helpers),
-            resident=2,
+            resident=2, brief=True,
         )  # fmt: skip
 
     def read_before(self) -> list[Text]:
