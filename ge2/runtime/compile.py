@@ -14,9 +14,10 @@ from ge2.base.errors import DeviceError
 from ge2.base.record import record
 from ge2.ir import Graph
 from ge2.passes.dump import label
+from ge2.passes.fuse import fuse
 from ge2.passes.pipeline import PIPELINE, run_pass, run_pipeline
-from ge2.passes.restack import restack
 from ge2.passes.roll import roll
+from ge2.passes.stack import stack_all
 from ge2.passes.sums_after import sums_after
 from ge2.runtime.epilogue import epilogue_for
 from ge2.runtime.executable import Executable
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 Begun = Callable[[Step, int], tuple[Graph, Callable[[Graph], Program]]]
 PATIENCE = 5.0  # seconds for what an error says
 ROLL = PIPELINE.index(roll)  # the passes before are those after which memory is planned
+FUSE = PIPELINE.index(fuse)
 
 
 @final
@@ -101,14 +103,17 @@ def refuse_results(graph: Graph, device: Device, name: str) -> None:
 
 
 def passed(graph: Graph, called: str, target: str, device: Device | None) -> Graph:
-    """The graph after all passes. Those for a GPU alone make scans of repeats, and sums come after them; last
-    of all, small products get what is done to their elements."""
+    """The graph after all passes.
+
+    Those for a GPU alone make more scans of repeats, put sums after them, and give small products what is
+    done to their elements.
+    """
     if device is None:
         return run_pipeline(graph, called)
-    graph = run_pipeline(graph, called, last=ROLL + 1)
-    for step in (restack, sums_after):
-        graph = run_pass(step, graph, f"{called}-{ROLL + 1}")
-    graph = run_pipeline(graph, called, ROLL + 1)
+    graph = run_pipeline(graph, called, last=FUSE)
+    for step in (stack_all, sums_after):
+        graph = run_pass(step, graph, f"{called}-{FUSE}")
+    graph = run_pipeline(graph, called, FUSE)
     return run_pass(epilogue_for(device.limits), graph, f"{called}-{len(PIPELINE)}")
 
 

@@ -35,6 +35,10 @@ def attention(q: Any, k: Any, v: Any) -> Any:
     return (e / e.sum(-1, keepdims=True)) @ v
 
 
+def layer(x: Any, w: Any, b: Any) -> Any:
+    return (np.maximum(x @ w + b, 0) ** 2).sum()
+
+
 def looped(x: Any) -> Any:
     return lax.fori_loop(0, 9, lambda i, x: np.tanh(x + i), x) + x.sum()
 
@@ -59,6 +63,8 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     "loop": (looped, zeros(40)),
     "half products": (attention, *[zeros(40, 24, dtype=np.float16)] * 3),
     "complex": (lambda x: x * x.conj(), zeros(99, dtype=np.complex128)),
+    "small product": (lambda x, w: x @ w, zeros(64, 300), zeros(300, 40)),
+    "layer": (ge2.grad(layer, (1, 2)), zeros(64, 96), zeros(96, 40), zeros(40)),
     "strided": (lambda x: np.pad(x, ((0, 0), (0, 3))), zeros(2, 2)),
     "bytes": (lambda x: x + np.uint8(3), zeros(999, dtype=np.uint8)),
 }

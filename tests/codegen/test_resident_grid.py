@@ -24,7 +24,7 @@ from tests.codegen.test_resident_random import ROWS, SEEDS, program
 from tests.together import needs_compiler
 
 pytestmark = needs_compiler
-SIZES = (7, 95, 96, 97, 700, 2000)  # with 96 threads, of which each may have 16 elements in registers
+SIZES = (7, 96, 97, 2000)  # with 96 threads, of which each may have 16 elements in registers
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +71,7 @@ def drawn(*shape: int, dtype: Any = np.float32, seed: int = 0) -> Any:
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", SEEDS[::2])
 def test_a_random_round(seed: int) -> None:
     rng = np.random.default_rng(100 + seed)
     n = (3, 8, 33, 64)[int(rng.integers(4))]
@@ -192,6 +192,14 @@ def test_stacks_that_are_read_again() -> None:
     same(f, drawn(130), drawn(4, 130, seed=3), rtol=1e-4)
 
 
+def test_rounds_go_through_what_threads_had_in_registers() -> None:
+    def f(x: Any) -> Any:
+        y = lax.cond(x.sum() > 0, lambda x: x * 2, lambda x: -x, x)
+        return lax.scan(lambda c, row: (c * 0.5 + row, c[:3]), y[0], y), y
+
+    same(f, drawn(9, 30))
+
+
 def test_more_than_registers_have_room_for() -> None:
     def step(c: Any, x: Any) -> Any:
         a, b, d = c
@@ -199,7 +207,7 @@ def test_more_than_registers_have_room_for() -> None:
 
     start = tuple(drawn(1500, seed=n) for n in range(3))
     source = same(lambda c, xs: lax.scan(step, c, xs), start, drawn(3, 1500))
-    assert "[12];" in source and "float *__restrict__" in source
+    assert "[12];" in source and ", float *" in source
 
 
 def test_products() -> None:
@@ -352,3 +360,23 @@ extern "C" __global__ void product(const float *x, const float *w, float *y) {{
     x, w, y = drawn(high, sums), drawn(sums, wide, seed=1), np.zeros((high, wide), np.float32)
     ShimDevice(watch=True).module(source).get_function("product")((1,), (threads,), (x, w, y))
     np.testing.assert_allclose(y, x.astype(np.float64) @ w, rtol=1e-4, atol=1e-4)
+
+
+def test_rows_that_lie_in_a_larger_result_are_read_from_elsewhere(kept: None) -> None:
+    """Results that are joined are written right into the whole, whose rows are longer, and begin anywhere."""
+
+    def f(w: Any, h: Any, xs: Any) -> Any:
+        def step(c: Any, x: Any) -> Any:
+            d = np.tanh(c + x)
+            return d @ w, d
+
+        last, ds = lax.scan(step, h, xs)
+        return last, np.concatenate([xs[:, :, :3], ds], axis=2), np.concatenate([xs[:1, :, :], ds])
+
+    same(f, drawn(32, 32) / 6, drawn(7, 32), drawn(4, 7, 32, seed=1), kernels=None)
+
+
+def test_a_gpu_with_too_few_blocks_multiplies_by_lanes(kept: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resident_tiles, "ROOM", 0)
+    source = same(net, drawn(48, 48) / 7, drawn(5, 48), drawn(3, 5, 48, seed=1))
+    assert "ge2_spread_product" not in source

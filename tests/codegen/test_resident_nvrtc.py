@@ -93,6 +93,8 @@ def test_a_program(name: str, architecture: str) -> None:
     found = [(k, text) for k, text in kernels(f, *xs, arch=architecture) if k.kind in KINDS]
     assert len(found) == RESIDENT.get(name, 1)
     assert all(k.together == (k.kind == "grid kernel") for k, _ in found)
+    if name == "wide rnn":  # blocks meet once a round, forwards and backwards
+        assert [text.count("ge2_grid_wait();") for _, text in found] == [1, 1]
     for kernel, text in found:
         (usage,) = compiled(text, architecture).kernels
         assert not usage.spills, (name, architecture, usage)

@@ -13,6 +13,7 @@ import ge2
 from ge2 import lax
 from ge2.backends.cuda.device import cupy
 from ge2.base.config import config
+from tests.gpu.test_gpu_resident import by_hand
 
 N = 1 << 20
 REPLAYS = 1000
@@ -213,6 +214,42 @@ def test_in_a_loop_that_is_no_grid(cp: Any, rng: np.random.Generator) -> None:
     with config.using(passes_off=("resident",)):
         want = ge2.jit(f)(cp.asarray(x)).get()
     np.testing.assert_allclose(g(cp.asarray(x)).get(), want, rtol=1e-3, atol=1e-3)
+
+
+def outputs(w: Any, h: Any, xs: Any) -> Any:
+    def step(h: Any, x: Any) -> Any:
+        h = np.tanh(x + ge2.numpy.matmul(h, w, precision="tf32"))
+        return h, h
+
+    return lax.scan(step, h, xs)[1]
+
+
+@pytest.mark.parametrize("capture", ["on", "off"])
+@pytest.mark.parametrize(
+    ("steps", "batch", "width"), [(512, 32, 1024), (40, 50, 768), (9, 5, 2048), (33, 128, 512), (7, 33, 1000)]
+)
+def test_a_wide_recurrent_net(
+    cp: Any, rng: np.random.Generator, steps: int, batch: int, width: int, capture: str
+) -> None:
+    """Forwards as exact as float32; its gradient, of which a product may be tf32."""
+    w = (rng.standard_normal((width, width)) / np.sqrt(width)).astype(np.float32)
+    h, xs = (rng.standard_normal(s).astype(np.float32) for s in ((batch, width), (steps, batch, width)))
+    want, at = np.empty(xs.shape), h.astype(np.float64)
+    for t, x in enumerate(xs):
+        want[t] = at = np.tanh(x + at @ w.astype(np.float64))
+    with config.using(capture=capture):
+        f, given = ge2.jit(outputs), [*map(cp.asarray, (w, h, xs))]
+        first = f(*given)
+        np.testing.assert_allclose(first.get()[:8], want[:8], rtol=1e-4, atol=2e-5)
+        assert all(bits(f(*given)) == bits(first) for _ in range(5))
+        if width % 64 == 0:
+            assert kernels_of(f) == ["grid_kernel"]
+        g = ge2.jit(ge2.grad(lambda *given: (outputs(*given)[:8] ** 2).mean(), (0, 1, 2)))
+        found = [y.get() for y in g(*given)]
+        assert [y.get().tobytes() for y in g(*given)] == [y.tobytes() for y in found]
+    for y, right in zip(found, by_hand(w, h, xs[:8]), strict=True):
+        y = y[:8] if y.ndim == 3 else y
+        np.testing.assert_allclose(y, right, rtol=0, atol=3e-3 * np.abs(right).max())
 
 
 def test_a_second_gpu(cp: Any, rng: np.random.Generator) -> None:

@@ -157,7 +157,7 @@ def test_by_default_nothing_is_said():
 @needs_compiler
 def test_passes_of_a_gpu_alone_are_passes_like_others(tmp_path):
     """They are counted, written where the dump asks for it, and can be switched off."""
-    for off in ((), ("restack",)):
+    for off in ((), ("stack_all",)):
         entry.forget()
         folder = tmp_path / str(len(off))
         with ge2.config.using(executor="shim", dump=str(folder), passes_off=off):
@@ -165,7 +165,7 @@ def test_passes_of_a_gpu_alone_are_passes_like_others(tmp_path):
             f(f32(5))
         counted = {name for name, _ in f.report().bill.passes}
         assert {"roll", "sums_after"} <= counted
-        assert ("restack" in counted) == (not off)
+        assert ("stack_all" in counted) == (not off)
         written = {path.name.rpartition("-")[2] for path in folder.rglob("*.txt")}
         assert "sums_after.txt" in written
-        assert ("restack.txt" in written) == (not off)
+        assert ("stack_all.txt" in written) == (not off)

@@ -84,7 +84,7 @@ def fits_grid(graph: Graph, shared: int, live: int) -> bool:
 
     Unwritten if no grid does it.
     """
-    found = tried(graph, Grid(blocks_for(widest(graph), OF_GRID, H200_BLOCKS), OF_GRID, {}))
+    found = tried(graph, Grid(blocks_for(widest(graph), OF_GRID, H200_BLOCKS), OF_GRID, {}, trial=True))
     return found.kernels[0].shared <= shared and sum(found.temps) <= live
 
 
@@ -131,7 +131,9 @@ class Writer:
         self.text = write(graph, names=self.names)
         self.threads = grid.threads if grid else threads(graph)
         self.homes = Homes(grid, set() if foreign is None else foreign) if grid else None
-        self.handed = Handed(graph, self.names, lambda name: self.plan.label(name), parts, rows)
+        self.handed = Handed(
+            graph, self.names, lambda name: self.plan.label(name), parts, rows, grid is not None
+        )
         self.plan = Plan(
             self.threads, self.handed.literal, lambda v: label(self.names[v]), self.keeps, parts is None,
             grid=grid, homes=self.homes,

@@ -37,12 +37,14 @@ LEAST: Final = 4  # elements that a thread folds at least, or it is not worth it
 class Grid:
     """So many blocks of THREADS threads, all on the GPU at once.
 
-    `tiles`: how blocks share so many elements, where a product says so; else threads take turns.
+    `tiles`: how blocks share so many elements, where a product says so; else threads take turns. `trial`: it
+    is to be seen whether such a kernel is worth its while.
     """
 
     blocks: int
     threads: int
     tiles: dict[int, Tile]
+    trial: bool = False
 
     @property
     def size(self) -> int:
@@ -142,7 +144,7 @@ def shared_products(eqn: Eqn, folded: int, grid: Grid, wide: bool) -> Key | None
     size = eqn.outs[0].type.size
     if not wide and size * folded <= FEW:
         return None
-    if size * folded > PRODUCTS:
+    if grid.trial and size * folded > PRODUCTS:
         raise Unwritten("a product for a library")
     return Key(size, lanes(size, folded, grid, True), wide=True)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
 from ge2.codegen.c.text import Argument, Operand
 from ge2.codegen.c.text import whole as whole_operand
 from ge2.codegen.cuda.places import label
-from ge2.codegen.cuda.resident_index import Step, Steps, held, times
+from ge2.codegen.cuda.resident_index import Step, Steps, held, strides, times
 from ge2.codegen.cuda.resident_nodes import Parts
 from ge2.codegen.cuda.resident_rows import Along, Split
 from ge2.codegen.cuda.resident_size import dense, stacks
@@ -20,19 +20,31 @@ from ge2.codegen.cuda.typed import HELD, baked, number
 from ge2.codegen.values import held as widened
 from ge2.ir import Atom, Dims, Graph, Literal, Names, Var
 
+PACK: Final = 16  # elements of which the place of an array is a multiple, if it may be read in packs
+
 
 @final
 class Handed:
     """The arguments of a kernel. `free` gives names that nothing else has; `parts` says which axes of arrays
-    have `rows`."""
+    have `rows`.
+
+    What blocks of a `grid` write for each other is not promised to be restrict: a compiler may take what a
+    thread has read of such memory for what is there still, whoever it waits for.
+    """
 
     def __init__(
-        self, graph: Graph, names: Names, free: Callable[[str], str], parts: Split | None, rows: int
-    ) -> None:
+        self, graph: Graph, names: Names, free: Callable[[str], str], parts: Split | None, rows: int,
+        grid: bool,
+    ) -> None:  # fmt: skip
         self.names, self.label, self.parts, self.rows = names, free, parts, rows
+        self.promise = "" if grid else "__restrict__ "
         self.arguments: dict[str, Argument] = {}
         self.constants: dict[object, Number] = {}
         self.stacks = stacks(graph)
+
+    def declared(self, x: Array) -> str:
+        """A parameter for memory that the kernel writes."""
+        return declared(x, False).replace("__restrict__ ", self.promise)
 
     def argue(self, name: str, argument: Argument) -> None:
         assert name not in self.arguments, f"two arguments {name}"
@@ -53,8 +65,10 @@ class Handed:
         alone = self.parts is not None and axis is None
         name = self.label(f"{label(name)}_out")
         steps = self.steps(name, a, operand, axis)
-        found = Array(name, a.type, steps, self.first(steps, axis), alone)
-        self.argue(found.name, Argument(declared(found, False), "result", (operand, a.type.dtype)))
+        begins = (operand.offset % PACK, operand.loose % PACK) == (0, 0)
+        packed = begins and operand.strides == strides(a.type.shape)
+        found = Array(name, a.type, steps, self.first(steps, axis), alone, packed=packed)
+        self.argue(found.name, Argument(self.declared(found), "result", (operand, a.type.dtype)))
         return found
 
     def steps(self, name: str, a: Atom, operand: Operand, axis: Along) -> Steps:
@@ -112,12 +126,12 @@ class Handed:
         """Arguments for the arrays that the kernel has for itself, `times` of some; the bytes of each."""
         found = list[int]()
         for temp in arrays:
-            operand, declaration = whole_operand("temp", len(found), temp.type.shape), declared(temp, False)
+            operand, declaration = whole_operand("temp", len(found), temp.type.shape), self.declared(temp)
             self.argue(temp.name, Argument(declaration, "result", (operand, temp.type.dtype)))
             found.append(temp.type.nbytes * times)
         for each in parts:
             operand = whole_operand("temp", len(found), (each.nbytes,))
-            declaration = f"{each.state} *__restrict__ {each.name}"
+            declaration = f"{each.state} *{self.promise}{each.name}"
             self.argue(each.name, Argument(declaration, "result", (operand, np.dtype(np.uint8))))
             found.append(each.nbytes)
         return tuple(found)

@@ -147,6 +147,14 @@ class Plan:
         if not own and all(home.mine for home in x.homes):
             self.told(x.homes[0])
 
+    def need_packed(self, x: Made) -> None:
+        """Sees to it that all blocks may read rows of a result in accesses of 16 bytes."""
+        self.need(x)
+        if not any(home.packed for home in x.homes if not home.mine):
+            found = whole(self.label(f"{x.name}_rows"), x.type)
+            self.temps.append(found)
+            x.homes.append(found)
+
     def told(self, x: Array) -> None:
         if self.homes is not None:
             self.homes.told(x)
@@ -434,6 +442,8 @@ class Scope:
                         self.plan.told(x)
                 elif x.loop is not loop or not own:
                     self.plan.need(x, own and key.spread and x.loop.key.spread)
+            if key.wide and s.kept is not None and isinstance(s.kept.other, Made):
+                self.plan.need_packed(s.kept.other)
             if not key.spread:
                 for home in s.y.homes:
                     self.plan.told(home)

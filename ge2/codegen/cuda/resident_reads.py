@@ -45,7 +45,7 @@ def placed(pair: Array, side: str) -> Array:
 
 def part(x: Value, number: str) -> Value:
     """An element of a stack."""
-    if isinstance(x, Array):
+    if isinstance(x, Array) and not x.mine:
         return x.part(number)
     return x if isinstance(x, Number) else Picked(x, number, x.type.with_shape(x.type.shape[1:]))
 

@@ -14,7 +14,6 @@ from ge2.codegen.cuda.resident_grid import TOGETHER, UNROLLED, Grid
 from ge2.codegen.cuda.resident_index import Index
 from ge2.codegen.cuda.resident_nodes import E, Key, Loop, Rounds, Statement
 from ge2.codegen.cuda.resident_tiles import Tile
-from ge2.codegen.cuda.resident_values import Array, Made
 from ge2.codegen.cuda.typed import HELD
 from ge2.codegen.values import held as widened
 
@@ -65,14 +64,9 @@ class Sharing:
                 lines.append(Text(f"{name}[i] = {s.y.name};"))
                 late += self.writer.writes(s, lambda home: not home.mine, f"{name}[i]")
         k = loop.statements[0].kept
-        before = k.lines(self.address_of(k.other, loop)) if k is not None else []
+        before = k.lines() if k is not None else []
         lines += self.writer.next(known)
         return [*before, *kept, *self.each(loop.key.size, lines, late)]
-
-    def address_of(self, x: Array | Made, loop: Loop) -> str:
-        """Where an array in global memory begins."""
-        home = self.writer.home(x, False, loop) if isinstance(x, Made) else x
-        return f"{home.name} + {home.start}" if home.start else home.name
 
     def at_once(self, size: int) -> int:
         """Of how many elements a thread's reads are under way together."""

@@ -152,8 +152,16 @@ class Spread:
             Text(f"for (int n = 0; n < {self.pieces}; n++)", body=body, pragma="#pragma unroll"),
         ]
 
-    def lines(self, operand: str) -> list[Text]:
+    @property
+    def operand(self) -> Array:
+        """The other operand where all blocks read rows of it, in packs."""
+        homes = self.other.homes if isinstance(self.other, Made) else [self.other]
+        return next(h for h in homes if h.packed and not h.mine)
+
+    def lines(self) -> list[Text]:
         """The lines of a round: the operand's rows, then the parts of all sums."""
+        x = self.operand
+        operand = f"{x.name} + {x.start}" if x.start else x.name
         t, rows = self.tile, min(ROWS, self.tile.high)
         given = f"{self.sums}, {self.slices}, {t.high}, {rows}, THREADS"
         left = f"min({t.high}, {t.rows} - {t.name}_row)"
@@ -184,6 +192,8 @@ def spread(
     # the matrix is the second operand: its columns are the last axis of the result
     (matrix, other) = xs[::-1]
     if not constant(matrix) or not isinstance(other, Array | Made) or constant(other):
+        return None
+    if isinstance(other, Array) and not other.packed:
         return None
     (axis,), (along,) = op.contract[1], op.contract[0]
     shape, given = matrix.type.shape, other.type.shape

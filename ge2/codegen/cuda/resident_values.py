@@ -58,6 +58,7 @@ class Array:
     shared: bool = False
     given: bool = False  # it is there from the start, and never changes
     mine: bool = False  # in registers: each thread of a grid has its own elements
+    packed: bool = True  # in C order, from where accesses of 16 bytes may begin
     half: str = ""  # of the two places of a carry: "now", "then"
     stack: tuple[Array, str] | None = None
 
@@ -306,6 +307,7 @@ def spoken(eqn: Eqn) -> bool:
 
 
 def declared(x: Array, const: bool) -> str:
+    """A parameter; `const` memory never changes while the kernel runs."""
     return f"{'const ' if const else ''}{STORED[x.type.dtype]} *__restrict__ {x.name}"
 
 

@@ -14,6 +14,7 @@ from typing import Final, final
 from ge2.base.record import record
 from ge2.codegen.cuda.resident_nodes import Choice, Level, Loop, Node, Rounds, Unwritten
 from ge2.codegen.cuda.resident_reads import reads
+from ge2.codegen.cuda.resident_tiles import Spread
 from ge2.codegen.cuda.resident_values import Array, Made
 
 FIRST: Final = -1  # who writes: the first block
@@ -138,6 +139,8 @@ class Waits:
             for x, own in reads(s):
                 if isinstance(x, Made) and x.loop is loop and own:
                     continue
+                if isinstance(s.kept, Spread) and x is s.kept.other:
+                    x = s.kept.operand
                 array = x if isinstance(x, Array) else self.home(x, own, loop)
                 if elsewhere(array):
                     who = loop.key.size if own and loop.key.spread else ANY
