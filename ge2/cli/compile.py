@@ -155,6 +155,8 @@ def report(kernels: list[Compiled], executable: Executable, options: argparse.Na
         yield f"registers are spilled by {', '.join(spilling)}"
     yield from slow_words(kernels, executable)
     others = {words: executable.program.count(kind) for kind, words in ELSEWHERE.items()}
+    ours = [k for k in executable.kernels if k.kind == "small product" and "/" not in k.name]
+    others[ELSEWHERE["matmul"]] -= len(ours)
     if any(others.values()):
         yield f"besides: {', '.join(counted(n, words) for words, n in others.items() if n)}"
 

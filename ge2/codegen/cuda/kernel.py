@@ -78,7 +78,7 @@ class CudaKernel:
 
     @property
     def early(self) -> bool:
-        """Whether it is launched while those that it waits for end: little to one that no GPU holds at once."""
+        """Whether it is launched while those that it waits for end: little to one too large for a GPU."""
         return self.waits and self.block * math.prod(self.grid) <= AT_ONCE
 
     @property
