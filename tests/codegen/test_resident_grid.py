@@ -200,6 +200,19 @@ def test_rounds_go_through_what_threads_had_in_registers() -> None:
     same(f, drawn(9, 30))
 
 
+def test_rounds_that_do_nothing() -> None:
+    """What is carried stays: there is no loop, which the next one would be a part of."""
+
+    def f(n: Any, x: Any, xs: Any) -> Any:
+        m, _ = lax.scan(lambda c, _: (c + 0, None), n, None, length=3)
+        return m, lax.scan(lambda c, x: (c * 0.5 + halved(x), c.sum()), x, xs)
+
+    def halved(x: Any) -> Any:
+        return lax.fori_loop(0, 2, lambda i, x: np.tanh(x) * 0.5, x)
+
+    same(f, np.int32(3), drawn(99), drawn(5))
+
+
 def test_more_than_registers_have_room_for() -> None:
     def step(c: Any, x: Any) -> Any:
         a, b, d = c

@@ -287,7 +287,7 @@ class Writer:
         found = list[Text]()
         for node in nodes:
             lines = self.node(node)
-            if found[-1:] == [BARRIER] and lines[0] == MEETING:
+            if found[-1:] == [BARRIER] and lines[:1] == [MEETING]:
                 found.pop()
             found += lines
         return found
@@ -316,7 +316,7 @@ class Writer:
             t, n = node.label, node.count
             head = f"{t} = {n} - 1; {t} >= 0; {t}--" if node.reverse else f"{t} = 0; {t} < {n}; {t}++"
             loop = Text(f"for (int {head})", body=body, pragma="#pragma unroll 1")
-            return [*start, *first, loop]
+            return [*start, *first, *([loop] if body else [])]
         # a barrier: whoever still looks at what decided is not overtaken
         self.looked = set()
         return [*start, Text("for (;;)", body=(*test, *body)), BARRIER]
