@@ -6,6 +6,7 @@ A graph launches each when the one before is done, so a figure is what one costs
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -46,7 +47,11 @@ def run(options: Options = USUAL) -> Iterator[Row | Failure]:
     at = machine(options.quick)
     for name, shape in SHAPES.items():
         if options.wants("small_products", name):
-            yield measured(name, *shape, options, at)
+            try:
+                yield measured(name, *shape, options, at)
+            except Exception as error:  # noqa: BLE001 whatever it is: time on a GPU is not spent twice
+                traceback.print_exc()
+                yield Failure(name, f"{type(error).__name__}: {error}")
 
 
 def measured(
@@ -68,7 +73,7 @@ def measured(
     wanted = wide(at, a, "a" in turned) @ wide(at, b, "b" in turned)
     for who, call in calls.items():
         found = np.asarray(wide(at, call(), False))
-        bound = 5e-3 if precision or who == "torch" else 1e-5
+        bound = 5e-3 if precision else 1e-5
         assert abs(found - wanted).max() <= bound * abs(wanted).max(), (
             f"{name}: {who} computes something else"
         )

@@ -55,7 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option("--stage", choices=stages, action="append", help="show this alone; may be repeated")
     parser.add_argument("--grad", action="store_true", help="of its derivative by the first argument")
     option("--vmap", metavar="AXES", help="of it over an axis more of its arguments: 0, or 0,None of two")
-    parser.add_argument("--executor", choices=("c", "blocked"), help="in place of GE2_EXECUTOR")
+    executors = ("c", "blocked", "shim")
+    parser.add_argument("--executor", choices=executors, help="in place of GE2_EXECUTOR; shim: for a GPU")
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
     parser.add_argument("-o", "--output", metavar="FILE", help="write to a file, not to the screen")
 

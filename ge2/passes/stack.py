@@ -27,9 +27,20 @@ ALIKE = (Pointlike, BroadcastInDim, Transpose, Reshape, Reduce)
 
 
 def stack(graph: Graph) -> Graph:
+    return stacked_loops(graph, RETURNED)
+
+
+def stack_all(graph: Graph) -> Graph:
+    """The same, however many results the caller gets: on a GPU a copy of each costs less than its round does
+    as launches, and a scan of them may be one kernel."""
+    return stacked_loops(graph, len(graph.outputs))
+
+
+def stacked_loops(graph: Graph, most: int) -> Graph:
+    """The loops as scans, those of which at most so many results are the caller's."""
     if not any(isinstance(e.op, RepeatLoop) for e in graph.eqns):
         return graph
-    stacking = Stacking(graph)
+    stacking = Stacking(graph, most)
     for eqn in graph.eqns:
         stacking.take(eqn)
     if not stacking.scans:
@@ -42,8 +53,8 @@ def stack(graph: Graph) -> Graph:
 class Stacking:
     """The equations so far, and which values are rows."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.returned = set(graph.outputs)
+    def __init__(self, graph: Graph, most: int) -> None:
+        self.returned, self.most = set(graph.outputs), most
         self.eqns: list[Eqn] = []
         self.rows: Rows = {}
         self.makers: dict[Atom, Eqn] = {}
@@ -139,7 +150,7 @@ class Stacking:
         n, results = op.length, eqn.outs[op.carry :]
         consts, carry, rest = apart(eqn.inputs, op.consts, op.carry, None)
         lists = [rest[i : i + n] for i in range(0, len(rest), n)]
-        if sum(v in self.returned for v in results) > RETURNED or not all(map(self.few, lists)):
+        if sum(v in self.returned for v in results) > self.most or not all(map(self.few, lists)):
             return False
         reverse = self.backwards(lists)
         elements = [self.array(each[::-1] if reverse else each, eqn) for each in lists]

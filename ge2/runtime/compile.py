@@ -11,12 +11,14 @@ from ge2.backends.cpu.toolchain import toolchain
 from ge2.backends.device import kept_as
 from ge2.base.config import config
 from ge2.base.errors import DeviceError
+from ge2.base.log import warn
 from ge2.base.record import record
 from ge2.ir import Graph
 from ge2.passes.dump import label
+from ge2.passes.fuse import fuse
 from ge2.passes.pipeline import PIPELINE, run_pass, run_pipeline
-from ge2.passes.restack import restack
 from ge2.passes.roll import roll
+from ge2.passes.stack import stack_all
 from ge2.passes.sums_after import sums_after
 from ge2.runtime.epilogue import epilogue_for
 from ge2.runtime.executable import Executable
@@ -24,6 +26,7 @@ from ge2.runtime.hosted import CONTROL
 from ge2.runtime.loops import held
 from ge2.runtime.program import Program, Step
 from ge2.runtime.repro import dump_repro
+from ge2.runtime.resident import resident
 from ge2.runtime.schedule import planned_round, schedule
 from ge2.trace.strong import strong
 from ge2.trace.watch import watching
@@ -35,6 +38,12 @@ if TYPE_CHECKING:
 Begun = Callable[[Step, int], tuple[Graph, Callable[[Graph], Program]]]
 PATIENCE = 5.0  # seconds for what an error says
 ROLL = PIPELINE.index(roll)  # the passes before are those after which memory is planned
+FUSE = PIPELINE.index(fuse)
+PASSES = (
+    *(step.__name__ for step in (*PIPELINE, stack_all, sums_after, resident)),
+    "epilogue",
+    "small_products",
+)
 
 
 @final
@@ -68,8 +77,10 @@ def compile_graph(
     this machine's processor, or what stands for a GPU where the executor is "shim".
     """
     device = device or stand_in()
-    if device is not None and not part:
-        refuse_results(graph, device, name)
+    if not part:
+        know_passes()
+        if device is not None:
+            refuse_results(graph, device, name)
     target = (
         "cuda" if device is not None else "c" if config.executor == "c" and toolchain() is not None else "cpu"
     )
@@ -88,6 +99,16 @@ def compile_graph(
     return made
 
 
+def know_passes() -> None:
+    """Warns of a name among the passes to be left out that is none of a pass."""
+    for name in config.passes_off:
+        if name not in PASSES:
+            from difflib import get_close_matches  # hardly ever needed
+
+            nearest = get_close_matches(name, PASSES, 1, 0.0)
+            warn(f"passes_off names {name!r}, which is no pass", fix=nearest[0], once=("passes_off", name))
+
+
 def refuse_results(graph: Graph, device: Device, name: str) -> None:
     """DeviceError for a result of a dtype of which the device has no arrays."""
     for n, a in enumerate(graph.outputs):
@@ -101,14 +122,17 @@ def refuse_results(graph: Graph, device: Device, name: str) -> None:
 
 
 def passed(graph: Graph, called: str, target: str, device: Device | None) -> Graph:
-    """The graph after all passes. Those for a GPU alone make scans of repeats, and sums come after them; last
-    of all, small products get what is done to their elements."""
+    """The graph after all passes.
+
+    Those for a GPU alone make more scans of repeats, put sums after them, and give small products what is
+    done to their elements.
+    """
     if device is None:
         return run_pipeline(graph, called)
-    graph = run_pipeline(graph, called, last=ROLL + 1)
-    for step in (restack, sums_after):
-        graph = run_pass(step, graph, f"{called}-{ROLL + 1}")
-    graph = run_pipeline(graph, called, ROLL + 1)
+    graph = run_pipeline(graph, called, last=FUSE)
+    for step in (stack_all, sums_after):
+        graph = run_pass(step, graph, f"{called}-{FUSE}")
+    graph = run_pipeline(graph, called, FUSE)
     return run_pass(epilogue_for(device.limits), graph, f"{called}-{len(PIPELINE)}")
 
 

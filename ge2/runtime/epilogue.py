@@ -28,6 +28,7 @@ from ge2.runtime.cost import computing
 
 VIEWS: Final = (BroadcastInDim, Transpose, Reshape, Slice, Rev)
 FOLDS: Final = (Reduce, ArgReduce)
+MANY: Final = 24  # arrays of a region: a thread has an element of each in a register while it multiplies
 TINY: Final = 1 << 16  # operations that a block next to a loop does in no time
 
 
@@ -113,7 +114,7 @@ def parted(eqn: Eqn, product: Var) -> tuple[Eqn, ...] | None:
     """The region, as what goes with a product and what comes after; None if nothing of it can go with it."""
     region = eqn.op
     assert isinstance(region, Region)
-    if eqn.inputs.count(product) != 1 or region.space != product.type.shape:
+    if eqn.inputs.count(product) != 1 or region.space != product.type.shape or len(eqn.inputs) > MANY:
         return None
     place = region.graph.inputs[eqn.inputs.index(product)]
     if not all(at == (0, 1) and not isinstance(e.op, VIEWS + FOLDS) for e, at in reading(region, {place})):

@@ -190,7 +190,7 @@ def pending(
     """The launch of a kernel, by the number of its source."""
     return Pending(
         number, kernel.grid, kernel.shape, kernel.shared, arguments, written_by(kernel), name, where,
-        kernel.waits, kernel.lets, kernel.together,
+        kernel.early, kernel.lets, kernel.together,
     )  # fmt: skip
 
 

@@ -275,7 +275,7 @@ def test_bytes_in_the_table():
 @pytest.mark.skipif(not has_nvrtc(), reason="no NVRTC")
 def test_nvrtc_compiles_the_demos_step_with_nothing_cached(alone):
     (row,) = nvrtc.run(QUICK)
-    assert row.sizes["kernels"] >= 5
+    assert row.sizes["kernels"] >= 4
     assert row.others == {}
     assert row.targets[0].bound == 1.5
     assert f"{row.sizes['kernels']} kernels for sm_" in row.notes["ge2"]

@@ -262,3 +262,10 @@ def test_words_that_are_no_arguments(word, why):
 def test_names_come_last():
     with pytest.raises(InputError, match="behind an argument with a name"):
         arguments(["x=1", "2"], {})
+
+
+def test_what_a_gpu_would_run_is_shown_without_one(capsys, model):
+    words = ["--args", "f32[100]", "--executor", "shim", "--stage", "source"]
+    code, out, err = shown(capsys, f"{model}:scaled", *words)
+    assert (code, err) == (0, "")
+    assert "__global__" in out and "<<<" in out

@@ -14,6 +14,7 @@ from ge2.backends.cuda.nvrtc import Order, _built, _program, _read, flags
 from ge2.backends.cuda.toolkit import nvrtc
 from ge2.backends.shim.device import ShimDevice
 from ge2.base.errors import KernelError
+from ge2.codegen.cuda.kernel import bare
 from tests.backends.test_shim import compiler  # noqa: F401 a fixture
 from tests.codegen.texts import kernels
 from tests.templates.test_cuda_nvrtc import needs_nvrtc
@@ -33,6 +34,10 @@ def attention(q: Any, k: Any, v: Any) -> Any:
     z = q @ k.T
     e = np.exp(z - z.max(-1, keepdims=True))
     return (e / e.sum(-1, keepdims=True)) @ v
+
+
+def layer(x: Any, w: Any, b: Any) -> Any:
+    return (np.maximum(x @ w + b, 0) ** 2).sum()
 
 
 def looped(x: Any) -> Any:
@@ -59,6 +64,8 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     "loop": (looped, zeros(40)),
     "half products": (attention, *[zeros(40, 24, dtype=np.float16)] * 3),
     "complex": (lambda x: x * x.conj(), zeros(99, dtype=np.complex128)),
+    "small product": (lambda x, w: x @ w, zeros(64, 300), zeros(300, 40)),
+    "layer": (ge2.grad(layer, (1, 2)), zeros(64, 96), zeros(96, 40), zeros(40)),
     "strided": (lambda x: np.pad(x, ((0, 0), (0, 3))), zeros(2, 2)),
     "bytes": (lambda x: x + np.uint8(3), zeros(999, dtype=np.uint8)),
 }
@@ -119,12 +126,12 @@ def test_what_is_touched_is_found() -> None:
     assert touching("\n" + "\n".join(lines)) == [lines[1], lines[3], lines[4]]
 
 
-def test_a_large_kernel_does_not_wait_and_reads_what_nobody_writes() -> None:
-    """It is launched when all before it have ended, and a compiler may read far ahead."""
-    for n, waits in ((1 << 20, True), ((1 << 20) + 4, False)):
-        ((kernel, text),) = kernels(lambda x: x * 2 + 1, zeros(n))
-        assert kernel.waits == waits == (WAIT in text)
-        assert ("const float *__restrict__ a" in text) != waits and LET in text
+def test_a_large_kernel_is_not_launched_early_and_has_the_text_of_a_small_one() -> None:
+    """It is launched when all before it have ended; a new size is to compile nothing."""
+    found = [kernels(lambda x: x * 2 + 1, zeros(n))[0] for n in (1 << 20, (1 << 20) + 4)]
+    ((small, of_small), (large, of_large)) = found
+    assert small.early and not large.early
+    assert bare(of_small) == bare(of_large) and WAIT in of_large
 
 
 SOURCE = """#include "ge2/core.cuh"

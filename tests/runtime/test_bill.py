@@ -14,6 +14,7 @@ import pytest
 
 import ge2
 from ge2.backends.cpu.toolchain import toolchain
+from ge2.base.log import Ge2Warning
 from ge2.runtime import entry
 from tests.fake_cupy import stand_in
 from tests.together import needs_compiler
@@ -157,7 +158,7 @@ def test_by_default_nothing_is_said():
 @needs_compiler
 def test_passes_of_a_gpu_alone_are_passes_like_others(tmp_path):
     """They are counted, written where the dump asks for it, and can be switched off."""
-    for off in ((), ("restack",)):
+    for off in ((), ("stack_all",)):
         entry.forget()
         folder = tmp_path / str(len(off))
         with ge2.config.using(executor="shim", dump=str(folder), passes_off=off):
@@ -165,7 +166,13 @@ def test_passes_of_a_gpu_alone_are_passes_like_others(tmp_path):
             f(f32(5))
         counted = {name for name, _ in f.report().bill.passes}
         assert {"roll", "sums_after"} <= counted
-        assert ("restack" in counted) == (not off)
+        assert ("stack_all" in counted) == (not off)
         written = {path.name.rpartition("-")[2] for path in folder.rglob("*.txt")}
         assert "sums_after.txt" in written
-        assert ("restack.txt" in written) == (not off)
+        assert ("stack_all.txt" in written) == (not off)
+
+
+def test_a_misspelt_pass_is_told():
+    told = pytest.warns(Ge2Warning, match="passes_off names 'resdent', which is no pass\n  try  resident")
+    with ge2.config.using(passes_off=("resdent", "roll")), told:
+        assert ge2.jit(lambda x: x * 5)(np.ones(3)).tolist() == [5.0] * 3

@@ -89,6 +89,17 @@ def test_what_lies_apart_and_large_products_stay_apart() -> None:
     assert "product_region" not in ops(lambda x, w: np.tanh(x @ w), x, w)
 
 
+def test_a_region_of_very_many_arrays_stays_apart() -> None:
+    def f(x: Any, w: Any, *more: Any) -> Any:
+        y = x @ w
+        for each in more:
+            y = y * each
+        return y
+
+    assert "product_region" in ops(f, X, W, *(drawn(20, 24, seed=n) for n in range(10)))
+    assert "product_region" not in ops(f, X, W, *(drawn(20, 24, seed=n) for n in range(30)))
+
+
 def test_tiny_products_near_a_loop_are_left_to_it() -> None:
     def f(x: Any, w: Any, b: Any) -> Any:
         y = layer(x, w, b)
@@ -147,6 +158,13 @@ def test_all_kinds_of_operands() -> None:
 
     x, w = drawn(18, 18), drawn(18, 18, seed=1)
     same(f, x, w, drawn(18), drawn(18, 18) > 0, 0.75)
+
+
+@needs_compiler
+def test_random_bits_are_those_of_their_places() -> None:
+    """A dropout: which elements stay is known by their places among all."""
+    key = ge2.random.key(3)
+    same(lambda x, w: (x @ w) * (ge2.random.uniform(key, (20, 24), dtype=F32) < 0.5), X, W)
 
 
 @needs_compiler

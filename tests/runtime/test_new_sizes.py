@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 
@@ -193,19 +191,14 @@ def step_for_a_gpu(batch, arch):
 def test_a_training_step_compiles_nothing_for_another_batch(arch):
     first = step_for_a_gpu(BATCH, arch)
     assert len(first) >= 5
-    for batch in (192, 250, 255, 512):
+    for batch in (32, 128, 192, 250, 255, 512):
         assert step_for_a_gpu(batch, arch) == first, batch
 
 
-def without_blocks(texts):
-    return {re.sub(r"\b(?:8|16|32|256|512|1024)\b", "N", text) for text in texts}
-
-
-def test_a_batch_of_another_magnitude_has_another_block_at_most():
-    """Threads below each other share the rows that a sum folds: 256, 512 or 1024, by how many there are."""
-    first = without_blocks(step_for_a_gpu(BATCH, "sm_90a"))
-    for batch in (32, 64, 128, 1024):
-        assert without_blocks(step_for_a_gpu(batch, "sm_90a")) <= first, batch
+def test_a_batch_of_another_magnitude_has_few_other_kernels():
+    """Another block of threads shares the rows that a sum folds; and where a product is one for the library,
+    what was done to its elements has a kernel of its own."""
+    assert len(step_for_a_gpu(1024, "sm_90a") - step_for_a_gpu(BATCH, "sm_90a")) <= 2
 
 
 @pytest.mark.parametrize("code", ["x = f(y);", "z" * MARGIN, "z" * (MARGIN + 1), "z" * WIDTH])

@@ -70,10 +70,16 @@ class CudaKernel:
 
     @property
     def waits(self) -> bool:
-        """Whether it waits by itself for the kernels before it (`ge2_await_kernels`), and so may be launched
-        while they end. That is little to one that a GPU does not hold at once; and one that reads and writes
-        in turns needs what its compiler then may not assume."""
-        return self.lets and self.block * math.prod(self.grid) <= AT_ONCE and not self.in_turns
+        """Whether it waits by itself for the kernels before it (`ge2_await_kernels`), whatever its sizes are.
+
+        One that reads and writes in turns needs what its compiler then may not assume.
+        """
+        return self.lets and not self.in_turns
+
+    @property
+    def early(self) -> bool:
+        """Whether it is launched while those that it waits for end: little to one that no GPU holds at once."""
+        return self.waits and self.block * math.prod(self.grid) <= AT_ONCE
 
     @property
     def lets(self) -> bool:

@@ -19,8 +19,9 @@ SECTOR = 32  # bytes that the cache hands over
 WIDE = 128  # columns of a block otherwise
 FEW = 16  # rows that are not worth it
 BLOCK, MOST, WARP = 256, 1024, 32
-CLASSES = ((128, 32), (512, 64))  # up to so many rows, so many threads below each other
+SHORT, BELOW = 512, 64  # up to so many rows, so many threads below each other: any such batch has one text
 ROUNDS = 4  # in which a block has read all rows, if several blocks could share them instead
+LARGE = 1 << 20  # elements beyond which these do, and beyond which memory is kept busy by few blocks as well
 AT_ONCE, BYTES = 4, 128  # rows that a thread reads at once, if these are no more
 
 
@@ -46,7 +47,8 @@ def narrow(problem: Problem, over: frozenset[int], chip: Chip) -> Narrow | None:
     sizes = problem.axes.sizes
     kept = [a for a in sorted(sizes) if a not in over]
     rows, width = math.prod(sizes[a] for a in over), math.prod(sizes[a] for a in kept)
-    if not over or not kept or rows < FEW or not 0 < 2 * width <= WIDE * chip.multiprocessors:
+    idle = 4 if rows * width > 4 * LARGE else 2  # times as many blocks could run as there would be otherwise
+    if not over or not kept or rows < FEW or not 0 < idle * width <= WIDE * chip.multiprocessors:
         return None
     read = [p for p in problem.axes.strides if p not in problem.outs and not problem.operands[p.var].value]
     bytes_of = [p.var.type.dtype.itemsize for p in read] or [4]
@@ -54,7 +56,7 @@ def narrow(problem: Problem, over: frozenset[int], chip: Chip) -> Narrow | None:
     columns = min(WARP, max(SECTOR // max(bytes_of), power(width // (2 * chip.multiprocessors)), 2))
     parts = [part(problem, w, kept) for w in problem.folded]
     shared = all(p is not None and set(p.axes) == set(kept) for p in parts)
-    if shared and rows * columns > ROUNDS * MOST * AT_ONCE:
+    if shared and (rows * columns > ROUNDS * MOST * AT_ONCE or rows * width > LARGE):
         return None
-    below = next((n for most, n in CLASSES if rows <= most), MOST)
+    below = BELOW if rows <= SHORT else MOST
     return Narrow(columns, min(MOST, max(BLOCK, below * columns)), at_once)
