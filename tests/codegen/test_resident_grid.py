@@ -21,6 +21,7 @@ from ge2.codegen.cuda import resident_grid, resident_plan, resident_tiles
 from ge2.runtime import entry
 from ge2.runtime import resident as rule
 from tests.codegen.test_resident_random import ROWS, SEEDS, program
+from tests.fuzz.test_nested_loops import agrees
 from tests.together import needs_compiler
 
 pytestmark = needs_compiler
@@ -198,6 +199,45 @@ def test_rounds_go_through_what_threads_had_in_registers() -> None:
         return lax.scan(lambda c, row: (c * 0.5 + row, c[:3]), y[0], y), y
 
     same(f, drawn(9, 30))
+
+
+def test_what_rounds_give_is_carried_on() -> None:
+    """The results of a loop's rounds, side by side, are what the loop around it carries."""
+
+    def f(x: Any) -> Any:
+        def step(c: Any, _: Any) -> Any:
+            return lax.scan(lambda h, row: (h * 0.5 + row, row * 0.9 + h), c[0], c)[1], c.sum()
+
+        return lax.scan(step, x, None, length=3)
+
+    same(f, drawn(9, 30))
+
+
+@pytest.mark.parametrize("seed", [53, 1020, 2048, 4058])
+def test_nested_programs(seed: int) -> None:
+    """Functions in which something was wrong once."""
+
+    def run(f: Any, xs: list[Any]) -> Any:
+        g = ge2.jit(f)
+        found = g(*xs), g(*xs)
+        assert any("grid_kernel" in name for name in g.report().kernels)
+        return found
+
+    with config.using(executor="shim", shim_watch=True, shim_seed=seed % 3):
+        agrees(seed, run)
+
+
+def test_rounds_that_do_nothing() -> None:
+    """What is carried stays: there is no loop, which the next one would be a part of."""
+
+    def f(n: Any, x: Any, xs: Any) -> Any:
+        m, _ = lax.scan(lambda c, _: (c + 0, None), n, None, length=3)
+        return m, lax.scan(lambda c, x: (c * 0.5 + halved(x), c.sum()), x, xs)
+
+    def halved(x: Any) -> Any:
+        return lax.fori_loop(0, 2, lambda i, x: np.tanh(x) * 0.5, x)
+
+    same(f, np.int32(3), drawn(99), drawn(5))
 
 
 def test_more_than_registers_have_room_for() -> None:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import zip_longest
-from typing import Any, Final, final
+from typing import Final, final
 
-from ge2.base.dtypes import BOOL, COMPLEX
+from ge2.base.dtypes import BOOL
 from ge2.base.memory import Lifetime, lowest
-from ge2.base.record import record
 from ge2.codegen.c.text import Argument, Operand, Text
 from ge2.codegen.c.text import whole as whole_operand
+from ge2.codegen.cuda import resident_ahead as ahead
 from ge2.codegen.cuda.chip import Chip
 from ge2.codegen.cuda.kernel import CudaKernel, Fixed
 from ge2.codegen.cuda.partial import Kernels
@@ -107,16 +108,6 @@ def on_grid(graph: Graph, ins: Sequence[Operand], outs: Sequence[Operand], grid:
 
 
 @final
-@record
-class Early:
-    """An element that a thread has before the round in which it is needed: read first, and then again."""
-
-    name: str
-    first: Text
-    next: Text
-
-
-@final
 class Writer:
     """`spare`: bytes of shared memory for matrices. `parts` says which axes of arrays have `rows`."""
 
@@ -138,13 +129,13 @@ class Writer:
             self.threads, self.handed.literal, lambda v: label(self.names[v]), self.keeps, parts is None,
             grid=grid, homes=self.homes,
         )  # fmt: skip
-        self.reader = Reader(self.read, self.ahead)
+        self.reader = Reader(self.read, partial(ahead.element, self))
         self.folds = Folds(self.reader)
         self.sharing = Sharing(self, grid) if grid else None
         self.loop: Loop | None = None
         self.apart = False  # whether that is a loop over rows, whose places in stacks are those of the round
         self.round: Rounds | None = None  # the loop whose rounds are at hand, if they all come by
-        self.early: dict[str, Early] = {}  # elements that are read a round before they are needed
+        self.early: dict[str, ahead.Early] = {}  # elements that are read a round before they are needed
         self.wrote: set[str] = set()  # arrays that the round at hand has written to so far
         self.kept: list[Kept] = []
         self.spread_out: list[Spread] = []  # kept by the blocks of a grid
@@ -296,7 +287,7 @@ class Writer:
         found = list[Text]()
         for node in nodes:
             lines = self.node(node)
-            if found[-1:] == [BARRIER] and lines[0] == MEETING:
+            if found[-1:] == [BARRIER] and lines[:1] == [MEETING]:
                 found.pop()
             found += lines
         return found
@@ -325,7 +316,7 @@ class Writer:
             t, n = node.label, node.count
             head = f"{t} = {n} - 1; {t} >= 0; {t}--" if node.reverse else f"{t} = 0; {t} < {n}; {t}++"
             loop = Text(f"for (int {head})", body=body, pragma="#pragma unroll 1")
-            return [*start, *first, loop]
+            return [*start, *first, *([loop] if body else [])]
         # a barrier: whoever still looks at what decided is not overtaken
         self.looked = set()
         return [*start, Text("for (;;)", body=(*test, *body)), BARRIER]
@@ -388,7 +379,7 @@ class Writer:
             return self.by_columns(loop)
         if team == 1:
             body = [line for s in loop.statements for line in (*self.statement(s), *self.writes(s))]
-            return [self.over(size, [*body, *self.next(known)])]
+            return [self.over(size, [*body, *ahead.after(self, known)])]
         lines = [line for s in loop.statements for line in self.statement(s)]
         writes = [line for s in loop.statements for line in self.writes(s)]
         return by_teams(loop.key, self.threads, lines, writes)
@@ -410,7 +401,7 @@ class Writer:
         if writes:
             lines.append(Text(f"if ({writer(k)})", body=tuple(writes)))
         self.apart = False
-        body = (*lines, *self.next(known))
+        body = (*lines, *ahead.after(self, known))
         head = f"for (int row = 0; row < {k.rows}; row++)" if k.rows > 1 else ""
         return [Text(head, body=body)]
 
@@ -419,57 +410,6 @@ class Writer:
         home = next(h for h in x.homes if h.shared) if isinstance(x, Made) else x
         self.touch(home)
         return f"{home.name} + {home.start}" if home.start else home.name
-
-    # -- elements that are read a round before they are needed
-
-    def ahead(self, x: Array, at: Index) -> str:
-        """An element; that of a stack, at the place of a thread, was read while the last round went on."""
-        spot, node = self.spot(), self.round
-        self.touch(x)
-        there = node is not None and x.stack is not None and x.stack[1] == node.label
-        changes = x.name in self.wrote or (self.grid is not None and not x.given)
-        if node is None or not there or not spot or at.flat != E or changes:
-            return x.element(at, self.apart)
-        name = f"{id(self.loop)} {x.element(at)}"  # another loop reads it when this one has the next
-        if name not in self.early:
-            self.early[name] = self.earlier(x, node, at.shape, spot)
-        return self.early[name].name
-
-    def spot(self) -> str:
-        """The place of a thread's only element in the loop at hand; "" if it has more, or shares it."""
-        key = None if self.loop is None else self.loop.key
-        if key is None:
-            return ""
-        if key.wide:
-            tile = self.grid.tiles.get(key.size) if self.grid and key.spread and not key.stage else None
-            return f"{tile.name}_own" if tile and tile.size <= self.threads else ""
-        if key.product is not None:
-            k = self.loop.statements[0].kept  # type: ignore[union-attr]
-            return place(k, "") if k.rows == 1 else ""
-        return "thread" if key.team == 1 and key.size <= self.threads else ""
-
-    def earlier(self, x: Array, node: Rounds, shape: Any, spot: str) -> Early:
-        assert x.stack is not None and self.loop is not None
-        stack, t = x.stack
-        name = self.plan.label(f"{x.name}_ahead")
-        first, after = (f"{node.count} - 1", f"{t} - 1") if node.reverse else ("0", f"{t} + 1")
-        size = self.loop.key.size
-        inside = f"{spot} < {size} ? " if spot == "thread" and size < self.threads else ""
-        begin = f"{inside}{stack.part(first).element(Index(shape, spot))}{' : 0' if inside else ''}"
-        more = f"{t} > 0" if node.reverse else f"{t} + 1 < {node.count}"
-        later = stack.part(after).element(Index(shape, E))
-        kind = STORED[x.type.dtype]
-        if inside and x.type.dtype in COMPLEX:
-            begin = begin.replace(" : 0", f" : {kind}{{0, 0}}")
-        return Early(
-            name,
-            Text(f"{kind} {name} = {begin};", "read a round ahead"),
-            Text(f"if ({more}) {name} = {later};"),
-        )
-
-    def next(self, known: set[str]) -> list[Text]:
-        """The lines that read elements of the next round, of those that the loop at hand reads."""
-        return [each.next for name, each in self.early.items() if name not in known]
 
     def over(self, size: int, body: Sequence[Text]) -> Text:
         """A loop in which each thread has elements of its own."""

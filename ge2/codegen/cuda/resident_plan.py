@@ -364,6 +364,9 @@ class Scope:
         found: list[Array | None] = []
         for y in eqn.outs[carry:]:
             n = next((n for n, (a, _) in enumerate(self.ends) if a is y and n not in self.placed), None)
+            if n is not None and self.ends[n][1].mine:  # whose parts other threads have
+                self.plan.told(self.ends[n][1])
+                n = None
             if n is not None:
                 self.placed.add(n)
                 found.append(self.ends[n][1])

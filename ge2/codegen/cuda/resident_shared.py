@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 from ge2.base.record import record
 from ge2.codegen.c.text import Text
 from ge2.codegen.cuda.kernel import codes
+from ge2.codegen.cuda.resident_ahead import after
 from ge2.codegen.cuda.resident_folds import merged, merging, start_of, state_name
 from ge2.codegen.cuda.resident_grid import TOGETHER, UNROLLED, Grid
 from ge2.codegen.cuda.resident_index import Index
@@ -65,7 +66,7 @@ class Sharing:
                 late += self.writer.writes(s, lambda home: not home.mine, f"{name}[i]")
         k = loop.statements[0].kept
         before = k.lines() if k is not None else []
-        lines += self.writer.next(known)
+        lines += after(self.writer, known)
         return [*before, *kept, *self.each(loop.key.size, lines, late)]
 
     def at_once(self, size: int) -> int:
