@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ge2.backends.device import put
 from ge2.base.config import config
 from ge2.codegen.c.layout import plain
 from ge2.codegen.view import Line
@@ -99,7 +100,8 @@ def hosted(driver: GpuDriver, step: Step) -> None:
     memory = driver.need(max(t.nbytes for t in turns), step.number)
     spares = [(t, driver.need(t.nbytes, step.number)) for t in spare(eqn.op)]
     f = driver.given(rounds(eqn.op, turns), f"{eqn.op.name}_")
-    places = [driver.array(v) for v in eqn.outs], [lent(driver, name, t) for t, name in spares]
+    results, copies = result_places(driver, step)
+    places = results, [lent(driver, name, t) for t, name in spares]
     lists = [f"[{', '.join(each)}]" for each in places]
     scratch = lent(driver, memory, ArrayType((max(t.nbytes for t in turns),), np.dtype(np.uint8)))
     handed = ", ".join([scratch, *lists, *map(partial(aligned, driver), eqn.inputs)])
@@ -107,6 +109,22 @@ def hosted(driver: GpuDriver, step: Step) -> None:
     parts = "branches" if isinstance(eqn.op, Cond) else "rounds"
     driver.split(eqn, f"whose {parts} the host launches ({by_host(driver, eqn, turns)})")
     driver.emit(Line(f"{f}({handed})", eqn.op.name))
+    for line in copies:
+        driver.emit(line)
+
+
+def result_places(driver: GpuDriver, step: Step) -> tuple[list[str], list[Line]]:
+    """The arrays that results are written to; of those that lie where wide accesses may not begin, as one
+    among the elements of a stack, others in the arena, and the copies from there."""
+    places, copies = list[str](), list[Line]()
+    for v in step.eqn.outs:
+        text = driver.array(v)
+        if not begins(driver, v):
+            own = lent(driver, driver.need(v.type.nbytes, step.number), v.type)
+            copies.append(Line(f"{driver.given(put, 'put')}({text}, {own})", step.eqn.op.name))
+            text = own
+        places.append(text)
+    return places, copies
 
 
 def by_host(driver: GpuDriver, eqn: Eqn, turns: Sequence[Turn]) -> str:
@@ -154,7 +172,12 @@ def aligned(driver: GpuDriver, a: Atom) -> str:
     text = driver.array(a)
     if isinstance(a, Literal):
         return text
+    return text if begins(driver, a) else f"ready({text})"
+
+
+def begins(driver: GpuDriver, a: Var) -> bool:
+    """Whether an array is in C order, and begins where wide accesses may."""
     layout, buffer = driver.layout(a), driver.buffer(a)
     parts = layout.offset, driver.loose.get((buffer.base or buffer).name, 0)
     lies = all(n * a.type.dtype.itemsize % 16 == 0 for n in parts)
-    return text if lies and layout.strides == plain(a.type.shape).strides else f"ready({text})"
+    return lies and layout.strides == plain(a.type.shape).strides

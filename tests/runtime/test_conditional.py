@@ -301,3 +301,21 @@ def test_kernels_of_loops_and_branches_are_listed():
     assert within and names[0] not in within and names.index(within[0]) == 1
     (inside,) = (name for name in within if "/cumsum_" in name)
     assert "while_1.1/pointwise_" in str(kernels) and "cumsum" in kernels.named(inside).source
+
+
+@needs_compiler
+def test_a_branch_writes_an_element_of_a_stack_where_no_wide_access_may_begin():
+    """A round's rows have 33 numbers of two bytes; the host launches the branches, for one sorts."""
+
+    def f(xs, k):
+        def step(c, x):
+            y = lax.cond(c > 0, lambda x: np.sort(x) * 2, lambda x: x * 0.5, x)
+            return c - 1, y
+
+        return lax.scan(step, k, xs)[1]
+
+    xs = np.random.default_rng(0).standard_normal((3, 33)).astype(ml_dtypes.bfloat16)
+    with config.using(executor="reference"):
+        wanted = ge2.jit(f)(xs, np.int32(1))
+    with config.using(executor="shim", shim_watch=True):
+        np.testing.assert_array_equal(ge2.jit(f)(xs, np.int32(1)), wanted)
