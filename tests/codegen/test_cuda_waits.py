@@ -138,7 +138,7 @@ def test_a_large_kernel_is_not_launched_early_and_has_the_text_of_a_small_one() 
 
 
 def test_a_kernel_that_is_launched_early_waits_on_the_device() -> None:
-    """The host's rule is no wider than the device's, which looks at the grid: else a kernel would not wait."""
+    """The host's rule is no wider than the device's, by the grid: else a kernel would not wait."""
     folder = Path(include_folder()) / "ge2" / "core.cuh"
     assert f"(gridDim.x | gridDim.y | gridDim.z) < 1u << {BLOCKS.bit_length() - 1};" in folder.read_text()
     assert 1 << BLOCKS.bit_length() - 1 == BLOCKS
