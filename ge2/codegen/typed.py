@@ -115,6 +115,8 @@ def baked(value: Any, dtype: np.dtype, sizes: frozenset[int]) -> bool:
     batch divides by another number and is the same text."""
     if dtype == BOOL or dtype in COMPLEX:
         return True
+    if dtype.kind in "iu":
+        value = int(value)  # whose least has an absolute value
     if value != value or abs(value) == math.inf:
         return True
     if value == int(value) and abs(int(value)) in sizes and abs(value) > 1:

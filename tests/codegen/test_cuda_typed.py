@@ -9,6 +9,7 @@ from ge2.backends.shim.device import ShimDevice
 from ge2.base.dtypes import BOOL, COMPLEX, HALF, INTEGERS, SHORT
 from ge2.codegen.c import typed as c
 from ge2.codegen.cuda import typed as cuda
+from ge2.codegen.typed import baked
 from tests.templates.cuda_harness import needs_compiler
 
 F32, F64, I32 = (np.dtype(t) for t in ("f4", "f8", "i4"))
@@ -48,3 +49,11 @@ def test_the_words_of_each_language() -> None:
     assert (c.number(-np.inf, F64), cuda.number(-np.inf, F64)) == ("-__builtin_inf()", "-GE2_INFINITY_F64")
     assert (c.spelt("$T f_$t", BOOL), cuda.spelt("$T f_$t", BOOL)) == ("_Bool f_bool", "bool f_bool")
     assert set(cuda.STORED) == set(c.STORED) == set(SHORT)
+
+
+@pytest.mark.parametrize("dtype", sorted((t for t in INTEGERS if t.kind == "i"), key=str), ids=str)
+def test_the_least_integer_has_an_absolute_value(dtype: np.dtype) -> None:
+    """In its own type it has none: NumPy warns of an overflow. It is a number that may be a size."""
+    least = np.iinfo(dtype).min
+    assert not baked(dtype.type(least), dtype, frozenset([-int(least)]))
+    assert baked(dtype.type(least), dtype, frozenset([3]))
