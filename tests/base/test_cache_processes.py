@@ -111,11 +111,17 @@ def operations(folder: str, processes: int, count: int) -> list[int]:
 def killed(folder: str, count: int) -> list[int]:
     draw, kept, wrong, found = random.Random(1), Cache(folder), 0, 0
     for i in range(count):
+        begun, tell = os.pipe()
         child = os.fork()
         if child == 0:
             for version in range(10**6):
                 key = KEY_NAMES[version % 5]
                 kept.put(key, content(key, version) * 200, {"by": str(i)})
+                if version == 0:
+                    os.write(tell, b".")
+        os.read(begun, 1)  # on a busy machine the first of it would come after the last kill
+        os.close(begun)
+        os.close(tell)
         time.sleep(draw.random() * 0.01)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
