@@ -14,7 +14,6 @@ from ge2.ops.region import KINDS
 
 ORDER = ("array", "result", "size", "value", "constant")
 AT_ONCE = 1 << 18  # threads: a GPU of compute capability 9.0 holds 132 times 2,048 at once, a little more
-BLOCKS = 1 << 10  # along an axis of the grid, from which on no kernel waits by itself
 UNROLL = "#pragma unroll"
 ALONE = "__restrict__ "  # a promise that a kernel cannot give which begins while others write what it reads
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
@@ -79,9 +78,8 @@ class CudaKernel:
 
     @property
     def early(self) -> bool:
-        """Whether it is launched while those that it waits for end: little to one too large for a GPU, whose
-        blocks do not even look (`ge2_may_be_early`)."""
-        return self.waits and max(self.grid) < BLOCKS and self.block * math.prod(self.grid) <= AT_ONCE
+        """Whether it is launched while those that it waits for end: little to one too large for a GPU."""
+        return self.waits and self.block * math.prod(self.grid) <= AT_ONCE
 
     @property
     def lets(self) -> bool:

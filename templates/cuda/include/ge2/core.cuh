@@ -41,10 +41,12 @@ typedef unsigned long long uint64_t;
 #define GE2_NAN_F64 __longlong_as_double(INT64_C(0x7ff8000000000000))
 
 #if !defined(GE2_SHIM) && __CUDA_ARCH__ >= 900
-/* Whether a grid may be launched early: `early` in codegen/cuda/kernel.py is true of no other. The edges of a larger one
- * are full, and each of its many blocks is done sooner without a word to others. Two instructions: less than 2^10 along
- * each axis. */
-GE2_FN bool ge2_may_be_early() { return (gridDim.x | gridDim.y | gridDim.z) < 1u << 10; }
+/* Whether a GPU holds about all threads of the grid at once: `AT_ONCE` in codegen/cuda/kernel.py. The edges of a larger
+ * one are full, and each of its many blocks is done sooner without a word to others. */
+GE2_FN bool ge2_held_at_once() {
+    const uint64_t blocks = (uint64_t)gridDim.x * gridDim.y * gridDim.z;
+    return blocks * (blockDim.x * blockDim.y * blockDim.z) <= 1 << 18;
+}
 #endif
 
 /* In a graph a kernel may be launched while those that it depends on run (docs/design/launches.md); anywhere else both
@@ -53,7 +55,7 @@ GE2_FN bool ge2_may_be_early() { return (gridDim.x | gridDim.y | gridDim.z) < 1u
  * Lets kernels that depend on this one be launched as soon as all of its blocks are there, or done. */
 GE2_FN void ge2_let_kernels() {
 #if !defined(GE2_SHIM) && __CUDA_ARCH__ >= 900
-    if (ge2_may_be_early()) asm volatile("griddepcontrol.launch_dependents;");
+    if (ge2_held_at_once()) asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
 
@@ -62,7 +64,7 @@ GE2_FN void ge2_await_kernels() {
 #ifdef GE2_SHIM
     ge2_shim->waited();
 #elif __CUDA_ARCH__ >= 900
-    if (ge2_may_be_early()) asm volatile("griddepcontrol.wait;" ::: "memory");
+    if (ge2_held_at_once()) asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
