@@ -17,7 +17,7 @@ from ge2.codegen.c.file import CFile, Named, Run, same_code
 from ge2.codegen.c.layout import Layout, plain
 from ge2.codegen.c.text import ALONE, Argument, CKernel, Operand, Text
 from ge2.codegen.c.typed import argument, number
-from ge2.ir import Eqn, Literal, Var
+from ge2.ir import Eqn, Graph, Literal, Var
 from ge2.kernels.catalog import select
 from ge2.kernels.generated import Generated
 from ge2.kernels.kernel import Problem
@@ -26,8 +26,10 @@ from ge2.runtime.cost import bytes_behind
 from ge2.runtime.loops import SMALL, Loop
 from ge2.runtime.program import Buffer, Program, Step
 from ge2.runtime.records import Made
+from ge2.runtime.repeated_calls import MANY, repeated_calls
 
 IN_C = ("kernel", "copy", "loop")
+SHOWN = 400  # equations of a graph that its file begins with
 FEW = 24  # steps of a round up to which its kernels become part of it
 
 
@@ -57,6 +59,11 @@ class Segment:
     calls: list[Text] = field(default_factory=list)
     work: int = 0
 
+    def table(self, numbers: Sequence[int]) -> int:
+        """The index in `n` from which on these integers are."""
+        self.sizes += numbers
+        return len(self.sizes) - len(numbers)
+
 
 @final
 class Native:
@@ -82,7 +89,7 @@ class Native:
         """What writes a program that a loop of this one runs, into the same file."""
         small = sum(v.type.size for step in program.steps for v in step.eqn.outs) <= SMALL
         child = Native(program, ALONE if small else self.threads, self.title)
-        child.spelt = small
+        child.spelt = small and len(program.steps) < MANY
         child.named, child.texts, child.runs, child.made = self.named, self.texts, self.runs, self.made
         child.inner, child.inlined = self.inner, self.inlined
         child.first, own = len(self.sources), child.sources
@@ -105,7 +112,7 @@ class Native:
             segment.arrays += [self.program.buffers[v] for v in dict.fromkeys(made)]
         for step in steps:
             self.step(segment, step)
-        self.runs.append(Run(name, tuple(segment.calls), bool(inner)))
+        self.runs.append(Run(name, repeated_calls(segment.calls, segment.table), bool(inner)))
         return segment
 
     def hosts(self, steps: Sequence[Step]) -> list[Var]:
@@ -125,7 +132,7 @@ class Native:
         prototypes = tuple(f"void {k.name}({k.kernel.parameters});" for k in self.named.values())
         file = CFile(
             self.title,
-            str(self.program.graph),
+            shown(self.program.graph),
             tuple(self.texts),
             tuple(self.runs),
             self.products,
@@ -282,6 +289,14 @@ class Native:
         name = f"{kind}_{main.name.rpartition('_')[2]}"
         nbytes = partial(bytes_behind, self.program.layouts)
         return Made(step.eqn, kind, name, main.name, partial(texts, named), nbytes)
+
+
+def shown(graph: Graph) -> str:
+    """The text of a graph, of a long one the first equations: what nobody would read takes long to write."""
+    if len(graph.eqns) <= SHOWN:
+        return str(graph)
+    more = len(graph.eqns) - SHOWN
+    return f"{Graph(graph.inputs, graph.eqns[:SHOWN], ())}\n... and {more} more equations"
 
 
 def texts(named: Sequence[Named]) -> str:

@@ -249,6 +249,10 @@ class Scheduler:
 
     def lend(self) -> None:
         """What an update writes over is made where the result is to lie, if nobody reads it later."""
+        views: dict[int, list[Buffer]] = {}
+        for buffer in self.buffers.values():
+            if buffer.base is not None:
+                views.setdefault(id(buffer.base), []).append(buffer)
         for n, eqn in enumerate(self.graph.eqns):
             x = eqn.inputs[0] if self.kinds[n] == "kernel" and isinstance(eqn.op, WRITES) else None
             old = self.buffers[x] if isinstance(x, Var) else None
@@ -257,10 +261,11 @@ class Scheduler:
             made = self.buffers[eqn.outs[0]]
             new = made.base or made
             new.first = min(new.first, old.first)
-            for buffer in self.buffers.values():
-                if buffer.base is old:
-                    buffer.base = new
-            old.base, old.storage = new, "view"
+            moved = [*views.pop(id(old), ()), old]
+            for buffer in moved:
+                buffer.base = new
+            views.setdefault(id(new), []).extend(moved)
+            old.storage = "view"
             self.there.setdefault(n, set()).add((0, 0))
 
     def join(self) -> None:

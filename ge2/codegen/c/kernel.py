@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, final
 
 import numpy as np
@@ -45,12 +46,34 @@ LEAST = 1 << 19  # simple operations that a task has at least, some 10 us
 TASKS = 64  # the most tasks of a sum that has partial results
 STACK = 4096  # the most elements of an array on the stack
 FEW = 8  # the rounds of a loop that are not worth a vector
+OPERANDS = ("array", "result", "value")  # kinds of arguments whose value is an operand and its dtype
 ORDER = ("array", "result", "value", "constant", "size", "partial", "scratch", "threads")
 
 
 def c_kernel(region: Region, operands: Mapping[Var, Operand], threads: int) -> CKernel:
     """The kernel of a region, given where its inputs and outputs are."""
-    return Writer(region, operands, threads).run()
+    arrays = [operands[v] for v in arrays_of(region)]
+    numbered = tuple(replace(operand, offset=i) for i, operand in enumerate(arrays))
+    return at_offsets(written(region, numbered, threads), arrays)
+
+
+def arrays_of(region: Region) -> list[Var]:
+    return [v for v in (*region.graph.inputs, *region.graph.outputs) if isinstance(v, Var)]
+
+
+@lru_cache(256)
+def written(region: Region, numbered: tuple[Operand, ...], threads: int) -> CKernel:
+    """The kernel of a region, whose text has no offsets: in place of its own, each operand has its number."""
+    return Writer(region, dict(zip(arrays_of(region), numbered, strict=True)), threads).run()
+
+
+def at_offsets(kernel: CKernel, arrays: Sequence[Operand]) -> CKernel:
+    """The kernel, its operands by their numbers where they really lie."""
+    arguments = [
+        replace(a, value=(arrays[a.value[0].offset], a.value[1])) if a.kind in OPERANDS else a
+        for a in kernel.arguments
+    ]
+    return replace(kernel, arguments=tuple(arguments))
 
 
 @final
