@@ -20,6 +20,7 @@ from ge2 import tree_util as tree_util
 from ge2.base.config import config as config
 from ge2.base.dtypes import BFLOAT16
 from ge2.base.source import named_scope as named_scope
+from ge2.base.tracebacks import publish as _publish
 from ge2.runtime import checking_leaks as checking_leaks
 from ge2.runtime import clear_caches as clear_caches
 from ge2.runtime import debug_infs as debug_infs
@@ -54,6 +55,7 @@ from ge2.transforms.remat import remat as remat
 from ge2.transforms.zeros import float0 as float0
 
 bfloat16 = BFLOAT16
+_publish(globals())
 
 
 def __getattr__(name: str) -> Any:

@@ -31,3 +31,6 @@ from ge2.base.errors import TypeRuleError as TypeRuleError
 from ge2.base.errors import UnexpectedTracerError as UnexpectedTracerError
 from ge2.base.errors import VerifyError as VerifyError
 from ge2.base.log import Ge2Warning as Ge2Warning
+
+for _each in [each for each in globals().values() if isinstance(each, type)]:
+    _each.__module__ = __name__  # which is what a traceback calls them

@@ -15,6 +15,7 @@ import numpy as np
 from ge2.base.dtypes import BOOL, COMPLEX, INEXACT
 from ge2.base.errors import ArgumentError
 from ge2.base.source import here
+from ge2.base.tracebacks import hides, publish
 from ge2.ir import ArrayType as ArrayType
 from ge2.ir import Evaluate, current, type_of
 from ge2.numpy.promotion import common_dtype, common_shape, fit, lift, strong
@@ -71,6 +72,7 @@ def elementwise(
     )
     register(name, lambda: made)
 
+    @hides
     def function(*operands: Any) -> Any:
         return applied(made, operands)
 
@@ -119,3 +121,6 @@ def taken_as(takes: str, dtype: np.dtype) -> np.dtype:
         return np.result_type(dtype, np.complex64) if wide else dtype
     steps = [np.dtype(np.int64)] if "i" in takes else [np.dtype(np.float16)]
     return reduce(np.promote_types, steps, dtype)
+
+
+publish(globals())

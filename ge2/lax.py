@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ge2.base.tracebacks import publish
 from ge2.transforms.lax import cond as cond
 from ge2.transforms.lax import dot_general as dot_general
 from ge2.transforms.lax import stop_gradient as stop_gradient
@@ -14,3 +15,5 @@ from ge2.transforms.loops import scan as scan
 from ge2.transforms.loops import while_loop as while_loop
 from ge2.transforms.solves import custom_linear_solve as custom_linear_solve
 from ge2.transforms.solves import custom_root as custom_root
+
+publish(globals())

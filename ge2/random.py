@@ -22,6 +22,7 @@ import numpy as np
 from ge2.base.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, FLOATS, HALF, INT64, INTEGERS, NUMBERS
 from ge2.base.errors import InputError, ShapeError
 from ge2.base.source import here
+from ge2.base.tracebacks import publish
 from ge2.ir import Dims, type_of
 from ge2.numpy.promotion import array, as_dtype, broadcast, cast, common_shape, one_axis
 from ge2.ops.elementwise import ADD, AND, COS, DIV, GT, LOG, LT, MIN, MUL, SHIFT_RIGHT, SIN, SQRT, SUB, WHERE
@@ -363,3 +364,6 @@ def _drawn(key: Any, n: int, shape: Dims, replace: bool, p: Any) -> Any:
     total = Reshape(())(Slice((n - 1,), (n,), (1,))(upto))
     place = SearchSorted("right")(upto, MUL(uniform(key, shape), total))
     return MIN(place, np.int64(n - 1))
+
+
+publish(globals())

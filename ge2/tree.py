@@ -17,6 +17,7 @@ from ge2.base.pytree import flatten_with_path as flatten_with_path
 from ge2.base.pytree import leaves as leaves
 from ge2.base.pytree import structure as structure
 from ge2.base.pytree import unflatten as unflatten
+from ge2.base.tracebacks import publish
 
 __all__ = [
     "all",
@@ -90,3 +91,6 @@ def transpose(outer: Structure, inner: Structure | None, tree: Any) -> Any:
         inner = structure(parts[0])
     rows = [flatten_up_to(inner, part, ("inner", f"part {i} of the tree")) for i, part in enumerate(parts)]
     return unflatten(inner, [unflatten(outer, [row[i] for row in rows]) for i in range(inner.num_leaves)])
+
+
+publish(globals())

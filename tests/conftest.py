@@ -18,6 +18,7 @@ import pytest
 
 # Set before ge2 is imported, so that it holds in subprocesses of tests too.
 os.environ.setdefault("GE2_CHECK", "1")
+os.environ.setdefault("GE2_TRACEBACK", "full")  # a failure shows where in ge2 it was
 if "GE2_CACHE_DIR" not in os.environ:  # one for all processes of a run, and none of the user's
     os.environ["GE2_CACHE_DIR"] = tempfile.mkdtemp(prefix="ge2-tests-")
     atexit.register(shutil.rmtree, os.environ["GE2_CACHE_DIR"], True)

@@ -59,6 +59,7 @@ class Settings:
     check_leaks:  bool = setting(False, "a traced value that outlives its trace is an error at once")
     capture:      str = setting("auto", "launch kernels as graphs", ("auto", "on", "off"), keyed=True)
     overlap:      bool = setting(True, "launch kernels of a graph while those before them end", keyed=True)
+    traceback:    str = setting("short", "frames of ge2 in tracebacks: none, or all", ("short", "full"))
     progress:     str = setting("auto", "tell what a first call of seconds does", ("auto", "on", "off"))
 # fmt: on
 
@@ -155,6 +156,7 @@ class Config:
     capture: str
     overlap: bool
     progress: str
+    traceback: str
     key: tuple[Any, ...]  # the settings that change what is compiled
 
     def __getattr__(self, name: str) -> Any:

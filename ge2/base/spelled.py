@@ -128,7 +128,7 @@ class Taking:
             keys = self.constant(tuple(self.on_gpu.values()))
             self.unless(f"look.same(({', '.join(self.on_gpu)},), {keys})")
         body = "\n        ".join([*self.lines, f"return [{', '.join(self.found)}]"])
-        exec(TEXT.format(body), self.names)
+        exec(compile(TEXT.format(body), "<ge2 matcher>", "exec"), self.names)
         made: Match = self.names["match"]
         return made
 

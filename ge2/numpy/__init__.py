@@ -8,6 +8,7 @@ import numpy as _np
 
 # isort: off
 # fmt: off
+from ge2.base.tracebacks import publish as _publish
 from ge2.numpy import linalg as linalg
 from ge2.numpy.composite import (
     allclose, angle, argwhere, around, array_equal, array_equiv, astype, clip, copy, finfo, fix,
@@ -125,3 +126,5 @@ __all__ = [  # noqa: RUF022 the tables first
 
 FUNCTIONS = functions(globals(), __all__)  # from NumPy's function objects to the functions here
 globals().update({name: sharing(globals()[name], getattr(_np, name)) for name in SHARING})
+_publish(globals())
+_publish(vars(linalg))

@@ -14,6 +14,7 @@ from ge2.base.pytree import Structure, structure
 from ge2.base.pytree import map_structure as tree_map
 from ge2.base.record import record
 from ge2.base.source import Source, here
+from ge2.base.tracebacks import hides
 from ge2.ir import Graph, GraphOp, ShapeDtypeStruct
 from ge2.ops.loops import RepeatLoop, ScanLoop, ScanSaving
 from ge2.runtime.entry import Entry
@@ -99,6 +100,7 @@ class Lowered(Stage):
     def regions(self) -> int:
         return self.executable.regions
 
+    @hides
     def as_text(self, dialect: str = "jaxpr") -> str:
         """The program as text: "jaxpr" is the graph after all passes; "c" the file that was compiled;
         "python" what runs without it or around it. InputError for a dialect that it is not written in."""
@@ -122,6 +124,7 @@ class Lowered(Stage):
         """The operations and bytes of a call: "flops", "transcendentals", "bytes accessed"."""
         return self.executable.cost_analysis()
 
+    @hides
     def compile(self) -> Compiled:
         self.entry.ready()
         return Compiled(self.entry, self.call)
@@ -138,6 +141,7 @@ class Compiled(Stage):
     entry: Entry
     call: Callable[..., Any]
 
+    @hides
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As the jitted function, static arguments given again or left out; InputError for arguments of
         another signature."""
@@ -151,6 +155,7 @@ class Compiled(Stage):
     def kernels(self) -> Kernels:
         return self.lowered.kernels
 
+    @hides
     def as_text(self, dialect: str = "jaxpr") -> str:
         return self.lowered.as_text(dialect)
 
@@ -194,6 +199,7 @@ class Traced(Stage):
         """Printed, its text."""
         return self.entry.graph
 
+    @hides
     def lower(self) -> Lowered:
         return Lowered(self.entry, self.call)
 

@@ -26,6 +26,7 @@ from ge2.base.pytree import flatten, key_paths, keystr
 from ge2.base.record import record
 from ge2.base.source import PACKAGE
 from ge2.base.structure import kind_of
+from ge2.base.tracebacks import inside
 from ge2.runtime.bytecode import Path, Reads, reads_of
 from ge2.runtime.signature import Same, Static
 from ge2.trace import is_traced
@@ -193,7 +194,7 @@ def of_package(function: FunctionType) -> bool:
 def followed(value: Any) -> Iterator[FunctionType]:
     """The Python functions that a value calls when it is called."""
     if isinstance(value, FunctionType):
-        yield value
+        yield value if inside(value).__closure__ else inside(value)
     elif isinstance(value, MethodType):
         yield from followed(value.__func__)
     elif isinstance(value, functools.partial):

@@ -16,6 +16,7 @@ from ge2.base.pause import collector_paused
 from ge2.base.progress import making
 from ge2.base.pytree import Structure, flatten, register_leaf
 from ge2.base.source import here
+from ge2.base.tracebacks import hide, hides
 from ge2.ir import Evaluate, current
 from ge2.ops.control import Call
 from ge2.runtime.closures import NOTHING, Closure, Seen
@@ -74,23 +75,30 @@ class Jitted:
     # ------------------------------------------------------------------------------------------ calling
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if (again := self._again) is not None and not kwargs and type(current()) is Evaluate:
-            found = self._repeated(again, args)
-            if found is not None:
-                return again.finish(found)
-        if self._quick and not kwargs and type(current()) is Evaluate:
-            key = tuple([
-                (x.shape, x.dtype) if type(x) is ARRAY_TYPE else WEAK.get(type(x)) or gpu_key(x) for x in args
-            ])  # fmt: skip
-            entry = self._quick.get(key)
-            if entry is not None and entry.settings is config.key and not config.disable_jit:
-                entry.hits += 1
-                self._last = entry
-                if entry.device is not None and entry.spell():  # arrays there are sooner seen together
-                    self._again = entry
-                results = entry.executable(*entry.captured, *args)  # type: ignore[misc]
-                return results[0] if entry.single else entry.build(results)
-        return self._call(args, kwargs)
+        try:  # which costs nothing where nothing is raised
+            if (again := self._again) is not None and not kwargs and type(current()) is Evaluate:
+                found = self._repeated(again, args)
+                if found is not None:
+                    return again.finish(found)
+            if self._quick and not kwargs and type(current()) is Evaluate:
+                key = tuple(
+                    [
+                        (x.shape, x.dtype) if type(x) is ARRAY_TYPE else WEAK.get(type(x)) or gpu_key(x)
+                        for x in args
+                    ]
+                )
+                entry = self._quick.get(key)
+                if entry is not None and entry.settings is config.key and not config.disable_jit:
+                    entry.hits += 1
+                    self._last = entry
+                    if entry.device is not None and entry.spell():  # arrays there are sooner seen together
+                        self._again = entry
+                    results = entry.executable(*entry.captured, *args)  # type: ignore[misc]
+                    return results[0] if entry.single else entry.build(results)
+            return self._call(args, kwargs)
+        except Exception as error:
+            hide(error)
+            raise
 
     def _repeated(self, entry: Entry, args: tuple[Any, ...]) -> list[Any] | None:
         """The results of a call that is like the one before; None for any other."""
@@ -279,16 +287,19 @@ class Jitted:
 
     # ------------------------------------------------------------------------------------------ looking
 
+    @hides
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """The graph for these arguments (or ShapeDtypeStructs in their place), without running it."""
         from ge2.runtime.aot import Traced  # here and below: not needed for calls
 
         return Traced(self._find(args, kwargs, abstract=True)[0], self._checked)
 
+    @hides
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """The program and the kernels for these arguments (or ShapeDtypeStructs), without running them."""
         return self.trace(*args, **kwargs).lower()
 
+    @hides
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """The structure, shapes and dtypes of the result for these arguments (or ShapeDtypeStructs)."""
         return self.trace(*args, **kwargs).out_info
@@ -325,6 +336,7 @@ class Jitted:
             args = tuple(given[i].value if i in known else next(rest) for i in range(len(given)))
         return args, {**{n: keywords[n].value for n in names if n in keywords}, **kwargs}
 
+    @hides
     def report(self) -> Report:
         """What the last call did: whether it traced and compiled, and what it ran."""
         from ge2.runtime.aot import report
@@ -336,6 +348,7 @@ class Jitted:
             raise InputError(what, where=here(), fix="report() after a call that jit compiles")
         return report(title(self._function), entry)
 
+    @hides
     def cache_report(self) -> CacheReport:
         """The signatures it has met, how often, in what each differs from the nearest before it, and what
         would have spared its trace."""

@@ -12,6 +12,7 @@ from ge2 import numpy as gnp
 from ge2.base.dtypes import COMPLEX, can_cast, python_type
 from ge2.base.errors import InPlaceError, ShapeError
 from ge2.base.source import here
+from ge2.base.tracebacks import hides_methods
 from ge2.ir import Dims
 from ge2.ops.methods import ArrayMethods
 
@@ -27,6 +28,7 @@ def times(x: Any, y: Any, self: Any) -> Any:
     return OP["mul"](x, y)
 
 
+@hides_methods
 class Operators(ArrayMethods):
     """What `x + y`, `x.sum()`, `x.T`, `x[i]` and `x += y` mean."""
 

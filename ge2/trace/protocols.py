@@ -12,6 +12,7 @@ from ge2.base.dtypes import INEXACT, can_cast
 from ge2.base.errors import InPlaceError, InputError, NoRuleError
 from ge2.base.gpu import host
 from ge2.base.source import here
+from ge2.base.tracebacks import hides, hides_methods
 from ge2.ir import current, type_of
 from ge2.numpy.elementwise import UFUNCS
 from ge2.trace import concrete
@@ -37,6 +38,7 @@ class OfTheClass:
         return self.method if value is None else None
 
 
+@hides_methods
 class Protocols:
     """NumPy's protocols and Python's conversions."""
 
@@ -52,7 +54,7 @@ class Protocols:
                 return call(*inputs)
         return special_ufunc(ufunc, method, inputs, out, more)
 
-    __array_ufunc__ = OfTheClass(_ufunc)
+    __array_ufunc__ = OfTheClass(hides(_ufunc))
 
     def __array_function__(
         self, function: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -14,6 +14,7 @@ from ge2.base.errors import GradientError, InputError, PytreeError
 from ge2.base.gpu import host
 from ge2.base.pytree import broadcast_prefix, flatten, unflatten
 from ge2.base.source import here
+from ge2.base.tracebacks import hides
 from ge2.ir import ArrayType, Flags, Graph, type_of, without_dead_code
 from ge2.trace import Closed, Input, run
 from ge2.transforms.arguments import Arguments, Results, checked_type, is_array, leaves_like, numbered, owned
@@ -46,6 +47,7 @@ def value_and_grad(
     """
 
     @wraps(fun)
+    @hides
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         return differentiate(fun, args, kwargs, (argnums, has_aux, holomorphic, allow_int), with_value=True)
 
@@ -66,6 +68,7 @@ def grad(
     """
 
     @wraps(fun)
+    @hides
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         value, gradient = differentiate(
             fun, args, kwargs, (argnums, has_aux, holomorphic, allow_int), with_value=has_aux
@@ -184,6 +187,7 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     residuals = results[len(outputs) :]
     types = [a.type for a in outputs[: returned.count]]
 
+    @hides
     def pull(ct: Any) -> Any:
         seeds = cotangents(ct, returned, types)
         grads = dict(
@@ -309,6 +313,7 @@ def linearize(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     results = owned(run(forward, args), args)
     residuals = results[outputs:]
 
+    @hides
     def push(*tangents: Any) -> Any:
         ts = forward_arguments(fun, primals, tangents)[2]
         return tangents_like(closed, returned, owned(run(linear, [*residuals, *ts]), [*residuals, *ts]))
@@ -335,6 +340,7 @@ def vmap(
     _ = axis_name  # kept for collectives
 
     @wraps(fun)
+    @hides
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         call = Arguments.of(fun, args, kwargs)
         axes = leaf_axes(call, args, kwargs, in_axes)

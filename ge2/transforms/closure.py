@@ -9,6 +9,7 @@ from typing import Any
 from ge2.base.dtypes import INEXACT
 from ge2.base.errors import InputError
 from ge2.base.source import here
+from ge2.base.tracebacks import hides
 from ge2.ir import type_of
 from ge2.trace import is_traced, run
 from ge2.transforms.arguments import Arguments, Results
@@ -33,6 +34,7 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
     free = [i for i, x in enumerate(closed.captured) if is_traced(x) and type_of(x).dtype in INEXACT]
 
     @wraps(fun)
+    @hides
     def converted(*args: Any) -> Any:
         others = args[len(example_args) :]
         given = Arguments.of(fun, args[: len(example_args)], {})

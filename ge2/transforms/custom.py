@@ -16,6 +16,7 @@ from ge2.base.errors import GradientError, InputError, NoRuleError
 from ge2.base.pytree import unflatten
 from ge2.base.record import mutable
 from ge2.base.source import here
+from ge2.base.tracebacks import hides
 from ge2.ir import ArrayType, Graph, Op, Var, type_of
 from ge2.ops.custom import CustomJvp, CustomVjp, with_consts
 from ge2.trace import Closed, Input, stage, tidy, title_of
@@ -73,6 +74,7 @@ class CustomRule(ABC):
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else partial(self, instance)
 
+    @hides
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         args = bound(self.fun, args, kwargs)
         self.check()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
+from ge2.base.tracebacks import hides
 from ge2.ir import Graph
 from ge2.ir import ShapeDtypeStruct as ShapeDtypeStruct
 from ge2.ir import parse as parse_text
@@ -30,6 +31,7 @@ def make_jaxpr(
     static = Static.of(static_argnums)
 
     @wraps(fun)
+    @hides
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         _, others, merged = static.split(fun, args)
         call = Arguments.of(merged, others, kwargs)

@@ -13,6 +13,7 @@ from ge2.base.errors import GradientError
 from ge2.base.gpu import beside
 from ge2.base.pytree import flatten, unflatten
 from ge2.base.source import here
+from ge2.base.tracebacks import hides
 from ge2.ir import Dims, type_of
 from ge2.trace import title_of
 from ge2.transforms.api import Argnums, Function, linearize, vjp, vmap
@@ -29,6 +30,7 @@ def jacfwd(fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorph
     """
 
     @wraps(fun)
+    @hides
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         chosen, partial = fixed_arguments(fun, argnums, args, kwargs)
         check_jacobian("jacfwd takes {0} arguments; one is", chosen, holomorphic)
@@ -57,6 +59,7 @@ def jacrev(
     """
 
     @wraps(fun)
+    @hides
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         chosen, partial = fixed_arguments(fun, argnums, args, kwargs)
         check_jacobian("jacrev takes {0} arguments; one is", chosen, holomorphic or None, allow_int)
@@ -91,6 +94,7 @@ def fixed_arguments(
     numbers = [placed(n, len(args), title_of(fun)) for n in numbered(argnums)]
 
     @named_after(fun, parameters_at(fun, numbers))
+    @hides
     def partial(*chosen: Any) -> Any:
         full = list(args)
         for n, x in zip(numbers, chosen, strict=True):

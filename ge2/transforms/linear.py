@@ -10,6 +10,7 @@ import numpy as np
 from ge2.base.dtypes import INEXACT
 from ge2.base.errors import GradientError
 from ge2.base.source import here
+from ge2.base.tracebacks import hides
 from ge2.ir import Atom, Eqn, Flags, Graph, GraphOp, Literal, Op, Var, without_dead_code
 from ge2.ops.control import CALLS, Cond
 from ge2.ops.custom import CUSTOM
@@ -51,6 +52,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any) -> Callable[[Any], 
     graph = turned(closed.graph, wanted, call.title, zeros_of(closed))
     types = [a.type for a in closed.graph.outputs]
 
+    @hides
     def transposed(ct: Any) -> tuple[Any, ...]:
         given = (*closed.captured, *cotangents(ct, returned, types))
         found = owned(run(graph, given), given)

@@ -9,6 +9,7 @@ from typing import Any
 
 from ge2.base.errors import InputError
 from ge2.base.source import here
+from ge2.base.tracebacks import hides
 from ge2.ir import Atom, Eqn, Graph, Var, rename
 from ge2.ops.control import Call, Checkpoint, Cond
 from ge2.ops.inline import inlined
@@ -47,6 +48,7 @@ def checkpoint(
     static = Static.of(static_argnums)
 
     @wraps(fun)
+    @hides
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         if at_top():
             return fun(*args, **kwargs)

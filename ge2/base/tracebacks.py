@@ -1,0 +1,142 @@
+"""Tracebacks without the frames of ge2: an error shows the lines of the user's program alone.
+
+Whatever a user calls is a boundary: an error that passes it loses our frames, and keeps all others, such as
+those of a function that is traced, of a rule or of a callback. A bare `raise` adds no frame of its own and
+takes the traceback that the error then has, so a boundary costs nothing where nothing is raised.
+`GE2_TRACEBACK=full` shows every frame.
+"""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Callable, Iterator
+from functools import update_wrapper
+from types import CodeType, FunctionType, TracebackType
+from typing import Any, Final, ParamSpec, TypeVar
+
+from ge2.base.config import config
+from ge2.base.errors import Ge2Error
+from ge2.base.source import is_library, is_package
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C")
+
+INSIDE: Final = "  (raised inside ge2, whose frames GE2_TRACEBACK=full shows)"
+ASKED_OFTEN: Final = ("__init__", "__getattr__")
+CALLS: Final = ("() missing ", "() takes ", "() got ")  # Python, of a call that does not fit its function
+
+
+def hide(error: BaseException) -> None:
+    """Takes our frames out of the tracebacks of an error and of those that led to it."""
+    if config.traceback == "full":
+        return
+    for each in chain(error):
+        shown = filtered(each)
+        if each is error and is_puzzling(each):
+            each.add_note(INSIDE)
+        each.__traceback__ = shown
+        led = each.__context__
+        if led is not None and led.__traceback__ is not None and filtered(led) is None:
+            each.__suppress_context__ = True  # it never left us
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """An error, what it was raised from, and what was being handled meanwhile; each once."""
+    seen: set[int] = set()
+    todo: list[BaseException | None] = [error]
+    while todo:
+        each = todo.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            yield each
+            todo += [each.__cause__, each.__context__]
+
+
+def filtered(error: BaseException) -> TracebackType | None:
+    """The traceback without our frames and, of an error of ours, without those of the libraries between."""
+    ours = is_library if isinstance(error, Ge2Error) else is_package
+    entries, at = [], error.__traceback__
+    while at is not None:
+        if not ours(at.tb_frame.f_code):
+            entries.append(at)
+        at = at.tb_next
+    shown = None
+    for each in reversed(entries):
+        shown = TracebackType(shown, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return shown
+
+
+def is_puzzling(error: BaseException) -> bool:
+    """True for an error that was raised in our code, but not on purpose: its frames are of interest."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if last is None or isinstance(error, Ge2Error) or not is_package(last.tb_frame.f_code):
+        return False
+    if isinstance(error, TypeError) and any(words in str(error) for words in CALLS):
+        return False
+    if INSIDE in getattr(error, "__notes__", ()):
+        return False
+    return isinstance(error, AssertionError) or not is_raise(last.tb_frame.f_code, last.tb_lasti)
+
+
+def is_raise(code: CodeType, at: int) -> bool:
+    """True if the instruction is a `raise`."""
+    return dis.opname[code.co_code[at]] == "RAISE_VARARGS"
+
+
+def hides(function: Callable[P, R]) -> Callable[P, R]:
+    """The function as a boundary.
+
+    The wrapper has the globals of the function, so that tools find its module and its examples.
+    """
+
+    def boundary(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            shorten(error)
+            raise
+
+    shorten = hide
+    home = getattr(function, "__globals__", None)
+    if home is None:
+        return update_wrapper(boundary, function)
+    made = FunctionType(boundary.__code__, home, function.__name__, None, boundary.__closure__)
+    return update_wrapper(made, function)
+
+
+def hides_methods(cls: type[C]) -> type[C]:
+    """A class whose methods, operators among them, are boundaries."""
+    for name, value in list(vars(cls).items()):
+        public = not name.startswith("_") or (name.startswith("__") and name not in ASKED_OFTEN)
+        if type(value) is FunctionType and public:
+            setattr(cls, name, hides(value))
+    return cls
+
+
+def is_boundary(function: FunctionType) -> bool:
+    """True for what `hides` returns."""
+    return function.__code__ is BOUNDARY
+
+
+def inside(function: FunctionType) -> FunctionType:
+    """The function that a boundary calls, or the function itself."""
+    if not is_boundary(function):
+        return function
+    cells = dict(zip(BOUNDARY.co_freevars, function.__closure__ or (), strict=True))
+    found: FunctionType = cells["function"].cell_contents
+    return found
+
+
+BOUNDARY: Final = hides(hide).__code__
+
+
+def publish(namespace: dict[str, Any]) -> None:
+    """Makes the public functions of a module boundaries; they are at home in that module."""
+    for name in namespace.get("__all__", [n for n in namespace if not n.startswith("_")]):
+        value = namespace[name]
+        if type(value) is FunctionType and is_package(value.__code__) and not is_boundary(value):
+            namespace[name] = made = hides(value)
+            made.__module__ = namespace["__name__"]

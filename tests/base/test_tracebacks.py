@@ -1,0 +1,195 @@
+"""A traceback shows the lines of the user's program; those of ge2 are shown when they are asked for."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import pickle
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.base.config import config
+from ge2.base.source import PACKAGE
+
+X = np.ones(3)
+
+
+def raised(call: Callable[[], Any], mode: str = "short") -> BaseException:
+    with config.using(traceback=mode), pytest.raises(Exception) as caught:
+        call()
+    return caught.value
+
+
+def functions(error: BaseException) -> list[str]:
+    """The functions of a traceback, from the call on."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return [f.name if PACKAGE not in f.filename else "ge2" for f in frames][1:]
+
+
+def product(x: Any) -> Any:
+    return x @ np.ones((4, 4))
+
+
+def loss(x: Any) -> Any:
+    return ge2.jit(product)(x).sum()
+
+
+def fails(*_: Any) -> Any:
+    raise KeyError("mine")
+
+
+@ge2.custom_vjp
+def doubled(x: Any) -> Any:
+    return x * 2
+
+
+doubled.defvjp(lambda x: (x * 2, None), fails)
+KEPT: list[Any] = []
+ge2.jit(lambda x: (KEPT.append(x), x)[1])(X)
+
+SHOWN: dict[str, tuple[Callable[[], Any], list[str]]] = {
+    "traced": (lambda: ge2.jit(product)(X), ["<lambda>", "product"]),
+    "nested": (lambda: ge2.jit(ge2.value_and_grad(loss))(X), ["<lambda>", "loss", "product"]),
+    "batched": (lambda: ge2.vmap(ge2.vmap(product))(np.ones((2, 3, 3))), ["<lambda>", "product"]),
+    "looped": (lambda: ge2.lax.scan(lambda c, x: (product(c), x), X, X), ["<lambda>", "<lambda>", "product"]),
+    "traced alone": (lambda: ge2.jit(product).trace(X), ["<lambda>", "product"]),
+    "in a rule": (lambda: ge2.grad(lambda x: doubled(x).sum())(X), ["<lambda>", "<lambda>", "fails"]),
+    "in a callback": (lambda: ge2.jit(lambda x: ge2.pure_callback(fails, x, x))(X), ["<lambda>", "fails"]),
+    "pulled": (lambda: ge2.vjp(np.sin, X)[1](np.ones(4)), ["<lambda>"]),
+    "function": (lambda: ge2.numpy.reshape(X, 7), ["<lambda>"]),
+    "random": (lambda: ge2.random.normal("key"), ["<lambda>"]),
+    "operator of a leak": (lambda: KEPT[0] + 1, ["<lambda>"]),
+    "method of a leak": (lambda: KEPT[0].sum(), ["<lambda>"]),
+    "ufunc of a leak": (lambda: np.sin(KEPT[0]), ["<lambda>"]),
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_users_lines_are_shown_and_no_others(name: str) -> None:
+    call, wanted = SHOWN[name]
+    assert functions(raised(call)) == wanted
+
+
+def test_all_of_them_when_they_are_asked_for() -> None:
+    shown = functions(raised(lambda: ge2.jit(product)(X), "full"))
+    assert [name for name in shown if name != "ge2"] == ["<lambda>", "product"]
+    assert len(shown) > 8
+
+
+def branch(x: Any) -> Any:
+    try:
+        return x if x.sum() > 0 else -x
+    except TypeError as error:
+        raise RuntimeError("mine") from error
+
+
+def again(x: Any) -> Any:
+    try:
+        return x if x.sum() > 0 else -x
+    except TypeError:
+        return fails()
+
+
+@pytest.mark.parametrize("function", [branch, again])
+def test_what_led_to_an_error_loses_its_frames_too(function: Any) -> None:
+    error = raised(lambda: ge2.jit(function)(X))
+    first = error.__cause__ or error.__context__
+    assert isinstance(first, ge2.errors.TracerBoolConversionError)
+    assert [f.name for f in traceback.extract_tb(first.__traceback__)] == [function.__name__]
+
+
+OURS: dict[str, Any] = {}
+exec(
+    compile(
+        """
+def handles(x):
+    try:
+        return {}[x]
+    except KeyError:
+        raise TypeError("outer")
+
+def breaks(x):
+    return {}[x]
+""",
+        "<ge2 of a test>",
+        "exec",
+    ),
+    OURS,
+)
+
+
+def test_an_error_that_never_left_ge2_is_not_shown() -> None:
+    error = raised(lambda: ge2.jit(lambda x: OURS["handles"](3))(X))
+    assert "".join(traceback.format_exception(error)).count("Traceback") == 1
+    assert not hasattr(error, "__notes__")  # it was raised on purpose
+
+
+def test_one_that_nobody_meant_says_where_to_look() -> None:
+    error = raised(lambda: ge2.jit(ge2.vmap(lambda x: OURS["breaks"](3)))(X))
+    assert error.__notes__ == ["  (raised inside ge2, whose frames GE2_TRACEBACK=full shows)"]
+    assert not hasattr(raised(lambda: ge2.jit(fails)(X)), "__notes__")
+    assert not hasattr(raised(lambda: ge2.jit(product)(X, X)), "__notes__")  # of a call that does not fit
+
+
+@pytest.fixture
+def mistake(tmp_path: Path) -> Path:
+    file = tmp_path / "mistake.py"
+    file.write_text(
+        "import numpy as np, ge2\n"
+        "def test_f():\n"
+        "    def f(x):\n"
+        "        if x.sum() > 0:\n"
+        "            return x\n"
+        "        return -x\n"
+        "    y = ge2.jit(f)(np.ones(3))\n"
+        "if __name__ == '__main__':\n"
+        "    test_f()\n"
+    )
+    return file
+
+
+def printed(*command: Any) -> str:
+    path = os.pathsep.join([str(Path(PACKAGE).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "GE2_TRACEBACK": "short", "PYTHONPATH": path}
+    run = subprocess.run(
+        [sys.executable, *map(str, command)], env=environment, capture_output=True, text=True, check=False
+    )
+    return run.stdout + run.stderr
+
+
+def test_python_prints_ten_lines(mistake: Path) -> None:
+    text = printed(mistake)
+    assert text.count("File ") == 3  # a line of the module's more than a user has, who calls f there
+    assert len(text.splitlines()) == 12
+    assert PACKAGE not in text
+    assert "\nge2.errors.TracerBoolConversionError: the truth of " in text
+
+
+def test_pytest_shows_the_users_lines(mistake: Path) -> None:
+    text = printed("-m", "pytest", "-q", "-p", "no:cacheprovider", mistake)
+    assert "mistake.py:4: TracerBoolConversionError" in text
+    assert PACKAGE not in text
+
+
+def test_ipython_shows_the_users_lines(mistake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("IPython")
+    text = printed("-m", "IPython", "--colors=NoColor", "--no-banner", mistake)
+    assert "at   mistake.py:4 in f" in text
+    assert PACKAGE not in text
+
+
+def test_a_boundary_is_the_function_in_all_but_its_frame() -> None:
+    assert pickle.loads(pickle.dumps(ge2.lax.scan)) is ge2.lax.scan
+    assert pickle.loads(pickle.dumps(ge2.numpy.sum)) is ge2.numpy.sum
+    assert "xs" in inspect.signature(ge2.lax.scan).parameters
+    assert ge2.lax.scan.__module__ == "ge2.lax"
+    assert ge2.numpy.sum.__doc__
+    assert ge2.tree_util.tree_map is ge2.tree.map
