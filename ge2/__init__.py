@@ -7,7 +7,7 @@
 array([1., 1.])
 """
 
-from typing import Any
+import typing as _typing
 
 from ge2 import debug as debug
 from ge2 import errors as errors
@@ -18,7 +18,7 @@ from ge2 import random as random
 from ge2 import tree as tree
 from ge2 import tree_util as tree_util
 from ge2.base.config import config as config
-from ge2.base.dtypes import BFLOAT16
+from ge2.base.dtypes import BFLOAT16 as bfloat16
 from ge2.base.source import named_scope as named_scope
 from ge2.base.tracebacks import publish as _publish
 from ge2.runtime import checking_leaks as checking_leaks
@@ -54,23 +54,76 @@ from ge2.transforms.remat import checkpoint_name as checkpoint_name
 from ge2.transforms.remat import remat as remat
 from ge2.transforms.zeros import float0 as float0
 
-bfloat16 = BFLOAT16
+__all__ = [
+    "ShapeDtypeStruct",
+    "bfloat16",
+    "checking_leaks",
+    "checkpoint",
+    "checkpoint_name",
+    "checkpoint_policies",
+    "clear_caches",
+    "closure_convert",
+    "config",
+    "custom_batch",
+    "custom_jvp",
+    "custom_vjp",
+    "debug",
+    "debug_infs",
+    "debug_nans",
+    "disable_jit",
+    "errors",
+    "eval_shape",
+    "extend",
+    "float0",
+    "grad",
+    "hessian",
+    "jacfwd",
+    "jacobian",
+    "jacrev",
+    "jit",
+    "jvp",
+    "lax",
+    "linear_transpose",
+    "linearize",
+    "make_jaxpr",
+    "named_scope",
+    "numpy",
+    "parse",
+    "pure_callback",
+    "random",
+    "remat",
+    "stop_gradient",
+    "test_util",
+    "tree",
+    "tree_util",
+    "value_and_grad",
+    "vjp",
+    "vmap",
+]
+
 _publish(globals())
 
+if _typing.TYPE_CHECKING:
+    from ge2 import test_util as test_util
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import (
-            PackageNotFoundError,
-            version,
-        )  # slow to import, and hardly ever asked for
+    __version__: str
+else:
 
-        try:
-            return version("ge2")
-        except PackageNotFoundError:
-            return "0.0.0+checkout"  # run from a folder, without being installed
-    if name == "test_util":
-        from importlib import import_module  # programs that run need no checks
+    def __getattr__(name):
+        """What programs that run hardly ever ask for, and what is slow to import."""
+        if name == "__version__":
+            from importlib.metadata import PackageNotFoundError, version
 
-        return import_module("ge2.test_util")
-    raise AttributeError(f"module 'ge2' has no attribute {name!r}")
+            try:
+                return version("ge2")
+            except PackageNotFoundError:
+                return "0.0.0+checkout"  # run from a folder, without being installed
+        if name == "test_util":
+            from importlib import import_module
+
+            return import_module("ge2.test_util")
+        raise AttributeError(f"module 'ge2' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

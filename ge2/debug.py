@@ -9,3 +9,7 @@ from ge2.transforms.effects import debug_print as print
 __all__ = ["callback", "print"]
 
 publish(globals())
+
+
+def __dir__() -> list[str]:
+    return __all__

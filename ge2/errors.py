@@ -30,7 +30,45 @@ from ge2.base.errors import TracerIntegerConversionError as TracerIntegerConvers
 from ge2.base.errors import TypeRuleError as TypeRuleError
 from ge2.base.errors import UnexpectedTracerError as UnexpectedTracerError
 from ge2.base.errors import VerifyError as VerifyError
+from ge2.base.errors import WideningError as WideningError
 from ge2.base.log import Ge2Warning as Ge2Warning
+
+__all__ = [
+    "ArgumentError",
+    "CacheTrouble",
+    "CompileError",
+    "CompilerTrouble",
+    "ConcretizationTypeError",
+    "DeviceError",
+    "Ge2Error",
+    "Ge2Warning",
+    "GradientError",
+    "ImpureError",
+    "InPlaceError",
+    "InputError",
+    "KernelError",
+    "MemoryLimitError",
+    "NoRuleError",
+    "NonFiniteError",
+    "OutOfBoundsError",
+    "OutOfMemoryError",
+    "ParseError",
+    "PytreeError",
+    "RetraceError",
+    "ShapeError",
+    "TraceError",
+    "TracerArrayConversionError",
+    "TracerBoolConversionError",
+    "TracerIntegerConversionError",
+    "TypeRuleError",
+    "UnexpectedTracerError",
+    "VerifyError",
+    "WideningError",
+]
 
 for _each in [each for each in globals().values() if isinstance(each, type)]:
     _each.__module__ = __name__  # which is what a traceback calls them
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -124,3 +124,7 @@ def taken_as(takes: str, dtype: np.dtype) -> np.dtype:
 
 
 publish(globals())
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -16,4 +16,23 @@ from ge2.transforms.loops import while_loop as while_loop
 from ge2.transforms.solves import custom_linear_solve as custom_linear_solve
 from ge2.transforms.solves import custom_root as custom_root
 
+__all__ = [
+    "associative_scan",
+    "cond",
+    "custom_linear_solve",
+    "custom_root",
+    "dot_general",
+    "fori_loop",
+    "map",
+    "scan",
+    "stop_gradient",
+    "switch",
+    "top_k",
+    "while_loop",
+]
+
 publish(globals())
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -32,6 +32,19 @@ from ge2.ops.scan import CumSum
 from ge2.ops.shape import Concatenate, Iota, Reshape, Slice, Transpose
 from ge2.ops.sort import ArgSort, SearchSorted
 
+__all__ = [
+    "bernoulli",
+    "bits",
+    "choice",
+    "exponential",
+    "fold_in",
+    "key",
+    "normal",
+    "permutation",
+    "randint",
+    "split",
+    "uniform",
+]
 Shape = int | Sequence[int]
 UINT8, UINT16, UINT32, UINT64 = (np.dtype(f"u{n}") for n in (1, 2, 4, 8))
 LOW, HALF_WORD = np.uint64(0xFFFFFFFF), np.uint64(32)
@@ -367,3 +380,7 @@ def _drawn(key: Any, n: int, shape: Dims, replace: bool, p: Any) -> Any:
 
 
 publish(globals())
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -8,7 +8,10 @@ from __future__ import annotations
 import builtins
 import functools
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
+
+import numpy as np
 
 from ge2.base.errors import PytreeError
 from ge2.base.pytree import IsLeaf, KeyPath, Structure, flatten_rest, flatten_up_to, map_structure
@@ -17,6 +20,7 @@ from ge2.base.pytree import flatten_with_path as flatten_with_path
 from ge2.base.pytree import leaves as leaves
 from ge2.base.pytree import structure as structure
 from ge2.base.pytree import unflatten as unflatten
+from ge2.base.source import here
 from ge2.base.tracebacks import publish
 
 __all__ = [
@@ -27,6 +31,7 @@ __all__ = [
     "leaves_with_path",
     "map",
     "map_with_path",
+    "ravel",
     "reduce",
     "structure",
     "transpose",
@@ -76,6 +81,40 @@ def map_with_path(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf 
     return unflatten(shape, [f(path, x, *ys) for (path, x), *ys in zip(found, *columns, strict=True)])
 
 
+def ravel(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """All leaves as one vector, and the function from such a vector back to a tree.
+
+    The vector has the dtype to which those of the leaves promote, and `unravel` gives each leaf its shape and
+    dtype again. It works on traced values, and on CuPy's arrays; a tree without leaves is a vector of none.
+    Optimisers that want one vector take it: `ge2.grad(lambda v: loss(unravel(v)))(vector)`.
+
+    Raises PytreeError if `unravel` is given a vector of another length.
+
+    >>> vector, unravel = ravel({"w": np.ones((2, 2), np.float32), "b": np.zeros(1, np.float32)})
+    >>> vector
+    array([0., 1., 1., 1., 1.], dtype=float32)
+    >>> unravel(vector * 3)["w"].shape
+    (2, 2)
+    """
+    found, shape = flatten(tree)
+    xs = [x if hasattr(x, "dtype") else np.asarray(x) for x in found]
+    parts = [(x.shape, x.dtype, x.size) for x in xs]
+    ends = list(accumulate(size for *_, size in parts))
+    total = ends[-1] if ends else 0
+
+    def unravel(vector: Any) -> Any:
+        if vector.shape != (total,):
+            what = f"unravel takes a vector of {total} elements; got an array of shape {vector.shape}"
+            raise PytreeError(what, where=here(), fix="the vector that ravel gave, or one like it")
+        pieces = [
+            vector[end - size : end].reshape(dims).astype(dtype)
+            for (dims, dtype, size), end in zip(parts, ends, strict=True)
+        ]
+        return unflatten(shape, pieces)
+
+    return (np.concatenate([x.reshape(-1) for x in xs]) if xs else np.zeros(0)), unravel
+
+
 def transpose(outer: Structure, inner: Structure | None, tree: Any) -> Any:
     """An `outer` of `inner`s as an `inner` of `outer`s. For `inner` None it is that of the first part.
 
@@ -94,3 +133,7 @@ def transpose(outer: Structure, inner: Structure | None, tree: Any) -> Any:
 
 
 publish(globals())
+
+
+def __dir__() -> list[str]:
+    return __all__

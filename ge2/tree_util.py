@@ -58,3 +58,7 @@ __all__ = [
     "tree_transpose",
     "tree_unflatten",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -16,6 +16,7 @@ from threading import get_ident
 from time import perf_counter
 from typing import Final, final
 
+from ge2.base.display import Printed
 from ge2.base.record import record
 from ge2.base.words import table
 
@@ -44,7 +45,7 @@ class Had:
 
 @final
 @record
-class Bill:
+class Bill(Printed):
     """What the first call of a signature spent before it could run, in seconds. Printed, a table.
 
     `capture`: making graphs of launches on a GPU, which later calls do; no part of the total.

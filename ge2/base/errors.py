@@ -15,6 +15,7 @@ Ge2Error
 │   ├── UnexpectedTracerError         it was used outside its trace
 │   ├── InPlaceError                  it was changed in place in a way that is not supported
 │   └── ImpureError                   the traced function drew random numbers or has another side effect
+├── WideningError                     a value became wider than `jit(widest=...)` allows
 ├── RetraceError                      a jitted function was called with more signatures than it was to have
 ├── NonFiniteError                    a result holds NaN or infinity where that was to be an error
 ├── GradientError                     a derivative was asked of something that has none
@@ -91,6 +92,9 @@ class InPlaceError(TraceError): ...
 
 
 class ImpureError(TraceError): ...
+
+
+class WideningError(Ge2Error, TypeError): ...
 
 
 class RetraceError(Ge2Error, RuntimeError): ...

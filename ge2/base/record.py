@@ -29,7 +29,7 @@ def record(cls: type[T]) -> type[T]:
     >>> Point(1), Point(1) == Point(1, 0), hash(Point(1)) == hash(Point(1))
     (Point(x=1, y=0), True, True)
     """
-    made = _slotted(cls, [name for name in METHODS if name == "__init__" or name not in cls.__dict__], True)
+    made = _slotted(cls, _lacking(cls, METHODS), True)
     if any(f.default_factory is not MISSING for f in fields(made)):  # type: ignore[arg-type]
         raise TypeError(
             f"{cls.__name__} has a default_factory: a frozen record has nothing that could be filled later"
@@ -47,7 +47,7 @@ def single(cls: type[T]) -> type[T]:
     >>> Name("a"), Name("a") == Name("a")
     (Name(text='a'), False)
     """
-    return _slotted(cls, ["__init__", "__reduce__"], True)
+    return _slotted(cls, _lacking(cls, ("__init__", "__reduce__")), True)
 
 
 @dataclass_transform(eq_default=False, field_specifiers=(field,))
@@ -62,6 +62,11 @@ def mutable(cls: type[T]) -> type[T]:
     (Counter(n=3, seen=[]), False)
     """
     return _slotted(cls, ["__init__"], False)
+
+
+def _lacking(cls: type, methods: Sequence[str]) -> list[str]:
+    """Those that the class does not define itself; `__init__` never counts as defined."""
+    return [name for name in methods if name == "__init__" or name not in cls.__dict__]
 
 
 def _slotted(cls: type[T], own: Sequence[str], frozen: bool) -> type[T]:

@@ -146,6 +146,12 @@ class Structure:
     def __deepcopy__(self, memo: Any) -> Structure:
         return self
 
+    def __reduce__(self) -> Any:
+        """Pickles by the type of each node, which the reading process must have registered too."""
+        if self is LEAF:
+            return "LEAF"  # a name of this module
+        return restored, (self.kind.type, self.aux, self.children)
+
     def key_entries(self) -> Sequence[Any]:
         """The key of each child, in order."""
         return self.kind.keys(self.aux, len(self.children))
@@ -175,6 +181,17 @@ def node(kind: Kind, aux: Any, children: tuple[Structure, ...]) -> Structure:
         found = _new_node(kind, aux, children)
         return _keep(_SHARED, key, found) if found.shared else found
     return found
+
+
+def restored(cls: type, aux: Any, children: tuple[Structure, ...]) -> Structure:
+    """The node that was pickled. PytreeError if `cls` is not a container in this process."""
+    kind = kind_of(cls)
+    if kind is None:
+        raise PytreeError(
+            f"the structure that is read has a node of {cls.__qualname__}, which is not registered here",
+            fix=f"importing the module that registers {cls.__qualname__}, before reading it",
+        )
+    return node(kind, aux, children)
 
 
 def flat_node(kind: Kind, aux: Any, count: int) -> Structure:
@@ -270,6 +287,9 @@ class Keys:
         self.shared = shared
         self.token = tuple(map(exact, names))
         self.pick = _picker(names)
+
+    def __reduce__(self) -> Any:
+        return _keys, (self.names,)
 
 
 def _picker(names: tuple[Any, ...]) -> Callable[[Any], tuple[Any, ...]]:

@@ -56,6 +56,14 @@ def count_words(count: int) -> str:
     return f"{value:.1f} {'kMGT'[unit]}"
 
 
+def counted(count: int, noun: str) -> str:
+    """
+    >>> counted(1, "kernel"), counted(3, "kernel")
+    ('1 kernel', '3 kernels')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def table(rows: Sequence[tuple[str, ...]], right: frozenset[int] = frozenset()) -> str:
     """Rows of columns as wide as they must be; those numbered in `right` stand at their right edge.
 

@@ -22,7 +22,7 @@ from ge2.passes.pipeline import PIPELINE
 
 WIDTH = 100
 TITLES: Final = {"c": "the C file", "cuda": "the CUDA files", "python": "what Python runs"}
-USUAL: Final = ("graph", "passes", "regions", "kernels")
+USUAL: Final = ("graph", "widened", "passes", "regions", "kernels")
 # fmt: off
 DATA: Final = (
     "name", "kind", "function", "calls", "region", "equations", "lines", "read", "written", "operations",
@@ -121,11 +121,14 @@ class Look:
         self.function: Any = function if hasattr(function, "lower") else ge2.jit(function)
         self.args, self.kwargs = args, kwargs
 
-    def graph(self) -> Graph:
-        """As traced; no kernel is made for it."""
+    def traced(self) -> Any:
+        """The function's trace; no kernel is made for it."""
         with config.using(executor="reference"):
-            graph: Graph = self.guarded(self.function.trace).jaxpr
-            return graph
+            return self.guarded(self.function.trace)
+
+    def graph(self) -> Graph:
+        graph: Graph = self.traced().jaxpr
+        return graph
 
     def lowered(self) -> Any:
         return self.guarded(self.function.lower)
@@ -145,6 +148,12 @@ class Look:
 def graph(look: Look) -> Shown:
     text = str(look.graph())
     return Shown((Part("graph, as traced", text),), text)
+
+
+def widened(look: Look) -> Shown:
+    """The lines at which float32 becomes float64; nothing where there are none."""
+    lines = look.traced().widened
+    return Shown((Part("float32 becomes float64", "\n".join(lines)),) if lines else (), list(lines))
 
 
 def passes(look: Look) -> Shown:
@@ -212,6 +221,7 @@ def memory(look: Look) -> Shown:
 
 STAGES: dict[str, Callable[[Look], Shown]] = {
     "graph": graph,
+    "widened": widened,
     "passes": passes,
     "regions": regions,
     "kernels": kernels,

@@ -124,6 +124,8 @@ class Graph:
 
         return write(self)
 
+    __repr__ = __str__
+
 
 def canonical(graph: Graph) -> tuple[object, ...]:
     number: dict[Var, int] = {}

@@ -173,3 +173,7 @@ def vector_norm(x: Any, /, *, axis: Axes = None, keepdims: bool = False, ord: An
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
     """The norm of the matrices in the last two axes, as `numpy.linalg.matrix_norm`."""
     return of_matrices(inexact(x), ord, (-2, -1), keepdims)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -74,6 +74,11 @@ class Own(Op):
         """
         return None
 
+    def operations(self, *types: ArrayType) -> int:
+        """Operations of a call on operands of these types, for reports: one for each element of the results
+        unless a class says otherwise."""
+        return sum(t.size for t in self.infer(*types))
+
     def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
         """A loop that applies the operation at each place of the axis."""
         moved = to_front(xs, axes)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, final
 
 from ge2.backends.cpu.outputs import COUNT, worth_keeping
+from ge2.base.display import Printed
 from ge2.base.record import record
 from ge2.base.words import size_words, table
 from ge2.ir import Var
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 @final
 @record
-class Memory:
+class Memory(Printed):
     """Bytes of a call, besides those of library functions: a call allocates its outputs and nothing else.
 
     `arena` is scratch, allocated once for each call that runs at the same time; `arguments` and `outputs`

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
 from ge2.base.bill import Bill, Spent
+from ge2.base.display import Printed
 from ge2.base.errors import InputError
 from ge2.base.pytree import Structure, structure
 from ge2.base.pytree import map_structure as tree_map
 from ge2.base.record import record
 from ge2.base.source import Source, here
 from ge2.base.tracebacks import hides
+from ge2.base.words import counted
 from ge2.ir import Graph, GraphOp, ShapeDtypeStruct
 from ge2.ops.loops import RepeatLoop, ScanLoop, ScanSaving
 from ge2.runtime.entry import Entry
+from ge2.runtime.remembered import signature_text
 from ge2.runtime.signature import Static
+from ge2.runtime.widening import widened
 
 if TYPE_CHECKING:
     from ge2.runtime.analysis import Memory
@@ -33,6 +37,12 @@ class Stage:
 
     __slots__ = ()
     entry: Entry
+
+    def __repr__(self) -> str:
+        """A line: how far it was taken, and for what arguments."""
+        given = signature_text(self.entry.names, self.entry.key.leaves)
+        outs = ", ".join(str(a.type) for a in self.entry.graph.outputs)
+        return f"<{type(self).__name__.lower()} {self.fun_name}({given}) -> {outs or 'nothing'}>"
 
     @property
     def fun_name(self) -> str:
@@ -76,7 +86,8 @@ def struct_of(key: Any) -> Any:
     return ShapeDtypeStruct((), np.dtype(key), True) if isinstance(key, type) else ShapeDtypeStruct(*key[:2])
 
 
-DIALECTS = ("jaxpr", "c", "cuda", "python")
+LANGUAGES: Final = ("c", "cuda", "python")
+STAGES: Final = ("graph", "jaxpr", "kernels", "plan", "memory", *LANGUAGES)
 
 
 @final
@@ -102,9 +113,12 @@ class Lowered(Stage):
 
     @hides
     def as_text(self, dialect: str = "jaxpr") -> str:
-        """The program as text: "jaxpr" is the graph after all passes; "c" the file that was compiled;
-        "python" what runs without it or around it. InputError for a dialect that it is not written in."""
-        return as_text(self.executable, dialect)
+        """The program as text: "graph" as traced, "jaxpr" after all passes, "kernels" one by one, "plan" the
+        steps of a call, "memory" its arrays, "c" or "cuda" what is compiled, "python" what runs around it.
+
+        Raises InputError for any other word, and for a language that it is not written in.
+        """
+        return as_text(self, dialect)
 
     def memory_analysis(self) -> Memory:
         """The bytes that a call needs."""
@@ -172,18 +186,28 @@ class Compiled(Stage):
         return self.as_text()
 
 
-def as_text(executable: Executable, dialect: str) -> str:
-    if dialect not in DIALECTS:
-        near = get_close_matches(dialect.lower(), DIALECTS, 1) or [d for d in DIALECTS if executable.text(d)]
-        what = f"a program has no text in {dialect!r}"
-        raise InputError(what, where=here(), fix=f"dialect={(near or DIALECTS)[0]!r}")
-    if dialect == "jaxpr":
-        return executable.as_text()
-    found = executable.text(dialect)
-    if not found:
-        other = next((d for d in DIALECTS[1:] if executable.text(d)), "jaxpr")
-        raise InputError(f"{executable.name} runs no {dialect}", where=here(), fix=f"dialect={other!r}")
-    return found
+def as_text(lowered: Lowered, stage: str) -> str:
+    executable = lowered.executable
+    written = [name for name in STAGES if name not in LANGUAGES or executable.text(name)]
+    code = next((name for name in LANGUAGES if name in written), "jaxpr")
+    if stage not in STAGES:
+        near = get_close_matches(str(stage).lower(), written, 1) or [code]
+        what = f"a program has no text {stage!r}: it has {', '.join(written)}"
+        raise InputError(what, where=here(), fix=repr(near[0]))
+    if stage not in written:
+        raise InputError(f"{executable.name} runs no {stage}", where=here(), fix=repr(code))
+    if stage in LANGUAGES:
+        return executable.text(stage)
+    return TEXTS[stage](lowered)
+
+
+TEXTS: Final[dict[str, Callable[[Lowered], str]]] = {
+    "graph": lambda lowered: str(lowered.entry.graph),
+    "jaxpr": lambda lowered: lowered.executable.as_text(),
+    "kernels": lambda lowered: "\n\n".join(map(str, (lowered.kernels, *lowered.kernels))),
+    "plan": lambda lowered: lowered.executable.report(),
+    "memory": lambda lowered: str(lowered.memory_timeline()),
+}
 
 
 @final
@@ -199,6 +223,11 @@ class Traced(Stage):
         """Printed, its text."""
         return self.entry.graph
 
+    @property
+    def widened(self) -> tuple[str, ...]:
+        """A sentence for each line at which values of float32 or less become float64 or complex128."""
+        return widened(self.entry.graph, self.entry.input_names)
+
     @hides
     def lower(self) -> Lowered:
         return Lowered(self.entry, self.call)
@@ -209,7 +238,7 @@ class Traced(Stage):
 
 @final
 @record
-class Report:
+class Report(Printed):
     """What the last call did."""
 
     title: str
@@ -225,11 +254,12 @@ class Report:
     ] = ()  # Python loops that are compiled as loops: how many rounds, and where they are
     slow: tuple[str, ...] = ()  # what is computed in float64 on a GPU that is slow at it, a sentence each
     launches: tuple[str, ...] = ()  # on a GPU: of each group of launches, how its calls went so far
+    widened: tuple[str, ...] = ()  # where values of float32 or less become float64, a sentence a line
 
     def __str__(self) -> str:
-        regions, steps = plural(self.regions, "region"), plural(self.op_by_op, "step")
+        regions, steps = counted(self.regions, "region"), counted(self.op_by_op, "step")
         text = f"{self.title}: {self.how}; {regions}, {steps} op by op"
-        more = *self.rolled, *self.kernels, *self.slow, *self.launches
+        more = *self.rolled, *self.kernels, *self.slow, *self.launches, *self.widened
         return "\n".join([text, *(f"  {line}" for line in more)])
 
 
@@ -245,7 +275,7 @@ def report(title: str, entry: Entry) -> Report:
         if isinstance(eqn.op, RepeatLoop) or (isinstance(eqn.op, ScanLoop) and eqn.source not in scans)
     )
     bill = (entry.spent or Spent()).bill(title, executable.capture)
-    more = executable.slow, executable.launches
+    more = executable.slow, executable.launches, widened(entry.graph, entry.input_names)
     return Report(
         title, traced, compiled, how, executable.regions, executable.kernel_names, executable.op_by_op, bill,
         rolled, *more,
@@ -268,7 +298,3 @@ def how_made(entry: Entry, executable: Executable) -> str:
     if not entry.fresh:
         return "traced, nothing compiled: an equal graph was compiled before"
     return f"traced, {executable.how}"
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

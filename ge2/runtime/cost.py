@@ -13,6 +13,7 @@ from ge2.ops.control import Cond, CondSaving
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import TRANSCENDENTAL, Pointlike
 from ge2.ops.loops import RepeatLoop, ScanLoop, ScanSaving
+from ge2.ops.own import Own
 from ge2.ops.reduce import ArgReduce, Reduce
 
 CHOICES = (Cond, CondSaving)
@@ -80,6 +81,8 @@ def computing(eqn: Eqn) -> Cost:
     if isinstance(op, DotGeneral):
         a = inputs[0].type
         return Cost(2 * out.size * volume(a.shape, op.contract[0]))
+    if isinstance(op, Own):
+        return Cost(op.operations(*(a.type for a in inputs)))
     if isinstance(op, Pointlike):
         moves = op.name == "convert_element_type"
         elements = 0 if moves or out.weak else out.size

@@ -130,8 +130,9 @@ class Entry:
     """One signature of one function."""
 
     __slots__ = (
-        "build", "captured", "device", "donated", "executable", "fresh", "graph", "hits", "key", "limit",
-        "looked", "match", "names", "positions", "settings", "single", "spelt", "spent", "structure", "title",
+        "build", "captured", "device", "donated", "executable", "fresh", "graph", "hits", "input_names",
+        "key", "limit", "looked", "match", "names", "positions", "settings", "single", "spelt", "spent",
+        "structure", "title",
     )  # fmt: skip
 
     def __init__(
@@ -149,6 +150,9 @@ class Entry:
         self.limit: int | None = None  # bytes that scratch and results may take
         self.settings = config.key
         self.names: list[str] = []
+        self.input_names: list[
+            str
+        ] = []  # of the graph's inputs, but for the captured arrays, which come first
         self.title = "f"
         self.key: Any = None
         self.match: Match | None = None  # for calls of the same signature

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from ge2.base.errors import InputError
 from ge2.base.source import here
@@ -15,7 +16,36 @@ from ge2.runtime.key import Function
 from ge2.runtime.signature import Argnames, Argnums, numbers_and_names, title
 from ge2.runtime.tracing import forget_closures
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
+
+@overload
+def jit(
+    fun: Callable[P, R],
+    *,
+    static_argnums: Argnums = None,
+    static_argnames: Argnames = None,
+    donate_argnums: Argnums = None,
+    donate_argnames: Argnames = None,
+    device: Literal["cpu"] | None = None,
+    max_traces: int | None = None,
+    memory_limit: int | str | None = None,
+    widest: str | None = None,
+) -> Jitted[P, R]: ...
+@overload
+def jit(
+    fun: None = None,
+    *,
+    static_argnums: Argnums = None,
+    static_argnames: Argnames = None,
+    donate_argnums: Argnums = None,
+    donate_argnames: Argnames = None,
+    device: Literal["cpu"] | None = None,
+    max_traces: int | None = None,
+    memory_limit: int | str | None = None,
+    widest: str | None = None,
+) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 def jit(
     fun: Function | None = None,
     *,
@@ -23,9 +53,10 @@ def jit(
     static_argnames: Argnames = None,
     donate_argnums: Argnums = None,
     donate_argnames: Argnames = None,
-    device: Any = None,
+    device: Literal["cpu"] | None = None,
     max_traces: int | None = None,
     memory_limit: int | str | None = None,
+    widest: str | None = None,
 ) -> Any:
     """`fun`, compiled: traced once for each signature of its arguments, then run as a fixed program.
 
@@ -38,9 +69,13 @@ def jit(
     `memory_limit`, as 200_000_000 or "200MB" (a MB is 1024 * 1024 bytes), bounds what a call allocates for
     scratch and results: values that wait for the end of the program are computed again instead, just enough.
     Within another traced function it has no limit of its own.
+    `widest="float32"` (or "float16", "bfloat16") refuses every wider floating or complex value: arguments,
+    arrays that the function closes over, and results of operations. Python numbers have no dtype of their
+    own and are never too wide.
 
-    InputError for an argument that is none of these, ImpureError for a function that draws from `np.random`,
-    MemoryLimitError for a limit that cannot be kept.
+    Raises InputError for an argument that is none of these, ImpureError for a function that draws from
+    `np.random`, MemoryLimitError for a limit that cannot be kept, WideningError with the line at which a
+    value becomes wider than `widest`.
 
     >>> import numpy as np
     >>> f = jit(lambda x, scale: np.tanh(x) * scale)
@@ -59,6 +94,7 @@ def jit(
             device=device,
             max_traces=max_traces,
             memory_limit=memory_limit,
+            widest=widest,
         )
     check_function(fun)
     if max_traces is not None and (type(max_traces) is not int or max_traces < 1):
@@ -69,7 +105,11 @@ def jit(
     if both := (static[0] & donated[0]) or (static[1] & donated[1]):
         raise InputError(f"jit: argument {min(both)} is both static and donated", where=here())
     limit = None if memory_limit is None else byte_count(memory_limit)
-    return Jitted(fun, static, donated, max_traces, limit)
+    if widest is None:
+        return Jitted(fun, static, donated, max_traces, limit)
+    from ge2.runtime.widening import widest_dtype  # seldom needed
+
+    return Jitted(fun, static, donated, max_traces, limit, widest_dtype(widest))
 
 
 def check_function(fun: Any) -> None:

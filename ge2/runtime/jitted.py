@@ -3,8 +3,22 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NoReturn, final
+from copy import deepcopy
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    NoReturn,
+    ParamSpec,
+    Self,
+    TypeVar,
+    final,
+    overload,
+)
 from weakref import WeakSet
 
 from ge2.base.bill import Tally, spent
@@ -39,16 +53,22 @@ from ge2.trace import is_traced, title_of
 from ge2.trace.watch import watching
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ge2.runtime.aot import Lowered, Report, Traced
     from ge2.runtime.remembered import CacheReport, Signature
 
 TRACES: Final = 512  # signatures that a function remembers; the oldest is forgotten first
-living: WeakSet[Jitted] = WeakSet()
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+S = TypeVar("S")
+living: WeakSet[Jitted[..., Any]] = WeakSet()
 
 
 @register_leaf
 @final
-class Jitted:
+class Jitted(Generic[P, R]):
     """A function that is compiled when it is first called with arguments of a signature."""
 
     def __init__(
@@ -58,9 +78,11 @@ class Jitted:
         donated: tuple[frozenset[int], frozenset[str]],
         max_traces: int | None,
         limit: int | None = None,
+        widest: np.dtype | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
-        self._function, self._limit = function, limit
+        self._function, self._limit, self._widest = function, limit, widest
+        self._options = static, donated, max_traces, limit, widest
         self._static, self._max_traces = static, max_traces
         self._traces = 0
         self._donation = Donation(function, *donated) if any(donated) else None
@@ -74,12 +96,12 @@ class Jitted:
 
     # ------------------------------------------------------------------------------------------ calling
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         try:  # which costs nothing where nothing is raised
             if (again := self._again) is not None and not kwargs and type(current()) is Evaluate:
                 found = self._repeated(again, args)
                 if found is not None:
-                    return again.finish(found)
+                    return again.finish(found)  # type: ignore[no-any-return]
             if self._quick and not kwargs and type(current()) is Evaluate:
                 key = tuple(
                     [
@@ -94,8 +116,8 @@ class Jitted:
                     if entry.device is not None and entry.spell():  # arrays there are sooner seen together
                         self._again = entry
                     results = entry.executable(*entry.captured, *args)  # type: ignore[misc]
-                    return results[0] if entry.single else entry.build(results)
-            return self._call(args, kwargs)
+                    return results[0] if entry.single else entry.build(results)  # type: ignore[no-any-return]
+            return self._call(args, kwargs)  # type: ignore[no-any-return]
         except Exception as error:
             hide(error)
             raise
@@ -227,6 +249,10 @@ class Jitted:
             with spent("trace"):
                 entry = trace(self._function, key, leaves, seen, self._closure, self._limit)
             self._explain(entry)
+            if self._widest is not None:
+                from ge2.runtime.widening import refuse_wider  # seldom needed
+
+                refuse_wider(entry.graph, self._widest, self._title, entry.input_names)
             if type(current()) is Evaluate:
                 entry.ready(tally)
         entry.spent = tally.so_far()
@@ -363,8 +389,29 @@ class Jitted:
         self._last = self._again = None
         self._traces = 0
 
+    @overload
+    def __get__(self, instance: None, owner: Any = None) -> Self: ...
+    @overload
+    def __get__(self: Jitted[Concatenate[S, Q], R], instance: S, owner: Any = None) -> Method[Q, R]: ...
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else Method(self, instance)
+
+    def __reduce__(self) -> Any:
+        """Copies and pickles as the function and its options; a copy has traced nothing yet.
+
+        One that its module holds under the function's name is pickled by that name, as functions are.
+        """
+        name = getattr(self._function, "__qualname__", "")
+        found: Any = sys.modules.get(getattr(self._function, "__module__", None) or "")
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        return name if found is self else (Jitted, (self._function, *self._options))
+
+    def __copy__(self) -> Jitted[P, R]:
+        return Jitted(self._function, *self._options)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Jitted[P, R]:
+        return Jitted(deepcopy(self._function, memo), *self._options)
 
     def __repr__(self) -> str:
         return f"<jit of {title_of(self._function)}>"
@@ -372,15 +419,16 @@ class Jitted:
 
 @register_leaf
 @final
-class Method:
+class Method(Generic[P, R]):
     """A jitted method of an object, which is its first argument."""
 
     __slots__ = ("__func__", "__self__")
 
-    def __init__(self, function: Jitted, instance: Any) -> None:
-        self.__func__, self.__self__ = function, instance
+    def __init__(self, function: Jitted[..., R], instance: Any) -> None:
+        self.__func__ = function
+        self.__self__ = instance
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.__func__(self.__self__, *args, **kwargs)
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
@@ -397,6 +445,12 @@ class Method:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__func__, name)
+
+    def __reduce__(self) -> Any:
+        return Method, (self.__func__, self.__self__)
+
+    def __repr__(self) -> str:
+        return f"<{self.__func__!r} of {self.__self__!r:.60}>"
 
     def __eq__(self, other: object) -> bool:
         return (

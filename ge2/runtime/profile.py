@@ -84,7 +84,11 @@ class Profile:
 
 
 def profile(
-    function: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any], rounds: int = ROUNDS, cold: bool = False
+    function: Jitted[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    rounds: int = ROUNDS,
+    cold: bool = False,
 ) -> Profile:
     """Times the program of a call, in so many rounds, or fewer if they take long. `cold` empties caches.
 

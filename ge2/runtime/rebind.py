@@ -31,7 +31,7 @@ class Rebound:
         self.scopes = affected(plans)
         self.roots: set[int] = set()  # objects that are reached through attributes
         self.made: dict[int, FunctionType] = {}
-        self.rules: dict[int, CustomRule] = {}
+        self.rules: dict[int, CustomRule[..., Any]] = {}
         self.namespaces: dict[int, dict[str, Any]] = {}
         self.cells: dict[int, CellType] = {}
         self.opening: set[int] = set()
@@ -88,7 +88,7 @@ class Rebound:
         same = func is x.func and args is x.args and keywords is x.keywords
         return x if same else functools.partial(func, *args, **keywords)
 
-    def rule(self, x: CustomRule) -> CustomRule:
+    def rule(self, x: CustomRule[..., Any]) -> CustomRule[..., Any]:
         """A function with a derivative of its own: its parts are functions."""
         if id(x) not in self.rules:
             self.rules[id(x)] = x

@@ -9,9 +9,10 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Final, final
 
+from ge2.base.display import preformatted
 from ge2.base.record import record
 from ge2.base.source import Source
-from ge2.base.words import count_words, size_words, table
+from ge2.base.words import count_words, counted, size_words, table
 from ge2.ir import Atom, Eqn, Graph, Names, Var, write
 from ge2.ir.text import atom_text, op_text
 from ge2.ops.product_region import ProductRegion
@@ -100,7 +101,7 @@ class KernelRecord:
     def __str__(self) -> str:
         head, more, end = COMMENTS[self.language]
         read, written, operations = amounts(self.cost)
-        count = f"{len(self.equations)} equation{'s' if len(self.equations) > 1 else ''}"
+        count = counted(len(self.equations), "equation")
         shared = f"; {self.function} serves {self.calls} steps" if self.calls > 1 else ""
         first = textwrap.wrap(f"{self.name}: {count}{from_(self.sources)};", WIDTH)
         last = f"reads {read}, writes {written}, {operations} operations{shared}."
@@ -110,6 +111,9 @@ class KernelRecord:
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}: {cut(self.ops, OPS)}>"
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
 
 
 @final
@@ -131,13 +135,18 @@ class Kernels(tuple[KernelRecord, ...]):
         head = ("kernel", "computes", "reads", "writes", "operations", "of")
         all_of_it = sum((k.cost for k in self), Cost())
         functions = len({k.function for k in self})
-        count = f"{len(self)} kernel{'s' if len(self) > 1 else ''}"
+        count = counted(len(self), "kernel")
         last = ("total", f"{count}, {functions} of them different" if functions < len(self) else count)
         rows = table([head, *map(row, self), (*last, *amounts(all_of_it), "")], right=frozenset((2, 3, 4)))
         return "\n".join([rows, *(f"{k.name} {k.slow}" for k in self if k.slow)])
 
     def __repr__(self) -> str:
-        return f"<{len(self)} kernels: {', '.join(k.name for k in self)}>" if self else "<no kernels>"
+        return (
+            f"<{counted(len(self), 'kernel')}: {', '.join(k.name for k in self)}>" if self else "<no kernels>"
+        )
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
 
 
 def row(kernel: KernelRecord) -> tuple[str, ...]:

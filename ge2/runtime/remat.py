@@ -14,6 +14,7 @@ from dataclasses import field, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, final
 
+from ge2.base.display import Printed
 from ge2.base.errors import MemoryLimitError
 from ge2.base.memory import Lifetime, plan
 from ge2.base.record import mutable, record
@@ -45,7 +46,7 @@ Built = Callable[[Program], "Executable"]
 
 @final
 @record
-class Remat:
+class Remat(Printed):
     """What a program computes again to fit in its memory limit. Printed, a table by the user's lines."""
 
     limit: int

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from ge2.base.config import KEYED
+from ge2.base.display import Printed
 from ge2.base.dtypes import NUMBERS
 from ge2.base.record import record
+from ge2.base.words import counted
 from ge2.ir import ArrayType
 from ge2.runtime.closures import Token
 from ge2.runtime.signature import Same, Static, is_static, key_text
@@ -61,7 +63,7 @@ class Line:
 
 @final
 @record
-class CacheReport:
+class CacheReport(Printed):
     """What a function was traced for. Printed, a list with the reason for each trace, and a remedy."""
 
     title: str
@@ -76,10 +78,6 @@ class CacheReport:
                 lines += [f"{'':17}unlike {e.nearest + 1} in {text}" for text in e.differs]
                 lines += [f"{'':17}try {text}" for text in e.suggestions]
         return "\n".join(lines)
-
-
-def counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def cache_report(title: str, signatures: Sequence[Signature], labels: Sequence[str] = ()) -> CacheReport:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Final, final
 
+from ge2.base.display import Printed
 from ge2.base.memory import Room
 from ge2.base.record import record
 from ge2.base.source import Source
@@ -64,7 +65,7 @@ class Row:
 
 
 @final
-class Timeline:
+class Timeline(Printed):
     """The arrays of a program in the order in which they are born. Printed, a table; `rows` are its lines.
 
     `rooms` are the places in the arena, of arrays and of what steps need besides.

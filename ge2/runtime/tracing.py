@@ -71,6 +71,7 @@ def trace(
     if returned.empty:
         entry.without_bytes(returned)
     entry.key, entry.names, entry.title = key, names, title(f)
+    entry.input_names = [*(given.name for given in hidden), *(names[i] for i in positions)]
     given = [(names[i], leaves[i]) for i in positions]
     entry.device = common_place(title(f), [*given, *closed_over(seen, closure)])
     entry.limit = limit

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import wraps
 from operator import index
-from typing import Any
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
 
@@ -26,8 +26,37 @@ from ge2.transforms.zeros import empty, is_float0
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]
+P = ParamSpec("P")
+R = TypeVar("R")
+X = TypeVar("X")  # of the first argument, whose structure its gradient has
+Aux = TypeVar("Aux")
 
 
+@overload
+def value_and_grad(
+    fun: Callable[Concatenate[X, P], tuple[R, Aux]],
+    argnums: Literal[0] = 0,
+    *,
+    has_aux: Literal[True],
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[Concatenate[X, P], tuple[tuple[R, Aux], X]]: ...
+@overload
+def value_and_grad(
+    fun: Callable[Concatenate[X, P], R],
+    argnums: Literal[0] = 0,
+    has_aux: Literal[False] = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[Concatenate[X, P], tuple[R, X]]: ...
+@overload
+def value_and_grad(
+    fun: Callable[P, Any],
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[P, tuple[Any, Any]]: ...
 def value_and_grad(
     fun: Function,
     argnums: Argnums = 0,
@@ -54,6 +83,31 @@ def value_and_grad(
     return wrapped
 
 
+@overload
+def grad(
+    fun: Callable[Concatenate[X, P], tuple[Any, Aux]],
+    argnums: Literal[0] = 0,
+    *,
+    has_aux: Literal[True],
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[Concatenate[X, P], tuple[X, Aux]]: ...
+@overload
+def grad(
+    fun: Callable[Concatenate[X, P], Any],
+    argnums: Literal[0] = 0,
+    has_aux: Literal[False] = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[Concatenate[X, P], X]: ...
+@overload
+def grad(
+    fun: Callable[P, Any],
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[P, Any]: ...
 def grad(
     fun: Function,
     argnums: Argnums = 0,
@@ -167,6 +221,16 @@ def gradient_like(call: Arguments, argnum: int, grads: dict[int, Any]) -> Any:
     return unflatten(call.structure_of(argnum), found)
 
 
+@overload
+def vjp(
+    fun: Callable[..., tuple[R, Aux]], *primals: Any, has_aux: Literal[True]
+) -> tuple[R, Callable[[Any], tuple[Any, ...]], Aux]: ...
+@overload
+def vjp(
+    fun: Callable[..., R], *primals: Any, has_aux: Literal[False] = False
+) -> tuple[R, Callable[[Any], tuple[Any, ...]]]: ...
+@overload
+def vjp(fun: Function, *primals: Any, has_aux: bool) -> Any: ...
 def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     """The result of `fun(*primals)`, and the function from its cotangent to a tuple of those of the primals.
 
@@ -245,6 +309,23 @@ def like(x: Any, type: ArrayType, what: str) -> Any:
     return x
 
 
+@overload
+def jvp(
+    fun: Callable[..., tuple[R, Aux]],
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    *,
+    has_aux: Literal[True],
+) -> tuple[R, R, Aux]: ...
+@overload
+def jvp(
+    fun: Callable[..., R],
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    has_aux: Literal[False] = False,
+) -> tuple[R, R]: ...
+@overload
+def jvp(fun: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool) -> Any: ...
 def jvp(fun: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
     """The result of `fun(*primals)` and its derivative along `tangents`, which are like the primals.
 
@@ -296,6 +377,16 @@ def tangents_like(closed: Closed, returned: Results, ts: Sequence[Any]) -> Any:
     return returned.build_main(leaves[: returned.count])
 
 
+@overload
+def linearize(
+    fun: Callable[..., tuple[R, Aux]], *primals: Any, has_aux: Literal[True]
+) -> tuple[R, Callable[..., R], Aux]: ...
+@overload
+def linearize(
+    fun: Callable[..., R], *primals: Any, has_aux: Literal[False] = False
+) -> tuple[R, Callable[..., R]]: ...
+@overload
+def linearize(fun: Function, *primals: Any, has_aux: bool) -> Any: ...
 def linearize(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     """The result of `fun(*primals)`, and its derivative there as a function of tangents alone.
 
@@ -323,12 +414,12 @@ def linearize(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
 
 
 def vmap(
-    fun: Function,
+    fun: Callable[P, R],
     in_axes: Any = 0,
     out_axes: Any = 0,
     axis_name: str | None = None,
     axis_size: int | None = None,
-) -> Function:
+) -> Callable[P, R]:
     """`fun` over one more axis of its arguments: `in_axes` says which, None for an argument shared by all.
 
     `in_axes` is an int, None, or a tuple with an entry (or a pytree of entries) for each positional argument;

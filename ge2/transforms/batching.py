@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import FunctionType, ModuleType
-from typing import Any, final
+from typing import Any, ParamSpec, TypeVar, final
 
 import numpy as np
 
@@ -21,11 +21,13 @@ from ge2.transforms.custom import CustomRule, Made, filled
 from ge2.transforms.several import conformed
 
 Function = Callable[..., Any]
+P = ParamSpec("P")
+R = TypeVar("R")
 DEEP = 3  # how far arrays are sought in the functions that a rule calls
 
 
 @final
-class custom_batch(CustomRule):
+class custom_batch(CustomRule[P, R]):
     """A function whose batch is given by `def_vmap(rule)`, in place of one made of its equations.
 
     `rule(axis_size, in_batched, *args)` returns (result, out_batched). `in_batched` has for each argument the
@@ -69,7 +71,7 @@ class Batching:
 
     def __init__(
         self,
-        function: custom_batch,
+        function: custom_batch[..., Any],
         static: tuple[Any, ...],
         call: Arguments,
         returned: Results,

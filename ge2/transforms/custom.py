@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import field
 from functools import partial, update_wrapper, wraps
-from typing import Any, final
+from typing import Any, Generic, ParamSpec, TypeVar, final
 
 from ge2.base.dtypes import INEXACT
 from ge2.base.errors import GradientError, InputError, NoRuleError
@@ -26,6 +26,8 @@ from ge2.transforms.several import common_types, conformed, retyped, widened
 from ge2.transforms.zeros import empty, zero
 
 Function = Callable[..., Any]
+P = ParamSpec("P")
+R = TypeVar("R")
 ORDERS = 4  # how often a rule that calls its own function is unrolled: derivatives up to that order follow it
 
 
@@ -33,7 +35,7 @@ ORDERS = 4  # how often a rule that calls its own function is unrolled: derivati
 class Unrolling:
     """The rules that are being traced, outermost first, and what was made of their own calls so far."""
 
-    stack: tuple[CustomRule, ...] = ()
+    stack: tuple[CustomRule[..., Any], ...] = ()
     made: dict[Any, tuple[Made, Any]] = field(
         default_factory=dict
     )  # with the objects whose ids are in the key
@@ -52,7 +54,7 @@ class Made:
     looked: bool = False  # whether it holds for the values that tracing looked at only
 
 
-class CustomRule(ABC):
+class CustomRule(ABC, Generic[P, R]):
     """A function with a rule of its own; `nondiff_argnums` are handed on as they are, and have no derivative.
 
     `nondiff_argnames` names such arguments instead of counting them; their order is that of the parameters.
@@ -63,20 +65,25 @@ class CustomRule(ABC):
 
     def __init__(
         self,
-        fun: Function,
+        fun: Callable[P, R],
         nondiff_argnums: int | Sequence[int] = (),
         nondiff_argnames: str | Sequence[str] = (),
     ) -> None:
         named = numbers_of(fun, nondiff_argnames)
-        self.fun, self.static = fun, Static((*Static.of(nondiff_argnums).argnums, *named))
+        self.fun: Function = fun
+        self.static = Static((*Static.of(nondiff_argnums).argnums, *named))
         update_wrapper(self, fun)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else partial(self, instance)
 
     @hides
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        args = bound(self.fun, args, kwargs)
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        result: R = self.applied(bound(self.fun, args, kwargs))
+        return result
+
+    def applied(self, args: tuple[Any, ...]) -> Any:
+        """The result for positional arguments: computed, or recorded with the rule where a trace runs."""
         self.check()
         if at_top():
             return self.fun(*args)
@@ -199,7 +206,7 @@ def paired(f: Function, what: str, second: str) -> Function:
 
 
 @final
-class custom_vjp(CustomRule):
+class custom_vjp(CustomRule[P, R]):
     """A function whose reverse derivative is given by `defvjp(fwd, bwd)`.
 
     `fwd(*args)` returns (result, residuals); `bwd(residuals, cotangent)` a tuple with a cotangent, like the
@@ -296,7 +303,7 @@ def with_zeros(backward: Graph, types: Sequence[ArrayType]) -> Graph:
 
 
 @final
-class custom_jvp(CustomRule):
+class custom_jvp(CustomRule[P, R]):
     """A function whose derivative `defjvp(rule)` gives: `rule(primals, tangents)` returns (result, tangent).
 
     Both modes follow from it: the rule is linear in the tangents, and reverse mode is its transpose.
@@ -317,7 +324,7 @@ class custom_jvp(CustomRule):
     def defjvps(self, *rules: Function | None) -> None:
         def rule(*given: Any) -> tuple[Any, Any]:
             *static, primals, tangents = given
-            y = self(*static, *primals)
+            y: Any = self.applied(bound(self.fun, (*static, *primals), {}))
             terms = [r(t, y, *primals) for r, t in zip(rules, tangents, strict=True) if r is not None]
             return y, sum(terms[1:], terms[0]) if terms else zero(type_of(y))
 

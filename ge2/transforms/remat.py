@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import wraps
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from ge2.base.errors import InputError
 from ge2.base.source import here
@@ -20,17 +20,18 @@ from ge2.trace import tidy
 from ge2.transforms.arguments import Arguments, Results, Static, at_top
 from ge2.tree import map as tree_map
 
-Function = Callable[..., Any]
+P = ParamSpec("P")
+R = TypeVar("R")
 CHOSEN = "chosen by a policy"  # the label of what a function of the user's saves
 
 
 def checkpoint(
-    fun: Function,
+    fun: Callable[P, R],
     *,
     prevent_cse: bool = True,
     policy: Callable[..., bool] | None = None,
     static_argnums: int | Sequence[int] = (),
-) -> Function:
+) -> Callable[P, R]:
     """`fun`, whose intermediate values are not kept for the backward pass but computed again there.
 
     `policy` says what is kept nevertheless: one of `ge2.checkpoint_policies`, or a function of an operation,

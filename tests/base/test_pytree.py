@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import sys
 from collections import OrderedDict, defaultdict, namedtuple
 from dataclasses import InitVar, dataclass, field
@@ -127,6 +128,38 @@ def test_equal_trees_have_equal_structures_and_hashes(x: Any) -> None:
     assert hash(a) == hash(b)
     assert copy.deepcopy(a) is a
     assert not pytree.mismatch(a, b)
+
+
+@given(TREES)
+def test_structures_pickle(x: Any) -> None:
+    shape = pytree.structure(x)
+    again = pickle.loads(pickle.dumps(shape))
+    assert again == shape
+    assert hash(again) == hash(shape)
+    assert same(again.unflatten(pytree.leaves(x)), x)
+    assert again is shape or not shape.shared
+
+
+def test_a_pickled_structure_of_a_class_that_is_not_registered_here_says_so() -> None:
+    rebuild, (_, aux, children) = pytree.structure([1, 2]).__reduce__()
+    with pytest.raises(PytreeError, match="a node of set, which is not registered here"):
+        rebuild(set, aux, children)
+
+
+def test_ravel_and_back() -> None:
+    x = {"w": np.ones((2, 3), np.float32), "b": [np.arange(2), 1.5], "none": None}
+    vector, unravel = tree.ravel(x)
+    assert vector.dtype == np.float64
+    assert vector.tolist() == [0, 1, 1.5, 1, 1, 1, 1, 1, 1]
+    again = unravel(vector)
+    assert [(a.dtype, a.shape) for a in tree.leaves(again)] == [
+        (np.dtype(int), (2,)),
+        (np.dtype(float), ()),
+        (np.dtype("f4"), (2, 3)),
+    ]
+    assert tree.ravel([])[1](np.zeros(0)) == []
+    with pytest.raises(PytreeError, match="a vector of 9 elements; got an array of shape"):
+        unravel(vector[:3])
 
 
 @given(TREES, TREES)
