@@ -136,7 +136,7 @@ BOUNDARY: Final = hides(hide).__code__
 def publish(namespace: dict[str, Any]) -> None:
     """Makes the public functions of a module boundaries; they are at home in that module."""
     for name in namespace.get("__all__", [n for n in namespace if not n.startswith("_")]):
-        value = namespace[name]
+        value = namespace.get(name)  # absent: imported when it is asked for
         if type(value) is FunctionType and is_package(value.__code__) and not is_boundary(value):
             namespace[name] = made = hides(value)
             made.__module__ = namespace["__name__"]
