@@ -2,8 +2,9 @@
 
 Equations in a row that repeat with a period are rounds if what each reads is made in the same round, or in
 the one before (a carry), or is the same for all (a constant), or is made before all of them (an element).
-What later equations read of every round is a result of every round. Rounds of elementwise work alone stay as
-they are: fused, they are one kernel.
+What later equations read of every round is a result of every round. Rounds of elementwise work alone could be
+one kernel, which keeps values in registers and takes long to compile; several of them may be one of the loop.
+Which it is to be is a question of price.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
+from itertools import count, takewhile
 from typing import Any, final
 
 from ge2.base.log import logger
@@ -20,11 +22,12 @@ from ge2.ops.elementwise import Pointlike
 from ge2.ops.loops import RepeatLoop
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Barrier, BroadcastInDim, Iota, Reshape, Rev, Slice, StopGradient, Transpose
+from ge2.passes.price import CALLS, compile_seconds, traffic_seconds
 from ge2.passes.rows import along_first
 
 ROUNDS = 8  # the fewest that are worth a loop
 EQUATIONS = 48  # the fewest in all
-MANY = 2000  # from which on even elementwise rounds take too long to compile
+WORTH = 0.2  # seconds of compiling that are worth looking for a cheaper way
 GRAM = 4  # equations in a row by which a repetition is recognised
 PERIODS = 6  # how many candidates are tried
 
@@ -146,8 +149,10 @@ def rolled(graph: Graph, eqns: Sequence[Eqn], start: int, stop: int, period: int
             if count < ROUNDS or count * period < EQUATIONS:
                 break
             loop = Rounds(graph, eqns, start + first + skipped, period, count)
-            if loop.worth_it() and loop.read():
-                return loop.rolled()
+            if loop.can_repeat() and loop.read():
+                several = loop.at_once()
+                if several:
+                    return loop.rolled() if several == 1 else loop.by(several)
     return None
 
 
@@ -167,13 +172,33 @@ class Rounds:
     elements: dict[tuple[Atom, ...], Var] = field(default_factory=dict)
     inputs: dict[tuple[int, int], Atom | tuple[int, int]] = field(default_factory=dict)  # of each equation
 
-    def worth_it(self) -> bool:
-        """Whether fusion would lose nothing, or there is too much of it."""
+    def can_repeat(self) -> bool:
+        """True if equations have neither effects nor Python numbers."""
         body = self.round(0)
-        if any(e.op.effect or any(a.type.weak for a in (*e.inputs, *e.outs)) for e in body):
-            return False
-        heavy = any(isinstance(e.op, GraphOp) or not isinstance(e.op, FUSED) for e in body)
-        return heavy or self.count * self.period >= MANY
+        return not any(e.op.effect or any(a.type.weak for a in (*e.inputs, *e.outs)) for e in body)
+
+    def at_once(self) -> int:
+        """The number of iterations that are to be one of the loop; 0 if all of them are to be one kernel."""
+        body = self.round(0)
+        if any(isinstance(e.op, GraphOp) or not isinstance(e.op, FUSED) for e in body):
+            return 1
+        once = compile_seconds(body)
+        if once * self.count < WORTH:
+            return 0
+        stored = sum(a.type.nbytes for _, a in self.carries.values())
+        stored += sum(self.value(0, o, i).type.nbytes for o, i in self.results()[0])
+
+        def price(several: int) -> float:
+            return once * several + CALLS * self.count / several * traffic_seconds(stored)
+
+        choices = takewhile(lambda n: 2 * n < self.count, (1 << i for i in count()))
+        best = min((*choices, self.count), key=price)
+        return 0 if best == self.count else best
+
+    def by(self, several: int) -> Rolled | None:
+        """The loop each of whose iterations is several of these; what is left of them comes after it."""
+        loop = Rounds(self.graph, self.eqns, self.start, self.period * several, self.count // several)
+        return loop.rolled() if loop.read() else None
 
     def round(self, t: int) -> Sequence[Eqn]:
         at = self.start + t * self.period

@@ -7,6 +7,7 @@ import pytest
 
 import ge2
 from ge2.ops.loops import RepeatLoop, ScanLoop
+from ge2.passes import roll as roll_pass
 from ge2.passes import run_pipeline
 
 rng = np.random.default_rng(0)
@@ -86,13 +87,38 @@ def test_every_round_is_in_the_loop_and_the_rest_is_not():
     assert len(loop.body.inputs) - loop.consts - loop.carry == 2  # the weights of a layer
 
 
-def test_rounds_of_elementwise_work_stay_one_kernel():
+def relaxed(x):
+    for _ in range(100):
+        x = x + 0.01 * np.sin(x)
+    return x
+
+
+def test_elementwise_iterations_that_compile_soon_stay_one_kernel():
     def f(x):
-        for _ in range(20):
-            x = np.sin(x) * 0.5 + x * x - 1
+        for _ in range(60):
+            x = x * 0.5 + x * x - 1
         return x
 
     assert not loops(f, X)
+
+
+@pytest.mark.parametrize(
+    ("size", "length", "of_one"), [(1000, 100, 1), (1 << 18, 12, 8), (1 << 26, None, 100)]
+)
+def test_elementwise_iterations_are_rolled_by_their_price(size, length, of_one):
+    """Small arrays stay in a cache; those of large ones are read again, so several iterations are one."""
+    found = loops(relaxed, np.empty(size))
+    assert [loop.length for loop in found] == ([length] if length else [])
+    assert [sum(e.op.name == "sin" for e in loop.body.eqns) for loop in found] == ([of_one] if length else [])
+
+
+def test_several_iterations_in_one_of_a_loop_compute_the_same(monkeypatch):
+    monkeypatch.setattr(roll_pass, "traffic_seconds", lambda nbytes: 1e-3)  # as of large arrays
+    x = np.linspace(0, 3, 20)
+    f = ge2.value_and_grad(lambda x: relaxed(x).sum())
+    assert {loop.length for loop in loops(f, x)} <= {25, 24, 12, 6, 3}
+    for got, want in zip(ge2.jit(f)(x), f(x), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
 def test_rounds_that_differ_stay_as_they_are():
