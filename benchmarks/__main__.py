@@ -27,6 +27,12 @@ SUITES = {
             *("scan", "scan-grad", "dense-scan", "dense-scan-grad", "rnn-grad", "newton", "per-example"),
             *("rnn-loop", "layers"),
         ),
+        "element_loops": (
+            *("forward-substitution", "thomas", "cholesky", "lu", "over-relaxation", "gauss-seidel"),
+            *("levinson", "smoothing", "lindley", "kalman", "horner", "products-with-resets", "viterbi"),
+            *("edit-distance", "common-subsequence", "prefix-sums", "cellular-automaton", "sieve"),
+            *("knapsack", "shortest-paths", "python-loops"),
+        ),
         "call": (),
         "imports": (),
         "digits": (),

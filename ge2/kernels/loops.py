@@ -9,7 +9,7 @@ import numpy as np
 
 from ge2.base.errors import VerifyError
 from ge2.base.record import record
-from ge2.codegen.c.text import ALONE, HOME, Argument, CKernel, Operand, Text, by_team
+from ge2.codegen.c.text import ALONE, Argument, CKernel, Operand, Text, by_team
 from ge2.codegen.c.typed import HELD, STORED
 from ge2.ir import Dims
 from ge2.kernels.kernel import Problem
@@ -45,7 +45,6 @@ class Head:
     def __init__(self, threads: int) -> None:
         self.alone = threads == ALONE
         self.arguments: dict[str, Argument] = {}
-        self.teams = False
 
     def add(self, name: str, declaration: str, kind: str, value: Any = None) -> str:
         new = Argument(f"{declaration}{name}", kind, value)
@@ -77,10 +76,9 @@ class Head:
         return " + ".join(terms) or "0"
 
     def team(self, work: int) -> str:
-        """The clauses of a team whose threads share a loop if there are so many elements."""
-        self.teams = True
+        """The test by which threads share a loop: whether there are so many elements."""
         self.add("threads", "int ", "threads")
-        return f"num_threads(threads) if ({self.size('work', work)} > {GRAIN})"
+        return f"threads > 1 && {self.size('work', work)} > {GRAIN}"
 
     def services(self) -> str:
         self.add("lib", "const ge2_services *", "services")
@@ -89,8 +87,7 @@ class Head:
 
     def kernel(self, kind: str, problem: Problem, body: Sequence[Text]) -> CKernel:
         arguments = sorted(self.arguments.values(), key=lambda a: ORDER.index(a.kind))
-        lines = (HOME, *body) if self.teams else tuple(body)
-        return CKernel(kind, described(problem), tuple(arguments), lines, 1)
+        return CKernel(kind, described(problem), tuple(arguments), tuple(body), 1)
 
 
 def described(problem: Problem) -> str:
@@ -102,9 +99,9 @@ def described(problem: Problem) -> str:
 @final
 @record
 class Sharing:
-    """How threads share loops: the clauses of their team, and the schedule of the rounds."""
+    """How threads share loops: the test by which they do, and the schedule of the iterations."""
 
-    clauses: str
+    test: str
     schedule: str
 
 
@@ -115,7 +112,7 @@ def loops(
     lines = list(body)
     for letter, end in reversed(list(zip(letters, ends, strict=True))):
         lines = [Text(f"for (int64_t {letter} = 0; {letter} < {end}; {letter}++)", body=tuple(lines))]
-    return [by_team(lines[0], sharing.clauses, sharing.schedule)] if sharing else lines
+    return by_team(lines[0], sharing.test, "threads", sharing.schedule) if sharing else lines
 
 
 def shared(head: Head, depth: int, work: int, simd: bool = False) -> Sharing | None:

@@ -30,6 +30,7 @@ class Input:
     name: str = ""
     active: bool = False  # whether a derivative flows from it
     reason: str = ""  # why its value is not known
+    writable: bool = False  # whether the function may write into it: nobody else has it
     source: Any = None  # the array itself, if the function may meet it by another way (a closure)
 
 
@@ -111,7 +112,9 @@ def bind(trace: Trace, given: Input) -> Tracer:
     tracer = Tracer(trace, var)
     if given.source is not None:
         trace.bound[id(given.source)] = (given.source, tracer)
-    if not (given.type.weak or isinstance(given.value, np.generic)):  # scalars never change in place
+    if not (
+        given.writable or given.type.weak or isinstance(given.value, np.generic)
+    ):  # scalars never change in place
         tracer.cell.fixed = f"{given.name or 'it'} is an argument"
     return tracer
 

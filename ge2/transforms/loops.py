@@ -279,9 +279,10 @@ class Carry:
     def build(self, leaves: Sequence[Any]) -> Any:
         return unflatten(self.structure, leaves)
 
-    def inputs(self, kind: str) -> list[Input]:
+    def inputs(self, kind: str, writable: bool = False) -> list[Input]:
         reason = f"it changes from one round of {kind} to the next"
-        return [Input(t, reason=reason, name=n) for t, n in zip(self.types, self.names(), strict=True)]
+        given = zip(self.types, self.names(), strict=True)
+        return [Input(t, reason=reason, name=n, writable=writable) for t, n in given]
 
     def names(self) -> list[str]:
         return [f"the carry{keystr(path)}" for path in key_paths(self.structure)]
@@ -289,7 +290,10 @@ class Carry:
     def stage(
         self, f: Function, call: Function, elements: Sequence[ArrayType], kind: str
     ) -> tuple[Closed, Structure]:
-        """A round as a graph whose carry has one type throughout; the structure of its other results."""
+        """A round as a graph whose carry has one type throughout; the structure of its other results.
+
+        The carry is the loop's own: a round may write into it, and the first values stay as they are.
+        """
         rest = [Input(t, reason=f"it changes from one round of {kind} to the next") for t in elements]
         while True:
             found: list[Structure] = []
@@ -304,7 +308,7 @@ class Carry:
                 found[:] = [others_structure]  # noqa: B023
                 return [*after, *results]
 
-            closed = stage(flat, [*self.inputs(kind), *rest], title_of(f), kind)
+            closed = stage(flat, [*self.inputs(kind, writable=True), *rest], title_of(f), kind)
             types = [a.type for a in closed.graph.outputs[: self.count]]
             agreed = [self.agreed(i, t, f, kind) for i, t in enumerate(types)]
             if agreed == self.types:

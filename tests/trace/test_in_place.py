@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ge2
+from ge2 import lax
 from ge2.base.errors import InPlaceError
 from ge2.numpy.tables import SHARING
 from ge2.transforms import grad, make_jaxpr
@@ -478,3 +479,30 @@ def test_functions_of_ge2_numpy_share_memory_as_numpys_do(name: str, side: str) 
         return
     for g, w in zip(got, want, strict=True):
         np.testing.assert_array_equal(g, w)
+
+
+def test_a_body_writes_into_its_carry_and_the_first_value_stays() -> None:
+    def write(i: Any, x: Any) -> Any:
+        x[i] = x[i - 1] + 1
+        row = x[1:]
+        row *= 2
+        return x
+
+    def step(x: Any, i: Any) -> Any:
+        return write(i, x), x.sum()
+
+    def while_body(pair: Any) -> Any:
+        i, x = pair
+        return i + 1, write(i, x)
+
+    def by_python(x: Any) -> Any:
+        for i in range(3):
+            x = write(i, x.copy())
+        return x
+
+    x = np.arange(3.0)
+    expected = by_python(x)
+    np.testing.assert_array_equal(lax.fori_loop(0, 3, write, x), expected)
+    np.testing.assert_array_equal(lax.scan(step, x, np.arange(3))[0], expected)
+    np.testing.assert_array_equal(lax.while_loop(lambda p: p[0] < 3, while_body, (0, x))[1], expected)
+    np.testing.assert_array_equal(x, np.arange(3.0))

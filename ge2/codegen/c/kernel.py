@@ -31,7 +31,7 @@ from ge2.codegen.c.folds import (
 )
 from ge2.codegen.c.nest import Home, Loop, Work, homes, nest
 from ge2.codegen.c.places import BLOCKED, Places, label
-from ge2.codegen.c.text import ALONE, HOME, Argument, CKernel, Operand, Text, by_team
+from ge2.codegen.c.text import ALONE, Argument, CKernel, Operand, Text, by_team
 from ge2.codegen.c.typed import HELD, SUFFIX, expression, helpers_of, number
 from ge2.codegen.values import Held, Param, Values
 from ge2.codegen.works import axes_of, works_of
@@ -333,10 +333,9 @@ class Writer:
         )
         every = Text(f"for (int64_t task = 0; task < {tasks}; task++)", body=body)
         return [
-            *([HOME] if self.shared == 1 else []),
             Text(f"const int64_t {tasks} = {rounds};"),
             Text(f"const int {team} = {total} > {grain} ? threads : 1;"),
-            by_team(every, f"num_threads({team}) if ({team} > 1)", "for schedule(dynamic)"),
+            *by_team(every, f"{team} > 1", team, "for schedule(dynamic)"),
             *partial.after,
         ]
 

@@ -24,14 +24,33 @@ class Text:
     end: str = ""  # what follows the closing brace of a body
 
 
-ALONE = 0  # in place of a number of threads: a kernel so small, and called so often, that it has no team
 HOME = Text("const int home = ge2_home();")
+ALONE = 0  # in place of a number of threads: a kernel so small, and called so often, that it has no team
 
 
-def by_team(loop: Text, clauses: str, schedule: str) -> Text:
-    """A loop whose rounds a team shares, no other thread of it where the caller runs: see ge2_apart."""
+LINES = 24  # lines of a loop that is written twice, for a team and without one
+
+
+def by_team(loop: Text, test: str, count: str, schedule: str) -> list[Text]:
+    """A loop that a team of `count` threads shares where `test` holds, and else the plain loop.
+
+    A clause `if` alone would cost a call into OpenMP, 0.2 us, for little work too. A long loop has it all the
+    same: it would take twice as long to compile. No other thread of a team runs where the caller does: see
+    ge2_apart.
+    """
+    long = length(loop) > LINES
     each = replace(loop, pragma=f"#pragma omp {schedule}")
-    return Text("", body=(Text("ge2_apart(home);"), each), pragma=f"#pragma omp parallel {clauses}")
+    pragma = f"#pragma omp parallel num_threads({count}){f' if ({test})' if long else ''}"
+    team = (HOME, Text("", body=(Text("ge2_apart(home);"), each), pragma=pragma))
+    if long:
+        return [Text("", body=team)]
+    simd = "#pragma omp simd" if " simd" in schedule and "collapse" not in schedule else ""
+    return [Text(f"if ({test})", body=team), Text("else", body=(replace(loop, pragma=simd),))]
+
+
+def length(text: Text) -> int:
+    """The lines that it takes."""
+    return 1 + sum(map(length, text.body))
 
 
 @final

@@ -17,22 +17,30 @@ GE2_FN void ge2_fail(const ge2_services *lib, int64_t index, int64_t axis, int64
     GE2_FN int ge2_index_is_outside_##t(T i, int64_t size) { \
         return (uint64_t)(int64_t)i + (uint64_t)size >= 2 * (uint64_t)size; \
     } \
-    static __attribute__((unused, noinline)) int ge2_index_outside_##t( \
+    static __attribute__((unused, noinline)) int ge2_indices_outside_##t( \
         const T *x, int64_t n, int64_t step, int64_t size, int64_t axis, int64_t equation, int threads, \
         const ge2_services *lib) { \
         int outside = 0; \
-        if (step == 1) { \
-            _Pragma("omp parallel for simd reduction(| : outside) num_threads(threads) if (n > 1 << 17)") \
+        if (step != 1) { \
+            for (int64_t i = 0; i < n; i++) outside |= ge2_index_is_outside_##t(x[i * step], size); \
+        } else if (n > 1 << 17 && threads > 1) { \
+            _Pragma("omp parallel for simd reduction(| : outside) num_threads(threads)") \
             for (int64_t i = 0; i < n; i++) outside |= ge2_index_is_outside_##t(x[i], size); \
         } else { \
-            for (int64_t i = 0; i < n; i++) outside |= ge2_index_is_outside_##t(x[i * step], size); \
+            _Pragma("omp simd reduction(| : outside)") \
+            for (int64_t i = 0; i < n; i++) outside |= ge2_index_is_outside_##t(x[i], size); \
         } \
-        (void)threads; \
         if (!outside) return 0; \
         int64_t first = 0; \
         while (!ge2_index_is_outside_##t(x[first * step], size)) first++; \
         ge2_fail(lib, (int64_t)x[first * step], axis, size, equation); \
         return 1; \
+    } \
+    GE2_FN int ge2_index_outside_##t( \
+        const T *x, int64_t n, int64_t step, int64_t size, int64_t axis, int64_t equation, int threads, \
+        const ge2_services *lib) { \
+        if (n == 1 && !ge2_index_is_outside_##t(x[0], size)) return 0; /* as in loops over single elements */ \
+        return ge2_indices_outside_##t(x, n, step, size, axis, equation, threads, lib); \
     }
 
 GE2_INDICES(i8, int8_t)
