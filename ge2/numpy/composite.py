@@ -266,9 +266,18 @@ def sinc(x: Any) -> Any:
     """sin(pi x) / (pi x), and 1 at 0, as `numpy.sinc`."""
     x = array(x)
     x = cast(x, type_of(x).dtype if type_of(x).dtype in INEXACT else FLOAT64)
-    origin = e.equal(x, 0)
-    y = e.multiply(where(origin, 1.0, x), math.pi)
-    return where(origin, 1.0, e.divide(e.sin(y), y))
+    y = e.multiply(x, math.pi)
+    near = e.less(e.absolute(y), 1.0)
+    far = where(near, 1.0, y)
+    return where(near, sinc_near_zero(where(near, y, 0.0)), e.divide(e.sin(far), far))
+
+
+def sinc_near_zero(y: Any) -> Any:
+    """sin(y) / y by its series, to the last bit for |y| < 1: the quotient's derivatives cancel there."""
+    square, total = e.multiply(y, y), 0.0
+    for k in range(10, 0, -1):
+        total = e.multiply(e.add(total, (-1.0) ** k / math.factorial(2 * k + 1)), square)
+    return e.add(total, 1.0)
 
 
 def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:

@@ -256,6 +256,8 @@ def var(
     axes = all_axes(axis, len(shape), x)
     ddof = correction if correction is not UNSET else ddof
     x = cast(x, work)
+    if where is not True:  # what is left out has no derivative either, whatever it is
+        x = choose_by(array(where), x, work.type(0))
     apart = e.subtract(x, array(mean) if is_set(mean) else centre(x, axes, where))
     squares = ops.SQUARE(apart)
     if type_of(apart).dtype in COMPLEX:

@@ -31,6 +31,7 @@ from ge2.ops.elementwise import WHERE
 from ge2.ops.halves import joined_halves
 from ge2.ops.policy import NOTHING, Rule, check
 from ge2.ops.shape import Barrier
+from ge2.ops.untaken import shielded
 
 Types = tuple[ArrayType, ...]
 Executor = Callable[["Call", Sequence[Any]], Sequence[Any]]
@@ -120,6 +121,9 @@ class Call(GraphOp):
 
     def reference(self, *arrays: Any) -> Any:
         return tuple(EXECUTOR[0](self, arrays) if EXECUTOR else self.jaxpr(*arrays))
+
+    def of(self, graph: Graph) -> Call:
+        return Call(graph, self.title)
 
     def saving(self, wanted: Flags, derive: Derive) -> Op:
         forward, backward, count = derive.vjp(self.jaxpr, wanted)
@@ -326,25 +330,37 @@ class Cond(GraphOp):
 
     def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
         batched, operands = tuple(a is not None for a in axes[1:]), to_front(xs, axes)
+        if axes[0] is not None:
+            return self.selected(derive, operands, batched, size)
         found = [derive.batch(b, batched, size) for b in self.branches]
-        some = tuple(any(f) or axes[0] is not None for f in zip(*(flags for _, flags in found), strict=True))
+        some = tuple(map(any, zip(*(flags for _, flags in found), strict=True)))
         branches = tuple(
             g if flags == some else derive.batch(b, batched, size, some)[0]
             for b, (g, flags) in zip(self.branches, found, strict=True)
         )
-        if axes[0] is None:
-            return Cond(branches)(*operands), axes_of(some)
-        return chosen(operands[0], [Call(b, "branch")(*operands[1:]) for b in branches]), axes_of(some)
+        return Cond(branches)(*operands), axes_of(some)
+
+    def selected(self, derive: Derive, operands: Sequence[Value], batched: Flags, size: int) -> Batched:
+        """The results of the branch that each element of the index names: all branches are computed."""
+        index, rest = operands[0], operands[1:]
+        outputs = self.branches[0].outputs
+        ys: list[Value] = []
+        for branch, taken in zip(self.branches, masks(index, len(self.branches)), strict=True):
+            shield, _ = shielded(branch, batched, (Call, Checkpoint))
+            graph, _ = derive.batch(shield, (True, False, *batched), size, (True,) * len(outputs))
+            found = derive.run(graph, [taken, taken.fold_or((0,)), *rest])
+            pairs = zip(found, ys or found, strict=True)
+            ys = [WHERE(taken.spread(y.shape, (0,)), y, before) if ys else y for y, before in pairs]
+        return ys, axes_of((True,) * len(outputs))
 
 
-def chosen(index: Value, results: Sequence[Sequence[Value]]) -> list[Value]:
-    """The results of the branch that `index`, batched, names: all branches are computed."""
-    ys = list(results[0])
-    for i, others in enumerate(results[1:], 1):
-        last = i == len(results) - 1
-        at = index if index.dtype == BOOL else index >= i if last else index.same(i)
-        ys = [WHERE(at.spread(y.shape, (0,)), o, y) for y, o in zip(ys, others, strict=True)]
-    return ys
+def masks(index: Value, count: int) -> list[Value]:
+    """Where each branch is taken; an index outside is that of the nearest branch."""
+    if count == 1:
+        return [index.same(index)]
+    if index.dtype == BOOL:
+        return [index.same(False), index]
+    return [index < 1, *(index.same(i) for i in range(1, count - 1)), index >= count - 1]
 
 
 @final

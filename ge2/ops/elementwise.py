@@ -230,9 +230,16 @@ def second_wins(y: Value, a: Value, b: Value) -> Value:
     return first_wins(y, b, a)
 
 
-def below(x: Value, y: Value) -> Value:
-    """x - y for x <= y, and 0 where both are the same infinity."""
-    return x.same(y).select(y.zeros(), x - y)
+def by_base(a: Value, b: Value) -> Value:
+    """b a**(b - 1), and 0 for 0**0. Where b alone is 0 no guard may cut off the derivative by b."""
+    both: Value = AND(a.same(0), b.same(0))
+    return both.select(b.zeros(), b * POW(both.select(a.ones(), a), b - 1))
+
+
+def below(x: Value, y: Value, other: Value, half: float) -> Value:
+    """x - y for x <= y; where both are the same infinity 0, or `half` if that of the other operand is too."""
+    same = other.same(x).select(y.ones() * half, y.zeros())
+    return x.same(y).select(same, x - y)
 
 
 def turned(y: Value, t: Value, x: Value) -> Value:
@@ -246,6 +253,7 @@ def turned(y: Value, t: Value, x: Value) -> Value:
 
 
 # named by derivatives above their own line
+AND: Elementwise
 SQUARE: Elementwise
 COS: Elementwise
 COSH: Elementwise
@@ -331,7 +339,7 @@ REM  = binary("rem",  np.remainder, "if",      "ge2_rem({0}, {1})",
 FMOD = binary("fmod", np.fmod,      "if",      "ge2_fmod({0}, {1})",
               lambda y, a, b: 1.0, lambda y, a, b: -TRUNC(a / b))
 POW  = binary("pow",  np.power,     NUMERIC,   "ge2_pow({0}, {1})",
-              lambda y, a, b: b.same(0).select(b.zeros(), b * POW(a, b.same(0).select(b.ones(), b - 1))),
+              lambda y, a, b: by_base(a, b),
               lambda y, a, b: a.same(0).select(b.zeros(), LOG(a.same(0).select(a.ones(), a))) * y)
 MAX  = binary("max",  np.maximum,   ALL_KINDS, "ge2_max({0}, {1})",  first_wins, second_wins)
 MIN  = binary("min",  np.minimum,   ALL_KINDS, "ge2_min({0}, {1})",  first_wins, second_wins)
@@ -341,9 +349,9 @@ ATAN2 = binary("atan2", np.arctan2, "f",       "ge2_atan2({0}, {1})",
                lambda y, a, b: b / (SQUARE(a) + SQUARE(b)), lambda y, a, b: -a / (SQUARE(a) + SQUARE(b)))
 HYPOT = binary("hypot", np.hypot,   "f",  "ge2_hypot({0}, {1})", lambda y, a, b: a / y, lambda y, a, b: b / y)
 LOGADDEXP  = binary("logaddexp",  np.logaddexp,  "f", "ge2_logaddexp({0}, {1})",
-                    lambda y, a, b: EXP(below(a, y)), lambda y, a, b: EXP(below(b, y)))
+                    lambda y, a, b: EXP(below(a, y, b, -LN2)), lambda y, a, b: EXP(below(b, y, a, -LN2)))
 LOGADDEXP2 = binary("logaddexp2", np.logaddexp2, "f", "ge2_logaddexp2({0}, {1})",
-                    lambda y, a, b: EXP2(below(a, y)), lambda y, a, b: EXP2(below(b, y)))
+                    lambda y, a, b: EXP2(below(a, y, b, -1.0)), lambda y, a, b: EXP2(below(b, y, a, -1.0)))
 COPYSIGN   = binary("copysign",   np.copysign,   "f", "ge2_copysign({0}, {1})",
                     lambda y, a, b: SIGN_BIT(a).same(SIGN_BIT(b)).select(y.ones(), -y.ones()), None)
 NEXTAFTER  = binary("nextafter",  np.nextafter,  "f", "ge2_nextafter({0}, {1})", lambda y, a, b: 1.0, None,

@@ -1,0 +1,129 @@
+"""First, second and mixed derivatives where rules and functions have guards, against analytic values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ge2 import grad, hessian, jacfwd
+
+PI2, LN4 = np.pi**2, np.log(4.0)
+BINARY = [np.power, np.float_power, np.hypot, np.arctan2, np.logaddexp, np.logaddexp2]
+POWERS = [  # x, y, and x ** y derived by each of the arguments in turn
+    (4.0, 0.0, (0, 1), 0.25),
+    (4.0, 0.0, (1, 0), 0.25),
+    (4.0, 0.0, (0, 0), 0.0),
+    (4.0, 0.0, (1, 1), LN4**2),
+    (4.0, 0.0, (0, 0, 1), -1 / 16),
+    (4.0, 1.0, (0, 0, 1), 0.25),
+    (4.0, 1.0, (0, 1, 0), 0.25),
+    (4.0, 1.0, (1, 0, 0), 0.25),
+    (4.0, 2.0, (0, 1), 4.0 + 8.0 * LN4),
+    (4.0, -1.0, (0, 1), (1 - LN4) / 16),
+    (0.0, 2.0, (0, 0), 2.0),
+    (0.0, 2.0, (0, 1), 0.0),
+    (0.0, 2.0, (1, 0), 0.0),
+    (0.0, 1.0, (0,), 1.0),
+    (0.0, 3.0, (0, 0, 0), 6.0),
+    (0.0, 0.0, (0,), 0.0),
+    (-2.0, 3.0, (0, 0), -12.0),
+]
+
+
+@pytest.mark.parametrize(("x", "y", "by", "want"), POWERS)
+def test_powers(x, y, by, want):
+    def f(x, y):
+        return x**y
+
+    for n in by:
+        f = grad(f, n)
+    np.testing.assert_allclose(f(x, y), want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("at", [(4.0, 0.0), (4.0, 1.0), (2.5, -1.0), (0.0, 2.0), (0.0, 0.0), (1.0, 1.0)])
+@pytest.mark.parametrize(
+    "f",
+    [np.power, np.float_power, np.hypot, np.arctan2, np.logaddexp, np.logaddexp2],
+    ids=lambda f: f.__name__,
+)
+def test_hessians_are_symmetric(f, at):
+    h = hessian(lambda v: f(v[0], v[1]))(np.array(at))
+    np.testing.assert_allclose(h, h.T, rtol=1e-12, atol=1e-14)
+
+
+def sinc_derivative(x, order):
+    """By the series of sin(pi x) / (pi x)."""
+    total, term = 0.0, 1.0
+    for k in range(40):
+        n = 2 * k
+        if n >= order:
+            fall = np.prod(np.arange(n, n - order, -1.0)) if order else 1.0
+            total += term * fall * x ** (n - order)
+        term *= -PI2 / ((n + 2) * (n + 3))
+    return total
+
+
+@pytest.mark.parametrize("x", [0.0, -0.0, 1e-300, 1e-9, -1e-5, 1e-3, 0.3, 0.32, -1.0, 2.5])
+def test_sinc(x):
+    f = np.sinc
+    for order in range(4):
+        np.testing.assert_allclose(f(x), sinc_derivative(x, order), rtol=1e-9, atol=1e-13)
+        np.testing.assert_allclose(f(np.float64(x)), sinc_derivative(x, order), rtol=1e-9, atol=1e-13)
+        f = grad(f)
+    assert grad(np.sinc)(1e200) == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize("hole", [np.nan, np.inf, -np.inf, 7.0])
+@pytest.mark.parametrize("f", [np.var, np.std], ids=["var", "std"])
+def test_moments_of_some_elements(f, hole):
+    """What is left out has no derivative, and gives the others none."""
+    x, keep = np.array([1.0, hole, 3.0, 4.5]), np.array([True, False, True, True])
+    for ddof in (0, 1):
+
+        def some(x):
+            return f(x, ddof=ddof, where=keep)  # noqa: B023
+
+        def dense(x):
+            return f(x, ddof=ddof)  # noqa: B023
+
+        np.testing.assert_allclose(grad(some)(x)[keep], grad(dense)(x[keep]), rtol=1e-12)
+        h = hessian(some)(x)
+        np.testing.assert_allclose(h[np.ix_(keep, keep)], hessian(dense)(x[keep]), rtol=1e-12)
+        assert not h[1].any() and not h[:, 1].any() and grad(some)(x)[1] == 0
+
+
+@pytest.mark.parametrize(("f", "g"), [(np.nanvar, np.var), (np.nanstd, np.std), (np.nanmean, np.mean)])
+def test_moments_of_what_is_no_nan(f, g):
+    x = np.array([[1.0, np.nan, 3.0, 4.5], [2.0, 0.5, np.nan, np.nan]])
+    keep = ~np.isnan(x)
+    found = grad(lambda x: f(x, axis=1).sum())(x)
+    want = np.zeros_like(x)
+    for row, k, w in zip(x, keep, want, strict=True):
+        w[k] = grad(g)(row[k])
+    np.testing.assert_allclose(found, want, rtol=1e-12)
+    np.testing.assert_allclose(jacfwd(lambda x: f(x, axis=1).sum())(x), want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("x", [np.inf, -np.inf])
+@pytest.mark.parametrize("f", [np.logaddexp, np.logaddexp2], ids=lambda f: f.__name__)
+def test_sums_of_infinite_logarithms(f, x):
+    """Equal infinities share the derivative, and a smaller operand has none."""
+    assert (grad(f)(x, x), grad(f, 1)(x, x)) == (0.5, 0.5)
+    assert (grad(f)(x, 0.0), grad(f, 1)(x, 0.0)) == ((1.0, 0.0) if x > 0 else (0.0, 1.0))
+    assert grad(grad(f))(x, x) == 0.0
+
+
+ZEROS = [
+    (np.prod, [0.0, 2.0, 3.0], [6.0, 0.0, 0.0], [[0.0, 3.0, 2.0], [3.0, 0.0, 0.0], [2.0, 0.0, 0.0]]),
+    (np.prod, [0.0, 2.0, 0.0], [0.0, 0.0, 0.0], [[0.0, 0.0, 2.0], [0.0, 0.0, 0.0], [2.0, 0.0, 0.0]]),
+    (np.nanprod, [0.0, np.nan, 3.0], [3.0, 0.0, 0.0], [[0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]]),
+    (lambda x: np.cumprod(x).sum(), [0.0, 2.0, 0.0], [3.0, 0.0, 0.0], [[0, 1, 2], [1, 0, 0], [2, 0, 0]]),
+    (lambda x: np.max(x) ** 2, [1.0, 3.0, 3.0], [0.0, 3.0, 3.0], [[0, 0, 0], [0, 0.5, 0.5], [0, 0.5, 0.5]]),
+    (lambda x: np.sum(np.abs(x) ** 3), [0.0, -1.0], [0.0, -3.0], [[0.0, 0.0], [0.0, 6.0]]),
+]
+
+
+@pytest.mark.parametrize(("f", "x", "first", "second"), ZEROS)
+def test_products_and_ties(f, x, first, second):
+    np.testing.assert_allclose(grad(f)(np.array(x)), first, atol=1e-15)
+    np.testing.assert_allclose(hessian(f)(np.array(x)), second, atol=1e-15)
