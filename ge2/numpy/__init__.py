@@ -4,11 +4,14 @@ The names, arguments, defaults and dtypes are NumPy's. What differs: half types 
 and reductions, which accumulate in float32, and bfloat16 and fp8 promote as float16 does.
 """
 
+from typing import Any as _Any
+
 import numpy as _np
 
 # isort: off
 # fmt: off
 from ge2.base.tracebacks import publish as _publish
+from ge2.numpy import late as late
 from ge2.numpy import linalg as linalg
 from ge2.numpy.composite import (
     allclose, angle, argwhere, around, array_equal, array_equiv, astype, clip, copy, finfo, fix,
@@ -78,7 +81,7 @@ from ge2.numpy.sorting import (
 )
 from ge2.numpy.elementwise import UFUNCS, operators
 from numpy import __array_api_version__, __array_namespace_info__
-from ge2.numpy.tables import SHARING, functions, sharing, ufunc_method
+from ge2.numpy.tables import SHARING, as_ufuncs, functions, sharing, ufunc_method
 
 __all__ = [  # noqa: RUF022 the tables first
     "FUNCTIONS", "UFUNCS", "__array_api_version__", "__array_namespace_info__",
@@ -125,6 +128,21 @@ __all__ = [  # noqa: RUF022 the tables first
 # fmt: on
 
 FUNCTIONS = functions(globals(), __all__)  # from NumPy's function objects to the functions here
+as_ufuncs(UFUNCS)
+__all__.extend(late.OFFERED)
 globals().update({name: sharing(globals()[name], getattr(_np, name)) for name in SHARING})
 _publish(globals())
 _publish(vars(linalg))
+
+
+def __getattr__(name: str) -> _Any:
+    try:
+        found = late.find(name)
+    except KeyError:
+        raise AttributeError(late.lacking(name)) from None
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -17,6 +17,7 @@ from ge2.base.gpu import beside, on_gpu
 from ge2.base.source import here
 from ge2.ir import ArrayType, Dims, type_of
 from ge2.numpy import elementwise as e
+from ge2.numpy.plain import held
 from ge2.numpy.promotion import (
     array as value_of,
 )
@@ -36,11 +37,12 @@ from ge2.ops import elementwise as ops
 from ge2.ops.shape import Concatenate, Iota, Transpose
 
 INT32 = np.dtype(np.int32)
+OUTSIDE = "an array from outside"
 
 
 def owned(y: Any) -> Any:
-    """The array, writable and its own, if it was computed here and now."""
-    return y.copy() if type(y) is np.ndarray and not y.flags.writeable else y
+    """The array, writable and its own; while a function is traced, a value that its trace can write."""
+    return held(y.copy() if type(y) is np.ndarray and not y.flags.writeable else y)
 
 
 def as_shape(shape: Any) -> Dims:
@@ -96,7 +98,7 @@ def array(object: Any, dtype: Any = None, *, copy: bool | None = True, order: st
     ndim = type_of(x).ndim
     if ndim < ndmin:
         x = reshape(x, (1,) * (ndmin - ndim) + type_of(x).shape)
-    return fresh(x) if copy and x is object else x
+    return held(fresh(x) if copy and x is object else x, OUTSIDE if x is object and not copy else "")
 
 
 def asarray(

@@ -108,7 +108,8 @@ def unary(ufunc: np.ufunc, op: Any, inner: Function | None = None) -> Function:
         t = getattr(x, "type", None)
         if inner is None and t is not None and not t.weak and direct[t.dtype]:
             return op(x)
-        return strong(weak_inner(x))
+        other = None if t is not None else answering((x,))
+        return strong(weak_inner(x)) if other is None else other.of_elements(function, x)
 
     return entered(ufunc, weak_inner, function)
 
@@ -134,16 +135,22 @@ def binary(ufunc: np.ufunc, op: Any, inner: Function | None = None) -> Function:
             return op(a, number(b, ta.dtype))
         elif tb is not None and numbers[tb.dtype, type(a)] and not tb.weak:
             return op(number(a, tb.dtype), b)
-        return general(a, b)
+        other = None if ta is not None and tb is not None else answering((a, b))
+        return general(a, b) if other is None else other.of_elements(operator, a, b)
 
     def function(x1: Any, x2: Any, /, out: Any = None, *, where: Any = True, **more: Any) -> Any:
         if out is not None or where is not True or more:
             return strong(general(x1, x2, options(ufunc, out, where, more)))
         y = operator(x1, x2)
         t = getattr(y, "type", None)
-        return y if t is not None and not t.weak else strong(y)
+        return y if (t is not None and not t.weak) or answering((y,)) else strong(y)
 
     return entered(ufunc, operator, function)
+
+
+def answering(xs: tuple[Any, ...]) -> Any:
+    """The operand that knows itself what a function of single elements means of it, if one does."""
+    return next((x for x in xs if hasattr(type(x), "of_elements")), None)
 
 
 def entered(ufunc: np.ufunc, inner: Function, function: Function) -> Function:

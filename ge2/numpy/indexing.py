@@ -6,7 +6,7 @@ A key is taken apart once (`Key`): what slices and integers do is a view, what a
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -24,7 +24,10 @@ from ge2.base.source import here
 from ge2.ir import ArrayType, Dims, Op, type_of
 from ge2.numpy.composite import choose_by, is_traced, known_elements
 from ge2.numpy.promotion import array, broadcast, cast, fresh, lift, number, reshape
+from ge2.ops import elementwise as ops
 from ge2.ops.index import Gather, Scatter, UpdateSlice
+from ge2.ops.reduce import ReduceSum
+from ge2.ops.scan import CumSum
 from ge2.ops.shape import Reshape, Rev, Slice, Transpose
 
 # ------------------------------------------------------------------------------------------------- the key
@@ -333,12 +336,19 @@ def setitem(x: Any, key: Any, value: Any) -> Any:
     if not k.arrays:
         value = reshape(value, k.sizes)
         return placed(x, Rev(k.flipped)(value) if k.flipped else value, k)
-    rest = [n for i, n in enumerate(k.result) if not is_new(k, i)]
-    back = tuple([k.order.index(i) for i in range(len(k.order))])
-    value = turned(reshape(value, tuple(rest)), back)
+    return at_places(x, k, value, Scatter)
+
+
+def at_places(x: Any, k: Key, value: Any, write: Callable[[Dims], Callable[..., Any]]) -> Any:
+    """`write(axes)(x, value, *indices)` for a key with index arrays; a value of None stays None."""
+    t = type_of(x)
+    if value is not None:
+        rest = [n for i, n in enumerate(k.result) if not is_new(k, i)]
+        back = tuple([k.order.index(i) for i in range(len(k.order))])
+        value = turned(reshape(value, tuple(rest)), back)
     if not k.slices(t) and not k.flipped:
-        return Scatter(k.axes)(x, value, *k.arrays)
-    part = Scatter(k.axes)(reshape(viewed(x, k), k.kept), value, *k.arrays)
+        return write(k.axes)(x, value, *k.arrays)
+    part = write(k.axes)(reshape(viewed(x, k), k.kept), value, *k.arrays)
     part = reshape(part, k.sizes)
     return placed(x, Rev(k.flipped)(part) if k.flipped else part, k)
 
@@ -375,13 +385,43 @@ def as_mask(key: Any) -> Any:
 
 
 def masked(x: Any, mask: Any, value: Any) -> Any:
+    """The array with a value, or the n-th of a row of values at the n-th element of the mask, written."""
+    return masked_by(x, mask, lambda part, new: new, value)
+
+
+def masked_by(x: Any, mask: Any, f: Callable[..., Any], *values: Any) -> Any:
+    """The array with `f` of its elements, and of values, where a traced mask holds.
+
+    Values with one axis more than `x` has beside the mask's are taken in turn. If there are not as many as
+    the mask chooses, or one, it is an IndexError when the program runs (on a GPU, which checks no index,
+    the elements are wrong).
+    """
     t, own = type_of(x), type_of(mask)
-    left = t.ndim - own.ndim
+    left = t.shape[own.ndim :]
     if own.shape != t.shape[: own.ndim]:
-        raise OutOfBoundsError(
-            f"boolean index {own} did not match indexed array {t}", where=here(), fix="a mask of its shape"
-        )
-    if type_of(value).ndim > left:
-        what = f"x[mask] = value: what goes where of {type_of(value)} depends on the mask, which is traced"
-        raise ConcretizationTypeError(what, where=here(), fix="np.where(mask, value, x)")
-    return choose_by(reshape(mask, own.shape + (1,) * left), fitting(value, t.shape[own.ndim :], t), x)
+        what = f"boolean index {own} did not match indexed array {t}"
+        raise OutOfBoundsError(what, where=here(), fix="a mask of its shape")
+    chosen = [
+        taken_in_turn(v, mask, left) if type_of(v).ndim > len(left) else fitting(v, left, t) for v in values
+    ]
+    return choose_by(reshape(mask, own.shape + (1,) * len(left)), f(x, *chosen), x)
+
+
+def taken_in_turn(value: Any, mask: Any, left: Dims) -> Any:
+    """For each place where a mask holds the value that is written there, the n-th at the n-th of them.
+
+    Unless there is one value, or one for each, an index leaves the values, which is found when it is read.
+    """
+    own = type_of(mask)
+    n = type_of(value).shape[0]
+    value = fitting(value, (n, *left), type_of(value))
+    flat = reshape(mask, (own.size,))
+    number = CumSum(0)(cast(flat, INT64))
+    wrong = ops.NE(ReduceSum((0,))(cast(flat, INT64)), np.int64(n))
+    at = ops.WHERE(flat, ops.SUB(number, np.int64(1)), np.int64(0))
+    at = (
+        broadcast(np.int64(0), (own.size,))
+        if n == 1
+        else ops.WHERE(broadcast(wrong, (own.size,)), np.int64(n), at)
+    )
+    return reshape(Gather((0,))(value, at), (*own.shape, *left))

@@ -60,15 +60,6 @@ def _extreme(op: Function, a: Any, axis: int | None, dtype: Any) -> Any:
     return op(0 if axis is None else one_axis(axis, type_of(x).ndim, x))(x)
 
 
-def accumulating(f: Function) -> Function:
-    """`ufunc.accumulate`: along the first axis unless told otherwise."""
-
-    def accumulate(a: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
-        return f(array(a), axis, dtype, out)
-
-    return accumulate
-
-
 def cumulative(name: str, f: Function, unit: int) -> Function:
     def function(
         x: Any,

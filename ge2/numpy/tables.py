@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
-from ge2.base.errors import NoRuleError
-from ge2.base.source import here
-from ge2.ir import type_of
-from ge2.numpy import linalg, reductions, scans
-from ge2.numpy.elementwise import UFUNCS
-from ge2.numpy.promotion import Axes, array, reshape
+from ge2.base.tracebacks import hides_methods
+from ge2.numpy import linalg
+from ge2.numpy.creation import OUTSIDE
+from ge2.numpy.plain import any_traced, held
+from ge2.numpy.promotion import array
 
 Function = Callable[..., Any]
 
@@ -47,6 +46,8 @@ def sharing(ours: Function, theirs: Function) -> Function:
 
     @wraps(ours)
     def function(*args: Any, **more: Any) -> Any:
+        if args and type(args[0]) is np.ndarray:
+            args = (held(args[0], OUTSIDE), *args[1:])
         y = ours(*args, **more)
         for x in (*args, *more.values()):
             told = getattr(x, "shared_by", None)
@@ -60,57 +61,39 @@ def sharing(ours: Function, theirs: Function) -> Function:
 # -------------------------------------------------------------------------------------- methods of ufuncs
 
 
-def reducing(f: Function, unset: Any = None) -> Function:
-    """`ufunc.reduce`: as the function, but over the first axis unless told otherwise."""
-
-    def reduce(
-        a: Any, axis: Axes = 0, dtype: Any = None, out: Any = None, keepdims: bool = False,
-        initial: Any = reductions.UNSET, where: Any = True,
-    ) -> Any:  # fmt: skip
-        more = {"dtype": dtype} if dtype is not None else {}
-        if initial is not reductions.UNSET:
-            more["initial"] = initial
-        return f(a, axis, out=out, keepdims=keepdims, where=where, **more)
-
-    return reduce
-
-
-def outer(ufunc: np.ufunc) -> Function:
-    def of_all_pairs(a: Any, b: Any, /, **more: Any) -> Any:
-        a, b = array(a), array(b)
-        apart = reshape(a, (*type_of(a).shape, *(1,) * type_of(b).ndim))
-        return UFUNCS[ufunc](apart, b, **more)
-
-    return of_all_pairs
-
-
-METHODS: dict[tuple[np.ufunc, str], Function] = {
-    (np.add, "reduce"): reducing(reductions.sum),
-    (np.multiply, "reduce"): reducing(reductions.prod),
-    (np.maximum, "reduce"): reducing(reductions.max),
-    (np.minimum, "reduce"): reducing(reductions.min),
-    (np.logical_and, "reduce"): reducing(reductions.all),
-    (np.logical_or, "reduce"): reducing(reductions.any),
-    (np.add, "accumulate"): scans.accumulating(scans.cumsum),
-    (np.multiply, "accumulate"): scans.accumulating(scans.cumprod),
-    (np.maximum, "accumulate"): scans.accumulating(scans.cummax),
-    (np.minimum, "accumulate"): scans.accumulating(scans.cummin),
-}
-
-
 def ufunc_method(ufunc: np.ufunc, method: str) -> Function:
     """What `ufunc.method` means for traced values; where nothing, an error that says what to write."""
-    if method == "outer" and ufunc.nin == 2 and ufunc.signature is None:
-        return outer(ufunc)
-    found = METHODS.get((ufunc, method))
-    if found is not None:
-        return found
-    fixes = {
-        "at": "x[i] += y for distinct i",
-        "reduceat": "a reduction of each slice",
-        "reduce": "np.add.reduce and its like",
-    }
-    name = f"numpy.{ufunc.__name__}.{method}"
-    raise NoRuleError(
-        f"{name} is not among the functions that ge2 traces", where=here(), fix=fixes.get(method, "np.cumsum")
-    )
+    from ge2.numpy.ufuncs import method_of  # programs that use none need not wait for it
+
+    return method_of(ufunc, method)
+
+
+@final
+@hides_methods
+class Method:
+    """`reduce`, `accumulate`, `reduceat`, `outer` or `at` of a function that is a ufunc in NumPy."""
+
+    __slots__ = ("name", "ufunc")
+
+    def __init__(self, ufunc: np.ufunc, name: str) -> None:
+        self.ufunc, self.name = ufunc, name
+
+    def __call__(self, *args: Any, **more: Any) -> Any:
+        args = tuple([array(x) if isinstance(x, list) and any_traced(x) else x for x in args])
+        return held(getattr(self.ufunc, self.name)(*args, **more))  # which asks traced values by protocol
+
+    def __repr__(self) -> str:
+        return f"<ge2.numpy.{self.ufunc.__name__}.{self.name}>"
+
+
+DESCRIBED = ("identity", "nargs", "nin", "nout", "ntypes", "signature", "types")
+
+
+def as_ufuncs(table: Mapping[np.ufunc, Function]) -> None:
+    """Gives the functions the methods and attributes of NumPy's ufuncs."""
+    for ufunc, function in table.items():
+        described = {name: getattr(ufunc, name) for name in DESCRIBED}
+        vars(function).update(described, **{name: Method(ufunc, name) for name in METHODS})
+
+
+METHODS = ("accumulate", "at", "outer", "reduce", "reduceat")

@@ -15,6 +15,8 @@ from ge2.base.source import here
 from ge2.base.tracebacks import hides_methods
 from ge2.ir import Dims
 from ge2.ops.methods import ArrayMethods
+from ge2.trace.flat import Flat
+from ge2.trace.selected import Selected, mask_in, select
 
 np: Any = numpy  # its functions come back through `__array_function__`, of which its stubs know nothing
 OP: dict[str, Any] = {**gnp.operators, "matmul": gnp.matmul}
@@ -111,7 +113,11 @@ class Operators(ArrayMethods):
     @property
     def imag(self) -> Any: return np.imag(self) if not self.type.weak else part(self, gnp.imag, False)
     @property
-    def flat(self) -> Any: return iter(np.ravel(self))
+    def at(self) -> Any: return gnp.at(self)
+    @property
+    def flat(self) -> Any: return Flat(self)
+    @flat.setter
+    def flat(self, value: Any) -> None: self.flat[:] = value
 
     # fmt: on
 
@@ -254,6 +260,9 @@ class Operators(ArrayMethods):
         return bool((self == item).any())
 
     def __getitem__(self, key: Any) -> Any:
+        mask = mask_in(key)
+        if mask is not None:
+            return select(self, mask)
         y = gnp.getitem(self, key)
         if is_basic(key) and (y.type.shape or has_dots(key)) and self.cell.is_array:
             return self._as_view(y, key)
@@ -264,7 +273,9 @@ class Operators(ArrayMethods):
             raise TypeError(
                 f"'{python_type(self.type.dtype).__name__}' object does not support item assignment"
             )
-        if not self._holds(value, key):
+        if type(value) is Selected:
+            self._replace(value.written_to(self, key), "x[mask] = value")
+        elif not self._holds(value, key):
             self._replace(gnp.setitem(self, key, value), "x[...] = value")
 
     def _holds(self, value: Any, key: Any) -> bool:

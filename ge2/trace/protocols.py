@@ -59,7 +59,7 @@ class Protocols:
     def __array_function__(
         self, function: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        call = gnp.FUNCTIONS.get(function)
+        call = gnp.FUNCTIONS.get(function) or gnp.late.ours_of(function)
         if call is None:
             raise missing(f"{function.__module__}.{function.__name__}")
         out = kwargs.pop("out", None)

@@ -167,6 +167,17 @@ class Trace:
     def lift(self, x: Any) -> Tracer:
         return x if type(x) is Tracer and x.owner is self else Tracer(self, self.atom(x))
 
+    def hold(self, x: Any, fixed: str = "") -> Tracer:
+        """An array that the function made, or met outside and must not write (`fixed`), as a value."""
+        y = self.lift(x)
+        if y is x:
+            y = y if y.cell.is_array else y.renamed()  # NumPy's scalars never change
+        else:
+            y.cell.packed = type(x) is np.ndarray and x.flags.c_contiguous
+            y.cell.fixed = fixed
+        y.cell.array = True
+        return y
+
     def reaches(self) -> bool:
         """Whether the code that runs now is inside this trace."""
         trace = current()

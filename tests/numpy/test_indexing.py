@@ -184,8 +184,21 @@ def test_a_traced_mask_takes_a_number() -> None:
         return y
 
     compare([clip(x)], [traced(clip, x)], True, "mask")
-    with pytest.raises(ConcretizationTypeError, match="depends on the mask"):
-        traced(lambda x: gnp.setitem(x, x > 5, np.ones(6)), x)
+
+
+def test_a_traced_mask_takes_as_many_values_as_it_chooses() -> None:
+    x = np.arange(12.0).reshape(3, 4)
+
+    def write(x: Any, n: int) -> Any:
+        y = x.copy()
+        y[y > 5] = np.arange(float(n))
+        return y
+
+    for n in (1, 6):
+        compare([write(x, n)], [traced(write, x, n)], True, f"{n} values")
+    for n in (2, 5, 7, 12):
+        with pytest.raises(IndexError, match="out of bounds"):
+            traced(write, x, n)
 
 
 # ------------------------------------------------------------------------------------------------ functions
