@@ -361,11 +361,16 @@ def matmul(a: Any, b: Any, out: Any = None) -> Any:
     return wrap(np.matmul(bare(a), bare(b), out=None if out is None else bare(out)))
 
 
-def maker(name: str) -> Callable[..., Any]:
+def maker(name: str, of: Any = np) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
-        return wrap(getattr(np, name)(*map(bare, args), **kwargs))
+        found = getattr(of, name)(*map(bare, args), **kwargs)
+        return tuple(map(wrap, found)) if isinstance(found, tuple) else wrap(found)
 
     return run
+
+
+LINALG = ("solve", "pinv", "det", "slogdet", "cholesky", "qr", "eigh", "eigvalsh", "svd")
+FFT = ("fftn", "ifftn", "rfft", "irfft")
 
 
 def module() -> ModuleType:
@@ -384,6 +389,9 @@ def module() -> ModuleType:
     for name in ("empty_like", "zeros_like", "ones_like", "all", "any"):
         setattr(made, name, maker(name))
     made.log = function("log")  # type: ignore[attr-defined]
+    for part, names in (("linalg", LINALG), ("fft", FFT)):
+        found = getattr(np, part)
+        setattr(made, part, SimpleNamespace(**{name: maker(name, found) for name in names}))
     for name in ("float16", "float32", "float64", "int32", "int64", "uint8", "bool_", "newaxis"):
         setattr(made, name, getattr(np, name))
     made.cuda = SimpleNamespace(  # type: ignore[attr-defined]

@@ -12,6 +12,7 @@ import numpy as _np
 # fmt: off
 from ge2.base.tracebacks import publish as _publish
 from ge2.numpy import late as late
+from ge2.numpy import fft as fft
 from ge2.numpy import linalg as linalg
 from ge2.numpy.composite import (
     allclose, angle, argwhere, around, array_equal, array_equiv, astype, clip, copy, finfo, fix,
@@ -85,7 +86,7 @@ from ge2.numpy.tables import SHARING, as_ufuncs, functions, sharing, ufunc_metho
 
 __all__ = [  # noqa: RUF022 the tables first
     "FUNCTIONS", "UFUNCS", "__array_api_version__", "__array_namespace_info__",
-    "linalg", "operators", "ufunc_method",
+    "fft", "linalg", "operators", "ufunc_method",
     "abs", "absolute", "acos", "acosh", "add", "all", "allclose", "amax", "amin", "angle", "any",
     "append", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh",
     "argmax", "argmin", "argpartition", "argsort", "argwhere", "around", "array", "array_equal",
@@ -133,6 +134,7 @@ __all__.extend(late.OFFERED)
 globals().update({name: sharing(globals()[name], getattr(_np, name)) for name in SHARING})
 _publish(globals())
 _publish(vars(linalg))
+_publish(vars(fft))
 
 
 def __getattr__(name: str) -> _Any:

@@ -1,29 +1,59 @@
-"""Norms and powers of matrices, and the names that `numpy.linalg` has for products."""
+"""The functions of `numpy.linalg`: norms stand here, factors and equations in files of their own."""
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import COMPLEX, FLOAT64, INEXACT
-from ge2.base.errors import ArgumentError, NoRuleError, ShapeError
+from ge2.base.dtypes import FLOAT64, INEXACT
+from ge2.base.errors import ArgumentError, ShapeError
 from ge2.base.source import here
 from ge2.ir import type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy import products, shapes
-from ge2.numpy.composite import imag, real
-from ge2.numpy.creation import eye
-from ge2.numpy.promotion import Axes, all_axes, array, broadcast, cast, one_axis, reshape
+from ge2.numpy.composite import where
+from ge2.numpy.equations import (
+    det,
+    inv,
+    lstsq,
+    matrix_power,
+    matrix_rank,
+    multi_dot,
+    pinv,
+    slogdet,
+    solve,
+    squares,
+    tensorinv,
+    tensorsolve,
+    units,
+)
+from ge2.numpy.factors import (
+    cholesky,
+    eig,
+    eigh,
+    eigvals,
+    eigvalsh,
+    matrices,
+    qr,
+    svd,
+    svdvals,
+)
+from ge2.numpy.promotion import Axes, all_axes, array, cast, one_axis, reshape
+from ge2.numpy.reductions import any as some
 from ge2.numpy.reductions import max as largest
 from ge2.numpy.reductions import min as smallest
 from ge2.numpy.reductions import sum as total
+from ge2.ops.linalg import Solve
 
 __all__ = [
-    "cross", "diagonal", "matmul", "matrix_norm", "matrix_power", "matrix_transpose", "multi_dot", "norm",
-    "outer", "tensordot", "trace", "vecdot", "vector_norm",
+    "LinAlgError", "cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh",
+    "inv", "lstsq", "matmul", "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "multi_dot",
+    "norm", "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals", "tensordot", "tensorinv",
+    "tensorsolve", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
+
+LinAlgError = np.linalg.LinAlgError
 
 cross_, outer_ = products.cross, products.outer
 matmul, tensordot, vecdot, matrix_transpose = (
@@ -58,35 +88,6 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
     return products.trace(x, offset, -2, -1, dtype)
 
 
-def multi_dot(arrays: Any, *, out: Any = None, precision: str | None = None) -> Any:
-    """The product of matrices, from left to right; the order does not change as it does in `numpy.linalg`."""
-    if out is not None or len(arrays) < 2:
-        raise ArgumentError("multi_dot takes at least two arrays, and no out=", where=here())
-    y = arrays[0]
-    for x in arrays[1:]:
-        y = products.dot(y, x, precision=precision)
-    return y
-
-
-def matrix_power(a: Any, n: Any) -> Any:
-    """A square matrix to an integer power of at least 0, by squaring, as `numpy.linalg.matrix_power`."""
-    x, n = array(a), operator.index(n)
-    if type_of(x).ndim < 2 or type_of(x).shape[-1] != type_of(x).shape[-2]:
-        raise ShapeError(f"Last 2 dimensions of the array must be square: {type_of(x)}", where=here())
-    if n < 0:
-        raise NoRuleError(
-            "matrix_power of a negative exponent needs the inverse",
-            where=here(),
-            fix="an exponent of at least 0",
-        )
-    y = broadcast(eye(type_of(x).shape[-1], dtype=type_of(x).dtype), type_of(x).shape) if n == 0 else None
-    while n:
-        y = (x if y is None else products.matmul(y, x)) if n & 1 else y
-        n >>= 1
-        x = products.matmul(x, x) if n else x
-    return y
-
-
 # ----------------------------------------------------------------------------------------------------- norms
 
 
@@ -95,15 +96,8 @@ def inexact(x: Any) -> Any:
     return x if type_of(x).dtype in INEXACT else cast(x, FLOAT64)
 
 
-def squares(x: Any) -> Any:
-    """|x|^2, real."""
-    if type_of(x).dtype in COMPLEX:
-        return e.add(e.square(real(x)), e.square(imag(x)))
-    return e.square(x)
-
-
 def norm(x: Any, ord: Any = None, axis: Axes = None, keepdims: bool = False) -> Any:
-    """The norm of a vector or matrix, as `numpy.linalg.norm`; not the orders that need singular values.
+    """The norm of a vector or matrix, as `numpy.linalg.norm`.
 
     >>> norm(np.array([3.0, 4.0]))
     np.float64(5.0)
@@ -148,14 +142,9 @@ def of_matrices(x: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
     along = {1: (row, column), -1: (row, column), np.inf: (column, row), -np.inf: (column, row)}.get(ord)
     if along is None:
         if ord in (2, -2, "nuc"):
-            raise NoRuleError(
-                f"the matrix norm of order {ord!r} needs singular values",
-                where=here(),
-                fix="ord='fro', 1 or inf",
-            )
-        raise ArgumentError(
-            f"Invalid norm order {ord!r} for matrices.", where=here(), fix="'fro', 1, -1, inf or -inf"
-        )
+            return of_singular_values(x, ord, (row, column), keepdims)
+        fix = "'fro', 'nuc', 1, -1, 2, -2, inf or -inf"
+        raise ArgumentError(f"Invalid norm order {ord!r} for matrices.", where=here(), fix=fix)
     sums = total(e.absolute(x), along[0], keepdims=True)
     y = (largest if ord > 0 else smallest)(sums, along[1], keepdims=True)
     return (
@@ -163,6 +152,13 @@ def of_matrices(x: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
         if keepdims
         else reshape(y, tuple([n for i, n in enumerate(type_of(x).shape) if i not in (row, column)]))
     )
+
+
+def of_singular_values(x: Any, ord: Any, axes: tuple[int, int], keepdims: bool) -> Any:
+    s = svdvals(shapes.moveaxis(x, axes, (-2, -1)))
+    y = total(s, -1) if ord == "nuc" else largest(s, -1, initial=0) if ord == 2 else smallest(s, -1)
+    shape = tuple([1 if i in axes else n for i, n in enumerate(type_of(x).shape)])
+    return reshape(y, shape) if keepdims else y
 
 
 def vector_norm(x: Any, /, *, axis: Axes = None, keepdims: bool = False, ord: Any = 2) -> Any:
@@ -173,6 +169,22 @@ def vector_norm(x: Any, /, *, axis: Axes = None, keepdims: bool = False, ord: An
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
     """The norm of the matrices in the last two axes, as `numpy.linalg.matrix_norm`."""
     return of_matrices(inexact(x), ord, (-2, -1), keepdims)
+
+
+def cond(x: Any, p: Any = None) -> Any:
+    """The condition number in the norm of order p, 2 unless told otherwise, as `numpy.linalg.cond`."""
+    x = matrices(x, "cond")
+    if 0 in type_of(x).shape[-2:]:
+        raise ShapeError(f"cond is not defined on empty arrays: {type_of(x)}", where=here(), fix="x.size > 0")
+    if p in (None, 2, -2):
+        s = svdvals(x)
+        first, last = s[..., 0], s[..., -1]
+        r = e.divide(last, first) if p == -2 else e.divide(first, last)
+    else:
+        inverse = Solve(quiet=True)(matrices(x, "cond", square=True), units(x))
+        r = e.multiply(norm(x, p, (-2, -1)), norm(inverse, p, (-2, -1)))
+    undefined = e.logical_not(some(e.isnan(x), (-2, -1)))
+    return where(e.logical_and(e.isnan(r), undefined), np.inf, r)
 
 
 def __dir__() -> list[str]:

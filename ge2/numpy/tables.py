@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from ge2.base.tracebacks import hides_methods
-from ge2.numpy import linalg
+from ge2.numpy import fft, linalg
 from ge2.numpy.creation import OUTSIDE
 from ge2.numpy.plain import any_traced, held
 from ge2.numpy.promotion import array
@@ -18,14 +18,15 @@ Function = Callable[..., Any]
 
 
 def functions(namespace: Mapping[str, Any], names: Iterable[str]) -> dict[Function, Function]:
-    """NumPy's functions of those names, and those of `numpy.linalg`, each with ours."""
+    """NumPy's functions of those names, and those of `numpy.linalg` and `numpy.fft`, each with ours."""
     table: dict[Function, Function] = {}
     for name in names:
         theirs = getattr(np, name, None)
         if callable(theirs) and not isinstance(theirs, np.ufunc | type):
             table[theirs] = namespace[name]
-    for name in linalg.__all__:
-        table[getattr(np.linalg, name)] = getattr(linalg, name)
+    for ours, theirs in ((linalg, np.linalg), (fft, np.fft)):
+        names = [name for name in ours.__all__ if not isinstance(getattr(ours, name), type)]
+        table.update((getattr(theirs, name), getattr(ours, name)) for name in names)
     return table
 
 

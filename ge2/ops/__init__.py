@@ -19,6 +19,10 @@ from ge2.ops.custom import CustomJvp as CustomJvp
 from ge2.ops.custom import CustomJvpSaving as CustomJvpSaving
 from ge2.ops.custom import CustomVjp as CustomVjp
 from ge2.ops.custom import CustomVjpSaving as CustomVjpSaving
+from ge2.ops.decompositions import Eig as Eig
+from ge2.ops.decompositions import Eigh as Eigh
+from ge2.ops.decompositions import Qr as Qr
+from ge2.ops.decompositions import Svd as Svd
 from ge2.ops.dot import Contraction as Contraction
 from ge2.ops.dot import DotGeneral as DotGeneral
 from ge2.ops.effects import EFFECTS as EFFECTS
@@ -34,10 +38,18 @@ from ge2.ops.elementwise import IntegerPow as IntegerPow
 from ge2.ops.elementwise import Ldexp as Ldexp
 from ge2.ops.elementwise import Pointwise as Pointwise
 from ge2.ops.elementwise import Where as Where
+from ge2.ops.fft import Fft as Fft
+from ge2.ops.fft import Irfft as Irfft
+from ge2.ops.fft import Rfft as Rfft
 from ge2.ops.index import Gather as Gather
 from ge2.ops.index import Scatter as Scatter
 from ge2.ops.index import ScatterAdd as ScatterAdd
 from ge2.ops.index import UpdateSlice as UpdateSlice
+from ge2.ops.linalg import Cholesky as Cholesky
+from ge2.ops.linalg import Det as Det
+from ge2.ops.linalg import Pinv as Pinv
+from ge2.ops.linalg import SlogDet as SlogDet
+from ge2.ops.linalg import Solve as Solve
 from ge2.ops.loops import ScanLoop as ScanLoop
 from ge2.ops.loops import ScanSaving as ScanSaving
 from ge2.ops.methods import ArrayMethods as ArrayMethods
@@ -89,6 +101,7 @@ CLASSES: tuple[type[Op], ...] = (
     StopGradient, Barrier, Name,
     DotGeneral, Gather, ScatterAdd, Scatter, UpdateSlice,
     CumSum, CumProd, CumMax, CumMin, Sort, ArgSort, TopK, SearchSorted, RandomBits, RandomFold,
+    Fft, Rfft, Irfft, Solve, Pinv, Det, SlogDet, Cholesky, Qr, Eigh, Eig, Svd,
 )
 # fmt: on
 

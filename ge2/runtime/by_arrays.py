@@ -16,6 +16,9 @@ import numpy as np
 from ge2.backends.device import Device, surely
 from ge2.base.dtypes import BFLOAT16, COMPLEX, EXTENDED, FP8, INT64
 from ge2.ir import Eqn, Op
+from ge2.ops.decompositions import Eigh, Qr, Svd
+from ge2.ops.fft import Fft, Irfft, Rfft
+from ge2.ops.linalg import Cholesky, Det, Linalg, Pinv, SlogDet, Solve
 from ge2.ops.sort import ArgSort, SearchSorted, Sort, TopK
 
 LAST = {BFLOAT16: 0x7F80, FP8[0]: 0x7E, FP8[1]: 0x7C}  # the greatest number's bits; beyond is NaN
@@ -93,12 +96,44 @@ def before(a: Any, b: Any, equal: bool) -> Any:
     return (a <= b) | none_b if equal else (a < b) | (none_b & ~none_a)
 
 
+# -------------------------------------------------------------------------- matrices, Fourier transforms
+
+
+def transform(xp: ModuleType, op: Any, x: Any) -> Any:
+    return op.by(xp, x)
+
+
+def qr(xp: ModuleType, op: Any, x: Any) -> Any:
+    return tuple(xp.linalg.qr(x, "complete" if op.full else "reduced"))
+
+
+def eigh(xp: ModuleType, op: Any, x: Any) -> Any:
+    side = "L" if op.lower else "U"
+    return tuple(xp.linalg.eigh(x, side)) if op.vectors else (xp.linalg.eigvalsh(x, side),)
+
+
+def svd(xp: ModuleType, op: Any, x: Any) -> Any:
+    found = xp.linalg.svd(x, op.full, op.vectors)
+    return tuple(found) if op.vectors else (found,)
+
+
 Served = Callable[..., Any]
 SERVED: Mapping[type[Op], Served] = {
     Sort: sort,
     ArgSort: argsort,
     TopK: top_k,
     SearchSorted: searchsorted,
+    Fft: transform,
+    Rfft: transform,
+    Irfft: transform,
+    Solve: lambda xp, op, a, b: xp.linalg.solve(a, b),
+    Pinv: lambda xp, op, x: xp.linalg.pinv(x, op.rtol),
+    Det: lambda xp, op, x: xp.linalg.det(x),
+    SlogDet: lambda xp, op, x: tuple(xp.linalg.slogdet(x)),
+    Cholesky: lambda xp, op, x: xp.linalg.cholesky(x),
+    Qr: qr,
+    Eigh: eigh,
+    Svd: svd,
 }
 
 
@@ -106,6 +141,8 @@ def serves(eqn: Eqn) -> Served | None:
     """The function of the table for an equation; None if there is none."""
     if isinstance(eqn.op, SearchSorted) and eqn.inputs[0].type.dtype in COMPLEX:
         return None  # which CuPy compares otherwise where a part is NaN
+    if isinstance(eqn.op, Linalg) and any(0 in a.type.shape for a in eqn.inputs):
+        return None  # which not all of CuPy's functions take
     return SERVED.get(type(eqn.op))
 
 

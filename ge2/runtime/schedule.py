@@ -54,7 +54,8 @@ NATIVE = ("c", "cuda")  # targets whose kernels take arrays by their layouts
 FRESH = frozenset((
     "gather", "scatter", "scatter_add", "update_slice", "concatenate", "pad", "index", "cond", "cond_saving",
     "sort", "argsort", "top_k", "searchsorted", "cumsum", "cumprod", "cummax", "cummin", "argmax", "argmin",
-    "dot_general", "random_bits", "random_fold", "pure_callback",
+    "dot_general", "random_bits", "random_fold", "pure_callback", "fft", "rfft", "irfft", "solve", "pinv",
+    "det", "slogdet", "cholesky", "qr", "eigh", "eig", "svd",
 ))
 # fmt: on
 

@@ -12,6 +12,7 @@ from ge2.base.dtypes import BFLOAT16, BOOL, COMPLEX64, COMPLEX128, FLOAT16, FLOA
 from ge2.ir import Op
 from ge2.ops import elementwise as el
 from tests.laws.control_samples import control, effects, solves
+from tests.laws.linalg_samples import decompositions, equations, transforms
 from tests.laws.sample import (
     COMPLEXES,
     DOMAINS,
@@ -371,6 +372,9 @@ SAMPLES: dict[str, list[Sample]] = {
     **scans(),
     **sorting(),
     **random(),
+    **equations(),
+    **decompositions(),
+    **transforms(),
     **control(),
     **solves(),
     **constants(),

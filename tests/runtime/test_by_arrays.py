@@ -14,7 +14,10 @@ from ge2.ir import ArrayType, Eqn, Graph, Op, Var
 from ge2.ops.sort import ArgSort, SearchSorted, Sort
 from ge2.runtime import by_arrays
 from ge2.runtime.compile import compile_graph
+from ge2.test_util import laws
+from tests import fake_cupy
 from tests.kernels.programs import numbers
+from tests.laws.linalg_samples import decompositions, equations, transforms
 
 DTYPES = pytest.mark.parametrize("dtype", list(SHORT), ids=str)
 
@@ -77,3 +80,23 @@ def test_keys_are_ordered_as_all_numbers_are() -> None:
         np.testing.assert_array_equal(np.argsort(keys[number], kind="stable"), order)
         assert len(np.unique(keys[number])) == len(np.unique(wide[number]))
         assert (keys[~number] == keys.max()).all() and keys[number].max() < keys.max()
+
+
+FACTORS = {**equations(), **decompositions(), **transforms()}
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_matrices_and_transforms_by_the_device_s_functions(name: str, rng: np.random.Generator) -> None:
+    """The table's functions of CuPy's names, given CuPy's arrays; of empty matrices the reference."""
+    xp = fake_cupy.module()
+    for sample in FACTORS[name]:
+        arrays = sample.draw(rng, sample.dtypes[-1])
+        graph = laws.graph_of(sample.op, laws.types_of(arrays))
+        served, want = by_arrays.serves(graph.eqns[0]), laws.evaluate(sample.op, arrays)
+        if served is None:
+            assert name == "eig" or any(0 in x.shape for x in arrays)
+            continue
+        found = served(xp, sample.op, *map(xp.asarray, arrays))
+        for y, w in zip(found if sample.op.several else [found], want, strict=True):
+            assert (y.shape, y.dtype) == (np.shape(w), np.asarray(w).dtype)
+            np.testing.assert_allclose(y.get(), w, rtol=1e-12, atol=1e-12)
