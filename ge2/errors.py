@@ -21,6 +21,7 @@ from ge2.base.errors import OutOfBoundsError as OutOfBoundsError
 from ge2.base.errors import OutOfMemoryError as OutOfMemoryError
 from ge2.base.errors import ParseError as ParseError
 from ge2.base.errors import PytreeError as PytreeError
+from ge2.base.errors import ReadOnlyError as ReadOnlyError
 from ge2.base.errors import RetraceError as RetraceError
 from ge2.base.errors import ShapeError as ShapeError
 from ge2.base.errors import TraceError as TraceError

@@ -14,6 +14,7 @@ Ge2Error
 │   │   └── TracerArrayConversionError
 │   ├── UnexpectedTracerError         it was used outside its trace
 │   ├── InPlaceError                  it was changed in place in a way that is not supported
+│   │   └── ReadOnlyError             ... because its memory is read-only (also a ValueError)
 │   └── ImpureError                   the traced function drew random numbers or has another side effect
 ├── WideningError                     a value became wider than `jit(widest=...)` allows
 ├── RetraceError                      a jitted function was called with more signatures than it was to have
@@ -89,6 +90,9 @@ class UnexpectedTracerError(TraceError): ...
 
 
 class InPlaceError(TraceError): ...
+
+
+class ReadOnlyError(InPlaceError, ValueError): ...
 
 
 class ImpureError(TraceError): ...

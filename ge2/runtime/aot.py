@@ -70,7 +70,7 @@ class Stage:
     @property
     def out_info(self) -> Any:
         """The result with a `ShapeDtypeStruct` for each array."""
-        types = [a.type for a in self.entry.graph.outputs]
+        types = self.entry.result_types()
         return self.entry.structure.unflatten([ShapeDtypeStruct(t.shape, t.dtype, t.weak) for t in types])
 
 

@@ -34,6 +34,7 @@ from ge2.trace.watch import watching
 if TYPE_CHECKING:
     from ge2.backends.device import Device
     from ge2.runtime.remat import Remat, Smaller
+    from ge2.runtime.writes import Writes
 
 Begun = Callable[[Step, int], tuple[Graph, Callable[[Graph], Program]]]
 PATIENCE = 5.0  # seconds for what an error says
@@ -57,6 +58,10 @@ class How:
     target: str
     device: Device | None
     smaller: Smaller | None = None  # what it would compute again in so much memory
+    homes: tuple[int, ...] = ()  # the inputs that the first outputs are the last contents of
+
+    def scheduled(self, graph: Graph) -> Program:
+        return schedule(graph, self.donated, self.target, self.homes)
 
 
 def compile_graph(
@@ -68,31 +73,35 @@ def compile_graph(
     part: bool = False,
     limited: bool = False,
     device: Device | None = None,
+    writes: Writes | None = None,
 ) -> Executable:
     """The graph, through every pass, as a program that runs on this machine.
 
-    `donated` says for each input whether its memory may be used for results; `limit` how many bytes scratch
-    and results may take (MemoryLimitError); `part`, whether another program runs it, which may be `limited`.
-    The executor, the number of threads and the passes are those of `config` now. `device` runs CUDA; None is
-    this machine's processor, or what stands for a GPU where the executor is "shim".
+    `donated` says for each input whether its memory may be used for results; `writes` which inputs the first
+    outputs are carried back to; `limit` how many bytes scratch and results may take (MemoryLimitError);
+    `part`, whether another program runs it, which may be `limited`. The executor, the number of threads and
+    the passes are those of `config` now. `device` runs CUDA; None is this machine's processor, or what stands
+    for a GPU where the executor is "shim".
     """
     device = device or stand_in()
     if not part:
         know_passes()
         if device is not None:
-            refuse_results(graph, device, name)
+            refuse_results(graph, device, name, len(writes.each) if writes else 0)
     target = (
         "cuda" if device is not None else "c" if config.executor == "c" and toolchain() is not None else "cpu"
     )
     called = label(name)
-    how = How(donated, name, called, target, device)
+    homes = () if writes is None or watching() else writes.inputs
+    how = How(donated, name, called, target, device, homes=homes)
     if device is not None and not part and limit is None:
         how = replace(how, smaller=partial(helping, graph, how))
     if limit is None or config.executor == "reference":
-        made = executable(schedule(passed(graph, called, target, device), donated, target), how, limited)
+        made = executable(how.scheduled(passed(graph, called, target, device)), how, limited)
     else:
         made = fitting(graph, limit, how)
     made.part = part
+    made.writes = writes
     made.watched, made.label = graph if not part and watching() else None, called
     if called:
         dump_repro(graph, made)
@@ -109,9 +118,9 @@ def know_passes() -> None:
             warn(f"passes_off names {name!r}, which is no pass", fix=nearest[0], once=("passes_off", name))
 
 
-def refuse_results(graph: Graph, device: Device, name: str) -> None:
-    """DeviceError for a result of a dtype of which the device has no arrays."""
-    for n, a in enumerate(graph.outputs):
+def refuse_results(graph: Graph, device: Device, name: str, written: int = 0) -> None:
+    """DeviceError for a result of a dtype of which the device has no arrays, behind `written` inputs."""
+    for n, a in enumerate(graph.outputs[written:]):
         if kept_as(device, a.type.dtype) != a.type.dtype:
             made = next((eqn for eqn in graph.eqns if a in eqn.outs), None)
             raise DeviceError(
@@ -149,7 +158,7 @@ def planners(how: How) -> tuple[Callable[[Graph], Program], Begun]:
     """How a graph becomes a program once its loops are found, and likewise what a step of a program runs."""
 
     def planned(graph: Graph) -> Program:
-        return schedule(run_pipeline(graph, how.called, ROLL + 1), how.donated, how.target)
+        return how.scheduled(run_pipeline(graph, how.called, ROLL + 1))
 
     def begun(step: Step, i: int) -> tuple[Graph, Callable[[Graph], Program]]:
         return inner_graph(step, i, how.target)
@@ -180,7 +189,7 @@ def fitting(graph: Graph, limit: int, how: How) -> Executable:
     def built(program: Program) -> Executable:
         return executable(program, how, True)
 
-    plain = built(schedule(run_pipeline(whole, how.called, ROLL), how.donated, how.target))
+    plain = built(how.scheduled(run_pipeline(whole, how.called, ROLL)))
     if (peak := plain.memory_analysis().peak) <= limit:
         plain.remat = Remat(limit, peak, peak)
         return plain
@@ -215,7 +224,7 @@ def executable(program: Program, how: How, limited: bool = False) -> Executable:
     }
     return Executable(
         how.name, program, config.executor, config.thread_count(), branches, how.donated, device=how.device,
-        limited=limited, ranged=config.nvtx, smaller=how.smaller,
+        limited=limited, ranged=config.nvtx, smaller=how.smaller, homes=how.homes,
     )  # fmt: skip
 
 

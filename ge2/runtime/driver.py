@@ -46,7 +46,8 @@ def known() -> dict[str, Any]:
     """The names that every program knows, beside Python's own: one dictionary for all."""
     numpy = {name: getattr(np, name) for name in NUMPY}
     dtypes = {dtype.name: dtype for dtype in (*SHORT, np.dtype(np.uint8))}
-    return {**vars(builtins), **numpy, **dtypes, "launch": launch, "owned": owned, "reuse": reuse}
+    own = {"launch": launch, "owned": owned, "reuse": reuse, "written": written}
+    return {**vars(builtins), **numpy, **dtypes, **own}
 
 
 @final
@@ -299,7 +300,7 @@ class Driver:
         type_ = buffer.type
         made = f"empty({type_.shape}, {type_.dtype.name})"
         if buffer.donor:
-            made = f"reuse({buffer.donor}, {type_.dtype.name})"
+            made = f"{'written' if buffer.written else 'reuse'}({buffer.donor}, {type_.dtype.name})"
         elif worth_keeping(type_.nbytes) and not self.lent:
             made = f"{self.given(Kept(type_.shape, type_.dtype), 'again_')}()"
         self.add(f"{buffer.name} = {made}", str(type_))
@@ -503,3 +504,8 @@ def reuse(x: Any, dtype: np.dtype) -> Any:
     if flags.c_contiguous and flags.writeable and flags.owndata:
         return x
     return np.empty(x.shape, dtype)
+
+
+def written(x: Any, dtype: np.dtype) -> Any:
+    """An argument that is written if its last contents can be made in it, else a new array like it."""
+    return x if x.flags.carray else np.empty(x.shape, dtype)

@@ -17,16 +17,17 @@ from ge2.base.progress import making
 from ge2.base.pytree import Structure
 from ge2.base.spelled import Build, Match, builder, matcher
 from ge2.base.structure import LEAF
-from ge2.ir import ON_GPU, Eqn, Graph, Op, Var, type_of
+from ge2.ir import ON_GPU, ArrayType, Eqn, Graph, Op, Var, type_of
 from ge2.ops.control import EXECUTOR, Call
 from ge2.runtime.once import alone
-from ge2.runtime.signature import is_static
+from ge2.runtime.signature import is_scalar, is_static
 from ge2.trace.places import place_of
 from ge2.transforms.arguments import Results
 
 if TYPE_CHECKING:
     from ge2.backends.device import Device
     from ge2.runtime.executable import Executable
+    from ge2.runtime.writes import Writes
 
 COMPILED: Final = (
     128  # executables that are kept for graphs that are met again, in another function or a new lambda
@@ -41,19 +42,20 @@ def compiled(
     name: str = "f",
     limit: int | None = None,
     device: int | None = None,
+    writes: Writes | None = None,
 ) -> Executable:
     """The executable of a graph under the settings of now, on a GPU if named; equal graphs share one."""
     with spent("import"):
         from ge2.runtime.compile import compile_graph  # passes and templates are not needed before
 
-    key = key_of(graph, donated, limit, device)
+    key = key_of(graph, donated, limit, device, writes)
     found = _compiled.get(key)
     if found is None:
         with alone(("compile", key)):
             found = _compiled.get(key)
             if found is None:
                 found = compile_graph(
-                    graph, donated=donated, name=name, limit=limit, device=gpu_or_not(device)
+                    graph, donated=donated, name=name, limit=limit, device=gpu_or_not(device), writes=writes
                 )
                 found.build()
                 keep(key, found)
@@ -77,9 +79,16 @@ def there(device: Device | None, x: Any) -> Any:
     return upload(device, x)
 
 
-def key_of(graph: Graph, donated: tuple[bool, ...], limit: int | None, device: int | None) -> Any:
+def key_of(
+    graph: Graph,
+    donated: tuple[bool, ...],
+    limit: int | None,
+    device: int | None,
+    writes: Writes | None = None,
+) -> Any:
     """What decides an executable, and which files are written of it."""
-    return graph, donated, config.key, config.dump, limit, device, words_of(graph) if config.nvtx else ()
+    words = words_of(graph) if config.nvtx else ()
+    return graph, donated, config.key, config.dump, limit, device, words, writes
 
 
 def words_of(graph: Graph) -> tuple[str, ...]:
@@ -131,8 +140,8 @@ class Entry:
 
     __slots__ = (
         "build", "captured", "device", "donated", "executable", "fresh", "graph", "hits", "input_names",
-        "key", "limit", "looked", "match", "names", "positions", "settings", "single", "spelt", "spent",
-        "structure", "title",
+        "key", "limit", "looked", "match", "names", "positions", "scalars", "settings", "single", "spelt",
+        "spent", "structure", "title", "writes",
     )  # fmt: skip
 
     def __init__(
@@ -146,6 +155,8 @@ class Entry:
         self.fresh = False  # whether it was made for this signature, and for no equal graph before
         self.looked: list[np.ndarray | None] = []  # contents of the hidden inputs that the trace looked at
         self.donated: tuple[bool, ...] = ()
+        self.writes: Writes | None = None  # the arguments that it changes in place
+        self.scalars: dict[int, bool] = {}  # leaves of which it matters whether they are NumPy's scalars
         self.device: int | None = None  # the GPU that its arrays lie on; None: none
         self.limit: int | None = None  # bytes that scratch and results may take
         self.settings = config.key
@@ -182,8 +193,9 @@ class Entry:
             tally = tally or Tally(self.title, self.spent)
             with making(tally):
                 graph = self.as_run()
-                self.fresh = key_of(graph, self.donated, self.limit, self.device) not in _compiled
-                self.executable = compiled(graph, self.donated, self.title, self.limit, self.device)
+                about = self.limit, self.device, self.writes
+                self.fresh = key_of(graph, self.donated, *about) not in _compiled
+                self.executable = compiled(graph, self.donated, self.title, *about)
                 if self.device is not None:
                     self.captured = tuple(map(partial(there, gpu_or_not(self.device)), self.captured))
             self.spent = tally.so_far()
@@ -202,8 +214,18 @@ class Entry:
 
         device = gpu_or_not(self.device)
         return compile_graph(
-            self.as_run(), donated=self.donated, name=self.title, limit=self.limit, device=device
-        )
+            self.as_run(), donated=self.donated, name=self.title, limit=self.limit, device=device,
+            writes=self.writes,
+        )  # fmt: skip
+
+    def suits(self, leaves: Sequence[Any]) -> bool:
+        """Whether arguments are NumPy's scalars, or arrays, where those were that it was traced with."""
+        return all(is_scalar(leaves[i]) == scalar for i, scalar in self.scalars.items())
+
+    def result_types(self) -> list[ArrayType]:
+        """The types of what a call returns."""
+        types = [a.type for a in self.graph.outputs]
+        return types if self.writes is None else self.writes.of(types)
 
     def holds(self, hidden: Sequence[Any]) -> bool:
         """Whether the arrays whose contents decided the trace are still what they were."""

@@ -37,6 +37,7 @@ from ge2.runtime.program import Program
 from ge2.runtime.records import KernelRecord, Kernels, Made, kernels, names
 from ge2.runtime.schedule import schedule
 from ge2.runtime.timeline import Timeline
+from ge2.runtime.writes import Writes, Writing
 from ge2.trace.watch import check_finite
 
 if TYPE_CHECKING:
@@ -212,6 +213,8 @@ class Executable:
     threads: int
     branches: dict[int, tuple[Executable, ...]] = field(default_factory=dict)  # of the conds among the steps
     donated: tuple[bool, ...] = ()
+    homes: tuple[int, ...] = ()  # the inputs whose memory the first outputs may be made in
+    writes: Writes | None = None  # the inputs that those are carried back to
     device: Device | None = None  # that runs CUDA; None: the processor
     remat: Remat | None = None  # what it computes again, if its memory is limited
     watched: Graph | None = None  # as traced, where the results of a call are looked at for NaN
@@ -242,8 +245,9 @@ class Executable:
         with self._lock:
             if self.run is None:
                 run = Reference(self.graph, self.device) if self.executor == "reference" else self.driven()
-                self.run = run if self.watched is None else Watched(run, self.watched, self.name)
-                if hasattr(self.run, "told"):  # it knows of a better way soon
+                run = run if self.watched is None else Watched(run, self.watched, self.name)
+                self.run = run if self.writes is None else Writing(run, self.writes)
+                if self.writes is None and hasattr(self.run, "told"):  # it knows of a better way soon
                     self.run.told = self.settle
             return self.run
 
@@ -297,7 +301,7 @@ class Executable:
                 raise
             self._blame(trouble)
             excuse(trouble)
-            self.program = schedule(self.program.graph, self.donated, "cpu")
+            self.program = schedule(self.program.graph, self.donated, "cpu", self.homes)
             driver = self.written()
         self._how, self._code = self.words(driver), driver.code
         self.launched, self.splits = getattr(driver, "launched", []), getattr(driver, "splits", [])

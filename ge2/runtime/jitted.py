@@ -43,6 +43,7 @@ from ge2.runtime.signature import (
     WEAK,
     Refused,
     frozen,
+    is_scalar,
     is_static,
     leaf_key,
     parameter_name,
@@ -156,11 +157,12 @@ class Jitted(Generic[P, R]):
         if entry.hits > 1 and self._quick:
             self._expect(entry)
         if entry.hits > 1 and self._again is not entry and not self._quick:
-            lasting = self._entries.get(entry.key) is entry and not any(self._static)
+            plain = not any(self._static) and not any(entry.scalars.values())
+            lasting = self._entries.get(entry.key) is entry and plain
             whole = self._donation is None or self._donation.complete(entry.key, leaves)
             self._again = entry if lasting and whole and entry.spell() else None
         if type(current()) is not Evaluate:
-            return entry.finish(Call(entry.graph, entry.title)(*arrays))
+            return entry.finish(called(entry, arrays))
         executable = entry.ready()
         if config.dump and entry.hits == 1 and executable.label:
             from ge2.runtime.repro import dump_inputs
@@ -168,7 +170,8 @@ class Jitted(Generic[P, R]):
             dump_inputs(executable.label, arrays)
         results = executable(*arrays)
         if entry.donated and config.check:
-            spoil([x for x, d in zip(arrays, entry.donated, strict=True) if d], results)
+            written = entry.writes.of_inputs(arrays) if entry.writes else []
+            spoil([x for x, d in zip(arrays, entry.donated, strict=True) if d], [*results, *written])
         return entry.finish(results)
 
     def prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
@@ -183,6 +186,9 @@ class Jitted(Generic[P, R]):
         """The entry of a call's signature, made if it is new; its leaves; what the function closes over."""
         key, leaves, seen = self._signature(args, kwargs, abstract)
         entry = self._entries.get(key)
+        if entry is not None and entry.scalars and not entry.suits(leaves):
+            key = key._replace(scalars=frozenset(i for i, x in enumerate(leaves) if is_scalar(x)))
+            entry = self._entries.get(key)
         if entry is None or (entry.looked and not entry.holds(seen.arrays)):
             entry = self._make(key, leaves, seen)
         return entry, leaves, seen
@@ -278,6 +284,7 @@ class Jitted(Generic[P, R]):
             and not kwargs.children
             and not entry.looked
             and entry.positions is None
+            and not any(entry.scalars.values())
         ):
             self._quick[entry.key.leaves] = entry
 
@@ -334,7 +341,8 @@ class Jitted(Generic[P, R]):
         """A call that must be of the signature of `entry`; its static arguments may be left out."""
         args, kwargs = self._with_known(entry, args, kwargs)
         key, leaves, seen = self._signature(args, kwargs)
-        if key == entry.key and not entry.looked:
+        key = key._replace(scalars=entry.key.scalars)
+        if key == entry.key and not entry.looked and entry.suits(leaves):
             return self._run(entry, leaves, seen)
         if key._replace(donated=entry.key.donated) == entry.key:
             return self._call(args, kwargs)
@@ -415,6 +423,18 @@ class Jitted(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<jit of {title_of(self._function)}>"
+
+
+def called(entry: Entry, arrays: Sequence[Any]) -> Sequence[Any]:
+    """The results of a function called inside a trace, which changes values of that one in place."""
+    writes = entry.writes
+    found: list[Any]
+    if writes is None:
+        found = Call(entry.graph, entry.title)(*arrays)
+        return found
+    writes.check_traced(arrays)
+    found = list(Call(entry.graph, entry.title)(*arrays))
+    return writes.of(writes.carried(arrays, found))
 
 
 @register_leaf

@@ -31,6 +31,7 @@ class Key(NamedTuple):
     closure: Any
     settings: Any
     donated: frozenset[int] = NO_LEAVES
+    scalars: frozenset[int] | None = None  # leaves that are NumPy's scalars, if that makes another signature
 
 
 def arguments_of(f: Function, leaves: Sequence[Any], structure: Structure, positions: list[int]) -> Arguments:

@@ -162,8 +162,8 @@ class Linked:
         names = {buffers[v].name: i for i, v in enumerate(self.given(segment))}
         found = []
         for v in outputs(self.program):
-            donor = buffers[v].donor
-            found.append(Output(v.type.dtype, v.type.shape, names[donor] if donor else -1))
+            donor, written = buffers[v].donor, buffers[v].written
+            found.append(Output(v.type.dtype, v.type.shape, names[donor] if donor else -1, written=written))
         return found
 
 

@@ -150,6 +150,8 @@ class Native:
         if step.kind == "loop":
             segment.calls += Loop(self, segment, step).texts()
             return
+        if self.fails and any(self.buffer(v).written for v in step.eqn.outs):
+            segment.calls.append(Text("if (lib->error->code) return lib->error->code;"))
         problem = problem_of(step.eqn, step.shared)
         family = select(problem).family
         assert isinstance(family, Generated), f"{step.eqn.op} was taken for C"
@@ -167,6 +169,11 @@ class Native:
             segment.work += max(v.type.size for v in (*step.eqn.outs, *step.eqn.inputs))
         if pieces.kernels:
             self.made.append(self.made_of(step, pieces.kernels))
+
+    def buffer(self, v: Var) -> Buffer:
+        """What holds the memory of a value."""
+        found = self.program.buffers[v]
+        return found.base or found
 
     def operand(self, role: str, i: int, a: Var | Literal) -> Operand:
         if isinstance(a, Literal) or a.type.weak:

@@ -30,7 +30,8 @@ class Buffer:
     first: int
     last: int
     base: Buffer | None = None  # of a view: what holds the memory
-    donor: str = ""  # of an output: the donated input whose memory it takes
+    donor: str = ""  # of an output: the input whose memory it takes, which was donated or is written
+    written: bool = False  # of such an output: the input is an argument that is written
 
 
 @final

@@ -38,6 +38,7 @@ from ge2.passes.drawn import drawn
 from ge2.passes.host import on_host
 from ge2.passes.indexed import indexed
 from ge2.passes.pipeline import run_pipeline
+from ge2.runtime.failing import may_fail
 from ge2.runtime.hosted import CONTROL
 from ge2.runtime.loops import carried, grounded, held, stands
 from ge2.runtime.program import END, Buffer, Program, Step
@@ -61,13 +62,18 @@ FRESH = frozenset((
 
 
 @collector_paused
-def schedule(graph: Graph, donated: tuple[bool, ...] = (), target: str = "cpu") -> Program:
-    """The program of a graph for a target: "cpu" is blocked NumPy, "c" compiled C, "cuda" launches."""
+def schedule(
+    graph: Graph, donated: tuple[bool, ...] = (), target: str = "cpu", written: tuple[int, ...] = ()
+) -> Program:
+    """The program of a graph for a target: "cpu" is blocked NumPy, "c" compiled C, "cuda" launches.
+
+    `written`: the inputs that the first outputs are the last contents of.
+    """
     with spent("schedule"):
         if target == "cuda":
             graph = resident(drawn(indexed(graph)))
         graph = grounded(graph, False) if target == "c" else graph
-        return Scheduler(graph, donated, target).run()
+        return Scheduler(graph, donated, target, written).run()
 
 
 def scheduled_round(op: Any, i: int, target: str) -> Program:
@@ -100,8 +106,11 @@ def rounds(op: Any, target: str) -> tuple[Program, ...] | None:
 
 
 class Scheduler:
-    def __init__(self, graph: Graph, donated: tuple[bool, ...], target: str) -> None:
+    def __init__(
+        self, graph: Graph, donated: tuple[bool, ...], target: str, written: tuple[int, ...] = ()
+    ) -> None:
         self.graph, self.target = graph, target
+        self.written = last_contents(graph, written)
         self.layouts: dict[Var, Layout] = {}
         self.names = Names()
         self.buffers: dict[Var, Buffer] = {}
@@ -147,6 +156,9 @@ class Scheduler:
         if self.target == "cuda" or (self.target == "c" and "library" not in self.kinds):
             self.lend()
             self.join()
+        for n, (kind, eqn) in enumerate(zip(self.kinds, self.graph.eqns, strict=True)):
+            if kind in ("kernel", "copy", "matmul"):
+                self.reuse(n, eqn)
         steps = tuple(
             self.step(n, kind, eqn)
             for n, (kind, eqn) in enumerate(zip(self.kinds, self.graph.eqns, strict=True))
@@ -309,30 +321,44 @@ class Scheduler:
         return eqn.inputs.count(x) == 1 and not any(b is home or b.base is home for b in others)
 
     def step(self, n: int, kind: str, eqn: Eqn) -> Step:
-        shared = frozenset(self.reuse(n, eqn)) if kind in ("kernel", "copy", "matmul") else frozenset()
-        shared |= self.there.get(n, set())
+        shared = frozenset(self.there.get(n, ()))
         name = eqn.op.kind if isinstance(eqn.op, Region) else eqn.op.name
         return Step(kind, name, eqn, n, shared)
 
-    def reuse(self, n: int, eqn: Eqn) -> list[tuple[int, int]]:
-        """Gives results the memory of donated inputs that end here or earlier."""
-        found = []
-        for i, out in enumerate(eqn.outs):
+    def reuse(self, n: int, eqn: Eqn) -> None:
+        """Gives results the memory of inputs that are donated, or written, and end here or earlier."""
+        for out in eqn.outs:
             buffer = self.buffers[out]
             if buffer.storage != "output":
                 continue
             for x in self.donors(out):
-                if (
-                    x.type == out.type
-                    and self.buffers[x].last <= n
-                    and (self.buffers[x].last < buffer.first or self.in_place(eqn, i, x, n))
-                ):
-                    buffer.donor = self.buffers[x].name
-                    self.donated.remove(x)
-                    if x in eqn.inputs:
-                        found.append((i, eqn.inputs.index(x)))
+                if x.type == out.type and self.may_take(buffer, x):
+                    buffer.donor, buffer.written = self.buffers[x].name, out in self.written
+                    if not buffer.written:
+                        self.donated.remove(x)
                     break
-        return found
+
+    def may_take(self, buffer: Buffer, x: Var) -> bool:
+        """Whether a result may lie in the memory of an input: it is first written when that was read last."""
+        last, first = self.buffers[x].last, buffer.first
+        if x in self.written.values() and any(self.fails(m, first) for m in range(first, len(self.kinds))):
+            return False
+        if last < first:
+            return True
+        eqn = self.graph.eqns[first]
+        homes = [self.buffers[v].base or self.buffers[v] for v in eqn.outs]
+        made = [i for i, home in enumerate(homes) if home is buffer]
+        i = made[0]
+        plain = eqn.outs[i].type == x.type and eqn.outs[i] not in self.layouts
+        if last > first or made[1:] or not plain or not self.in_place(eqn, i, x):
+            return False
+        self.there.setdefault(first, set()).add((i, eqn.inputs.index(x)))
+        return True
+
+    def fails(self, m: int, first: int) -> bool:
+        """Whether step `m` may fail when step `first` has written; one at indices looks at them before."""
+        eqn = self.graph.eqns[m]
+        return may_fail(eqn, self.target) and not (m == first and isinstance(eqn.op, WRITES))
 
     def donors(self, out: Var) -> list[Var]:
         """The donated inputs whose memory a result may take, the best first.
@@ -341,6 +367,8 @@ class Scheduler:
         given back in the place of an argument, counted among those of its type, takes the memory of that one
         or, if it is small, none; were it that of another, all of them would move on from call to call.
         """
+        if out in self.written:
+            return [self.written[out]]
         if self.homes is not None:
             return own(self.homes, out, self.donated)
         if self.target != "cuda":
@@ -348,10 +376,18 @@ class Scheduler:
         mate = own(self.mates, out, self.donated)
         return [*mate, *(x for x in self.donated if x not in mate and x.type.nbytes >= LARGE)]
 
-    def in_place(self, eqn: Eqn, i: int, x: Var, n: int) -> bool:
-        """Whether a result that is first written here may be written over a donated input."""
-        first = self.buffers[eqn.outs[i]].first
-        return first == n and self.alone(eqn, x) and in_place(eqn, i, x, self.target)
+    def in_place(self, eqn: Eqn, i: int, x: Var) -> bool:
+        """Whether a result that is first written here may be written over an input."""
+        return x in eqn.inputs and self.alone(eqn, x) and in_place(eqn, i, x, self.target)
+
+
+def last_contents(graph: Graph, written: Sequence[int]) -> dict[Var, Var]:
+    """The inputs that are written, by the outputs that may be made in their memory."""
+    found: dict[Var, Var] = {}
+    for out, i in zip(graph.outputs, written, strict=False):
+        if isinstance(out, Var) and out not in graph.inputs and graph.outputs.index(out) < len(written):
+            found.setdefault(out, graph.inputs[i])
+    return found
 
 
 def places_in(eqn: Eqn) -> dict[int, Layout]:

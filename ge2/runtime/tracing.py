@@ -15,7 +15,8 @@ from ge2.runtime.entry import Entry
 from ge2.runtime.key import Function, Key, arguments_of, article
 from ge2.runtime.purity import Purity
 from ge2.runtime.rebind import Rebound
-from ge2.runtime.signature import Static, is_static, leaf_type, title
+from ge2.runtime.signature import Static, is_scalar, is_static, leaf_type, title
+from ge2.runtime.writes import Changing
 from ge2.trace import ABSTRACT, Closed, Input, is_traced, stage, tidy
 from ge2.trace.places import common_place
 from ge2.transforms.arguments import Results
@@ -32,7 +33,11 @@ def trace(
     arguments = arguments_of(f, leaves, key.structure, positions)
     names = arguments.names()
     hidden = hidden_inputs(seen, closure)
-    inputs = [Input(t, ABSTRACT, names[i]) for i, t in zip(positions, arguments.types(), strict=True)]
+    changing = Changing(len(hidden), positions, key.donated)
+    inputs = [
+        Input(t, ABSTRACT, names[i], carried_back=True, scalar=is_scalar(leaves[i]))
+        for i, t in zip(positions, arguments.types(), strict=True)
+    ]
     returned = Results()
 
     plans = plans_of(leaves, closure)
@@ -40,6 +45,9 @@ def trace(
     frozen_arrays: set[int] = set()
 
     def run(*xs: Any) -> list[Any]:
+        return changing.outputs(xs, results(*xs))
+
+    def results(*xs: Any) -> list[Any]:
         if not hidden:
             return returned.flat(arguments.call(xs))
         rebound = Rebound(plans, {id(given.source): x for given, x in zip(hidden, xs, strict=False)})
@@ -72,6 +80,9 @@ def trace(
         entry.without_bytes(returned)
     entry.key, entry.names, entry.title = key, names, title(f)
     entry.input_names = [*(given.name for given in hidden), *(names[i] for i in positions)]
+    entry.scalars = changing.scalars
+    captured = ["a constant array"] * len(closed.captured)
+    entry.writes = changing.writes(entry.title, [*captured, *entry.input_names])
     given = [(names[i], leaves[i]) for i in positions]
     entry.device = common_place(title(f), [*given, *closed_over(seen, closure)])
     entry.limit = limit

@@ -298,6 +298,8 @@ class Operators(ArrayMethods):
     def _in_place(self, name: str, sign: str, other: Any) -> Any:
         y = OP[name](self, other)
         if y is NotImplemented or not self.cell.is_array:
+            if self.cell.argument is not None:
+                self.cell.argument.rebound = True
             return y  # numbers, and what NumPy's functions give for them, are bound anew by `+=`
         if y.type.shape != self.type.shape:
             raise ShapeError(

@@ -17,6 +17,7 @@ from ge2.ir import ArrayType, Graph, current, parse, verify, write
 from ge2.ops import KNOWN, REPLACED
 from ge2.trace.retrace import tidy
 from ge2.trace.tracer import Closed, Trace, Tracer, check_type
+from ge2.trace.views import Argument
 
 ABSTRACT = object()  # the value of an input of which nothing is known
 
@@ -32,6 +33,8 @@ class Input:
     reason: str = ""  # why its value is not known
     writable: bool = False  # whether the function may write into it: nobody else has it
     source: Any = None  # the array itself, if the function may meet it by another way (a closure)
+    carried_back: bool = False  # whether what is written to it is written to the caller's array
+    scalar: bool = False  # whether it is a NumPy scalar, which never changes in place
 
 
 @collector_paused
@@ -112,10 +115,14 @@ def bind(trace: Trace, given: Input) -> Tracer:
     tracer = Tracer(trace, var)
     if given.source is not None:
         trace.bound[id(given.source)] = (given.source, tracer)
-    if not (
-        given.writable or given.type.weak or isinstance(given.value, np.generic)
-    ):  # scalars never change in place
-        tracer.cell.fixed = f"{given.name or 'it'} is an argument"
+    cell = tracer.cell
+    cell.argument = Argument() if given.carried_back else None
+    if given.writable or given.type.weak or given.scalar or isinstance(given.value, np.generic):
+        return tracer  # scalars never change in place
+    if given.carried_back:
+        cell.array = True
+    else:
+        cell.fixed = f"{given.name or 'it'} is an argument"
     return tracer
 
 

@@ -21,7 +21,7 @@ from ge2.trace.concrete import Known
 from ge2.trace.escape import holder
 from ge2.trace.operators import Operators
 from ge2.trace.protocols import Protocols
-from ge2.trace.views import Cell, Ghost, Put, Read, View
+from ge2.trace.views import Cell, Ghost, Put, Read, View, ordered
 
 UNSURE = (
     "a reshape of {} shares memory in NumPy or is a copy, depending on its strides; "
@@ -260,6 +260,8 @@ class Trace:
                         where=here(),
                         fix="x = x.copy() before the reshape: its layout is known",
                     )
+                if view.assumed:
+                    ordered(cell)
                 with interpreting(self):
                     cell.atom = self.atom(view.read(Tracer(self, base)))
                 view.seen = view.base.version
@@ -275,6 +277,10 @@ class Trace:
             )
         self.refreshed(cell)
         view = cell.view
+        if view is None and cell.argument is not None:
+            cell.argument.line = here()
+        elif view is not None and view.assumed:
+            ordered(cell)
         if view is not None and view.sure:
             if view.put is None:
                 raise InPlaceError(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ge2 import numpy as gnp
+from ge2.base.source import Source
 from ge2.ir import Atom, Dims
 
 Read = Callable[[Any], Any]  # the view of a base
@@ -26,23 +27,35 @@ NOTHING = np.empty(1, np.int8)
 class View:
     """How a cell is read from the cell of its base."""
 
-    __slots__ = ("base", "ghost", "key", "outer", "put", "read", "seen", "sure")
+    __slots__ = ("assumed", "base", "ghost", "key", "outer", "put", "read", "seen", "sure")
     outer: str  # the array of an outer function that it is of
 
     def __init__(self, base: Cell, read: Read, put: Put | None, ghost: Ghost | None, sure: bool) -> None:
         self.base, self.read, self.put, self.ghost = base, read, put, ghost
         self.seen = base.version  # of the base, when this was read last
         self.sure = sure  # whether NumPy surely shares the memory
+        self.assumed = False  # whether it is a view only if an argument is in C order
         self.key: Any = View  # the index it was read with, if it was; no index is a class
         self.outer = (
             "" if base.view is None else base.view.outer
         )  # the array of an outer function that it is of
 
 
+class Argument:
+    """What a trace finds out about an argument that may be written."""
+
+    __slots__ = ("line", "ordered", "rebound")
+
+    def __init__(self) -> None:
+        self.line: Source | None = None  # the one that wrote it last
+        self.ordered = False  # whether something that is known of it holds in C order alone
+        self.rebound = False  # whether it is a NumPy scalar, and an operator in place bound it anew
+
+
 class Cell:
     """What a traced value holds now."""
 
-    __slots__ = ("array", "atom", "doubt", "fixed", "packed", "version", "view")
+    __slots__ = ("argument", "array", "atom", "doubt", "fixed", "packed", "version", "view")
 
     def __init__(self, atom: Atom) -> None:
         self.atom = atom
@@ -52,6 +65,7 @@ class Cell:
         self.doubt = ""  # why its contents are not known
         self.array = False  # whether NumPy gives an array here although it has no axes
         self.packed = False  # whether its elements surely lie in order, without gaps
+        self.argument: Argument | None = None  # of a caller, who is to see what is written to it
 
     @property
     def root(self) -> Cell:
@@ -70,7 +84,15 @@ class Cell:
         if self.view is not None:
             return self.view.ghost
         shape = self.atom.type.shape
-        return packed(shape) if self.packed or sum(n != 1 for n in shape) <= 1 or 0 in shape else None
+        known = self.packed or self.argument or sum(n != 1 for n in shape) <= 1 or 0 in shape
+        return packed(shape) if known else None
+
+
+def ordered(cell: Cell) -> None:
+    """Notes that a view of an argument has the meaning it was given in C order alone."""
+    argument = cell.root.argument
+    assert argument is not None
+    argument.ordered = True
 
 
 def ghost(shape: Dims, strides: Dims) -> Ghost:
@@ -199,6 +221,8 @@ def as_view(function: Any, args: tuple[Any, ...], more: dict[str, Any], y: Any) 
     read: Read = lambda b: ours(b, *rest, **more)  # noqa: E731
     layout, sure = layout_of(function, base, rest, more)
     if layout is None and sure is False:
+        if rests_on_order(function, base, y.type.shape):
+            ordered(base.cell)
         copy = y.__copy__()
         copy.cell.packed = True
         return copy
@@ -206,7 +230,18 @@ def as_view(function: Any, args: tuple[Any, ...], more: dict[str, Any], y: Any) 
         if sure and PUTS[function] is not read_only:
             return y
         y = y.renamed()
-    return y.viewing(base, read, PUTS[function](base, function, rest, more), layout, sure is not None)
+    y = y.viewing(base, read, PUTS[function](base, function, rest, more), layout, sure is not None)
+    y.cell.view.assumed = sure is True and rests_on_order(function, base, y.type.shape)
+    return y
+
+
+def rests_on_order(function: Any, base: Any, shape: Dims) -> bool:
+    """True if a reshape is a view, or a copy, because an argument is assumed to be in C order."""
+    if function not in COPIES_IF_IT_MUST or base.cell.root.argument is None:
+        return False
+    known = base.cell.root.atom.type.shape
+    only_ones = [n for n in shape if n != 1] == [n for n in base.type.shape if n != 1]
+    return sum(n != 1 for n in known) > 1 and 0 not in known and not only_ones
 
 
 def layout_of(function: Any, base: Any, rest: Any, more: Any) -> tuple[Ghost | None, bool | None]:

@@ -35,7 +35,7 @@ typedef int (*Run)(char *const *, const int64_t *, const ge2_number *, char *, i
 typedef struct {
     PyArray_Descr *descr; /* null for a Python number */
     npy_intp *dims;
-    int ndim, flags, kind, donor, keep;
+    int ndim, flags, kind, donor, keep, written;
     Py_ssize_t slot; /* in `p` or in `k` */
     PyObject *kept[KEPT];
 } Place;
@@ -240,12 +240,12 @@ static PyObject *kept(Place *place) {
     return x;
 }
 
-/* A donated array, if the program reads it itself and it can be given away. */
+/* A donated array, if the program reads it itself and it can be given away; or an argument that is written. */
 static PyObject *donated(Launcher *me, Frame *frame, const Place *place, PyObject *const *args) {
     PyObject *given = args[place->donor];
-    if (!PyArray_CheckExact(given)) return NULL;
+    if (!(place->written ? PyArray_Check(given) : PyArray_CheckExact(given))) return NULL;
     PyArrayObject *x = (PyArrayObject *)given;
-    int flags = NPY_ARRAY_CARRAY | NPY_ARRAY_OWNDATA;
+    int flags = place->written ? NPY_ARRAY_CARRAY : NPY_ARRAY_CARRAY | NPY_ARRAY_OWNDATA;
     if ((PyArray_FLAGS(x) & flags) != flags) return NULL;
     if (PyArray_BYTES(x) != frame->p[me->input[place->donor].slot]) return NULL;
     Py_INCREF(given);
@@ -337,11 +337,11 @@ static int read_input(Launcher *me, Place *place, PyObject *item) {
     return read_dims(place, shape);
 }
 
-/* (dtype, shape, donor, keep) */
+/* (dtype, shape, donor, keep, written) */
 static int read_output(Launcher *me, Place *place, PyObject *item) {
     PyObject *dtype, *shape;
-    if (!PyArg_ParseTuple(item, "O!O!ip", &PyArrayDescr_Type, &dtype, &PyTuple_Type, &shape, &place->donor,
-                          &place->keep))
+    if (!PyArg_ParseTuple(item, "O!O!ipp", &PyArrayDescr_Type, &dtype, &PyTuple_Type, &shape, &place->donor,
+                          &place->keep, &place->written))
         return -1;
     if (place->donor >= me->inputs || (place->donor >= 0 && !me->input[place->donor].descr))
         return PyErr_SetString(PyExc_ValueError, "the donor is no array"), -1;

@@ -60,13 +60,15 @@ Input = Array | Number
 @final
 @record
 class Output:
-    """A result. `donor` is the input whose memory it may take, -1 for none; `keep`: memory of past results
-    that nobody holds any more may serve again, if it is neither small nor very large."""
+    """A result. `donor` is the input whose memory it may take, -1 for none; `written`: that input is an
+    argument that is written, so it may be a view; `keep`: memory of past results that nobody holds any more
+    may serve again, if it is neither small nor very large."""
 
     dtype: np.dtype
     shape: Dims
     donor: int = -1
     keep: bool = True
+    written: bool = False
 
     @property
     def kept(self) -> bool:
@@ -95,7 +97,7 @@ def make_launcher(
     may hold the machine code, lives as long as the launcher. `plain`: by ctypes, extension or not.
 
     A call copies arguments that are not contiguous, refuses those of another type with InputError, and takes
-    the memory of a donor only if the array is contiguous, writable and owns it.
+    the memory of a donor only if the array is contiguous, writable and, unless it is written, owns it.
     """
     check(inputs, outputs, numbers)
     checks = Checks(tuple(inputs), tuple(lines))
@@ -108,8 +110,9 @@ def make_launcher(
         return PlainLauncher(address, inputs, outputs, n, numbers, arena, threads, heavy, head, checks, owner)
 
     def natively(extension: Native) -> Launcher:
+        made = tuple((y.dtype, y.shape, y.donor, y.kept, y.written) for y in outputs)
         return extension(
-            address, tuple(map(outline, inputs)), tuple((y.dtype, y.shape, y.donor, y.kept) for y in outputs),
+            address, tuple(map(outline, inputs)), made,
             n, numbers, arena, 1 if forked else threads, heavy, head, checks.prepare, checks.fail, owner,
         )  # fmt: skip
 

@@ -101,7 +101,8 @@ class PlainLauncher:
         self.sizes = addressof(self.held)
         self.inputs = [x if isinstance(x, Array) else x.kind for x in inputs]
         self.outputs = [
-            (y.dtype, y.shape, y.donor, Kept(y.shape, y.dtype) if y.kept else None) for y in outputs
+            (y.dtype, y.shape, y.donor, Kept(y.shape, y.dtype) if y.kept else None, y.written)
+            for y in outputs
         ]
         arrays = sum(isinstance(x, Array) for x in inputs)
         self.shape = (arrays + len(outputs), len(inputs) - arrays, numbers, arena, services)
@@ -151,8 +152,8 @@ class PlainLauncher:
     def make(self, frame: Frame, args: Sequence[Any], xs: Sequence[Any], slot: int) -> list[Any]:
         """The results, still empty."""
         p, results = frame.p, []
-        for dtype, shape, donor, kept in self.outputs:
-            if donor >= 0 and donates(args[donor], xs[donor]):
+        for dtype, shape, donor, kept, written in self.outputs:
+            if donor >= 0 and donates(args[donor], xs[donor], written):
                 y = xs[donor]
             else:
                 y = np.empty(shape, dtype) if kept is None else kept()
@@ -172,8 +173,11 @@ def fits(x: Any, wanted: Array) -> bool:
     return bool(x.flags.num & needed == needed)
 
 
-def donates(given: Any, read: Any) -> bool:
-    return given is read and type(given) is ndarray and given.flags.num & OURS == OURS
+def donates(given: Any, read: Any, written: bool) -> bool:
+    if given is not read:
+        return False
+    flags = READABLE | WRITEABLE if written else OURS
+    return (written or type(given) is ndarray) and given.flags.num & flags == flags
 
 
 def write(k: bytearray, at: int, kind: str, x: Any) -> None:

@@ -1,0 +1,254 @@
+"""The arguments that a jitted function writes: what a call checks first, and how they change.
+
+The graph of such a function yields the last contents of each written argument before its results. The plan
+has them computed in the argument's own memory where nothing else reads the old contents and nothing can fail
+from then on; elsewhere they are copied there when the call has succeeded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NoReturn, final
+
+import numpy as np
+
+from ge2.base.errors import InPlaceError, ReadOnlyError
+from ge2.base.gpu import on_gpu
+from ge2.base.record import record
+from ge2.base.source import Source, here
+from ge2.trace import is_traced
+
+Run = Callable[..., list[Any]]
+WORK: Final[Any] = 10_000  # candidates that a search for a common element may try
+
+
+@final
+@record
+class Write:
+    """One argument that is written: its place among the inputs, the line that does it, whether only the
+    memory of an array in C order has the meaning that was assumed."""
+
+    input: int
+    line: Source | None
+    ordered: bool = False
+
+
+@final
+@record
+class Writes:
+    """The written arguments. `names`: of all inputs; `results`: for each result its place among the graph's
+    outputs, where a written argument that is returned is the caller's array itself."""
+
+    title: str
+    names: tuple[str, ...]
+    each: tuple[Write, ...]
+    results: tuple[int, ...]
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        return tuple(w.input for w in self.each)
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """What the user calls those arguments."""
+        return tuple(self.names[w.input] for w in self.each)
+
+    def __str__(self) -> str:
+        lines = [f" ({w.line})" if w.line else "" for w in self.each]
+        return "writes " + ", ".join(
+            self.names[w.input] + line for w, line in zip(self.each, lines, strict=True)
+        )
+
+    def of(self, found: Sequence[Any]) -> list[Any]:
+        """The results among the values that begin with the written arguments."""
+        return [found[i] for i in self.results]
+
+    def of_inputs(self, arrays: Sequence[Any]) -> list[Any]:
+        """The written arguments."""
+        return [arrays[w.input] for w in self.each]
+
+    def carried(self, arrays: Sequence[Any], found: list[Any]) -> list[Any]:
+        """What was found, with each last contents replaced by the argument, which now has them."""
+        for n, w in enumerate(self.each):
+            x = arrays[w.input]
+            if found[n] is not x:
+                change(x, found[n], self.names[w.input], self.title)
+                found[n] = x
+        return found
+
+    # ------------------------------------------------------------------------------------------ checks
+
+    def check(self, arrays: Sequence[Any]) -> None:
+        """ReadOnlyError, InPlaceError unless each array can be written and shares no memory with another."""
+        for w in self.each:
+            x = arrays[w.input]
+            if not getattr(x.flags, "writeable", True):
+                self.refuse_read_only(w)
+            if not x.flags.forc and repeats(x):
+                self.refuse_repeats(w)
+            if w.ordered and not x.flags.c_contiguous:
+                self.refuse_order(w)
+            if x.base is not None or any(y is x or is_view(y) for j, y in enumerate(arrays) if j != w.input):
+                self.check_apart(w, arrays)
+
+    def check_traced(self, arrays: Sequence[Any]) -> None:
+        """InPlaceError if a traced value that is written may share memory with another argument."""
+        for w in self.each:
+            for j, y in enumerate(arrays):
+                if j != w.input and is_traced(y) and meet(arrays[w.input], y):
+                    self.refuse_overlap(w.input, j)
+
+    def check_apart(self, w: Write, arrays: Sequence[Any]) -> None:
+        x = arrays[w.input]
+        for j, y in enumerate(arrays):
+            if j != w.input and share(x, y):
+                self.refuse_overlap(w.input, j)
+
+    def refuse_overlap(self, i: int, j: int) -> NoReturn:
+        same = "share memory, and one of them is written"
+        what = f"{self.names[i]} and {self.names[j]} of {self.title} {same}: {self}"
+        raise InPlaceError(what, where=here(), fix="pass a copy of one of them, as x.copy()")
+
+    def refuse_read_only(self, w: Write) -> NoReturn:
+        what = f"assignment destination is read-only: {self.names[w.input]} of {self.title}, which {self}"
+        raise ReadOnlyError(what, where=here(), fix="pass a copy, x.copy(), or x.flags.writeable = True")
+
+    def refuse_repeats(self, w: Write) -> NoReturn:
+        what = f"{self.names[w.input]} of {self.title} has elements that share memory, as a broadcast array"
+        raise InPlaceError(f"{what}, and the function {self}", where=here(), fix="pass a copy, x.copy()")
+
+    def refuse_order(self, w: Write) -> NoReturn:
+        name = self.names[w.input]
+        what = f"{name} of {self.title} is not in C order, so a reshape or ravel of it may be a copy in NumPy"
+        raise InPlaceError(
+            f"{what}, and the function {self}",
+            where=here(),
+            fix=f"pass np.ascontiguousarray({name}), or write {name}[...] without a reshape",
+        )
+
+
+def repeats(x: Any) -> bool:
+    """True if elements of an array may share memory: its axes do not nest."""
+    end = x.itemsize
+    for stride, n in sorted((abs(s), n) for s, n in zip(x.strides, x.shape, strict=True) if n > 1):
+        if stride < end:
+            return bool(x.size)
+        end += stride * (n - 1)
+    return False
+
+
+def is_view(x: Any) -> bool:
+    return getattr(x, "base", None) is not None
+
+
+def share(x: Any, y: Any) -> bool:
+    """True if two arrays have an element in common, or that cannot be told soon."""
+    if on_gpu(x) or on_gpu(y):
+        return on_gpu(x) and on_gpu(y) and share_on_gpu(x, y)
+    return isinstance(y, np.ndarray) and bool(np.may_share_memory(x, y, WORK))
+
+
+def meet(x: Any, y: Any) -> bool:
+    """The same of two traced values: by their layouts, if both are known."""
+    if not is_traced(x) or x.cell.root is not y.cell.root or not y.cell.is_array:
+        return False
+    layouts = x.cell.ghost(), y.cell.ghost()
+    return any(each is None for each in layouts) or share(*layouts)
+
+
+def share_on_gpu(x: Any, y: Any) -> bool:
+    """The same by the addresses of a device, as if they were those of a host."""
+    return bool(x.size and y.size and np.may_share_memory(at_address(x), at_address(y), WORK))
+
+
+def at_address(x: Any) -> np.ndarray:
+    """An array that is never read, laid out in this process as another is on its device."""
+    layout = {"shape": x.shape, "typestr": f"|V{x.itemsize}", "strides": x.strides}
+    return np.asarray(Described({**layout, "data": (x.data.ptr, True), "version": 3}))
+
+
+@final
+class Changing:
+    """Finds which arguments a trace changes in place. Their last contents are outputs, before the results.
+
+    `first` is the number of inputs before the arguments; `positions` are the leaves that those are.
+    """
+
+    def __init__(self, first: int, positions: Sequence[int], donated: frozenset[int]) -> None:
+        self.first, self.positions, self.donated = first, positions, donated
+        self.each: list[tuple[int, Any]] = []  # inputs that are written, with their cells
+        self.results: list[int] = []  # places of the results among the outputs
+        self.scalars: dict[int, bool] = {}  # leaves of which it matters whether they are NumPy's scalars
+
+    def outputs(self, xs: Sequence[Any], results: Sequence[Any]) -> list[Any]:
+        """The last contents of what was written, then the results that are none of those arrays."""
+        given = list(enumerate(xs))[self.first :]
+        for leaf, (_, x) in zip(self.positions, given, strict=True):
+            rebound = x.cell.argument.rebound
+            if rebound or (x.cell.version and not x.type.shape):
+                self.scalars[leaf] = rebound
+        kept = [leaf not in self.donated for leaf in self.positions]
+        written = [pair for pair, k in zip(given, kept, strict=True) if k and changed(pair[1].cell)]
+        self.each = [(i, x.cell) for i, x in written]
+        cells = [x.cell for _, x in written]
+        found, self.results = [x for _, x in written], []
+        for y in results:
+            same = cells.index(y.cell) if is_traced(y) and y.cell in cells else len(found)
+            self.results.append(same)
+            if same == len(found):
+                found.append(y)
+        return found
+
+    def writes(self, title: str, names: Sequence[str]) -> Writes | None:
+        """What is known of the writes when the trace is over; None if there are none. `names`: of inputs."""
+        if not self.each:
+            return None
+        before = len(names) - self.first - len(self.positions)
+        found = [(before + i, cell.argument) for i, cell in self.each]
+        each = [Write(i, argument.line, argument.ordered) for i, argument in found]
+        return Writes(title, tuple(names), tuple(each), tuple(self.results))
+
+
+def changed(cell: Any) -> bool:
+    """True if an argument's cell was written; one whose contents are in doubt says so when it is read."""
+    return bool(cell.version or cell.doubt)
+
+
+@final
+class Described:
+    """Something with an array interface alone."""
+
+    def __init__(self, interface: dict[str, Any]) -> None:
+        self.__array_interface__ = interface
+
+
+@final
+class Writing:
+    """A program whose first results are the contents of arguments, as a function that changes those."""
+
+    __slots__ = ("run", "told", "writes")
+
+    def __init__(self, run: Run, writes: Writes) -> None:
+        self.run, self.writes = run, writes
+        if hasattr(run, "told"):  # it knows of a better way soon
+            run.told = self.settle
+
+    def settle(self, run: Run) -> None:
+        self.run = run
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        writes = self.writes
+        writes.check(arrays)
+        return writes.of(writes.carried(arrays, self.run(*arrays)))
+
+
+def change(x: Any, value: Any, name: str, title: str) -> None:
+    """Gives an argument its last contents, NumPy's or CuPy's array or a traced value."""
+    if is_traced(x):
+        x.write(value, f"{title}, which writes {name},")
+    elif is_traced(value):
+        what = f"{title} writes {name}, which is a real array here, and what is written is traced"
+        fix = "pass np.zeros_like(x) of a traced x, or x.copy() of an argument, which can be written"
+        raise InPlaceError(what, where=here(), fix=fix)
+    else:
+        x[...] = value
