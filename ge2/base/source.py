@@ -21,9 +21,11 @@ OURS = (
     "<ge2 ",
     "<a record>",
 )
+SITE = os.path.dirname(os.path.dirname(os.path.abspath(numpy.__file__)))
 LIBRARIES = (
     *OURS,
-    os.path.dirname(os.path.abspath(numpy.__file__)) + os.sep,
+    *(os.path.join(SITE, name) + os.sep for name in ("numpy", "scipy", "pandas", "matplotlib", "torch")),
+    "numpy" + os.sep,  # what is compiled from Cython, as it was called there
     "<__array_function__ internals>",
     "<frozen importlib",
 )

@@ -27,17 +27,6 @@ if TYPE_CHECKING:
     from ge2.trace.tracer import Trace, Tracer
 
 # fmt: off
-FIXES = {
-    "bool":   "np.where(condition, a, b), or ge2.lax.cond(condition, f, g, x)",
-    "int":    "pass it as a static argument (static_argnums=), or index with arrays",
-    "float":  "keep it an array: np.sin(x) for math.sin(x), x.astype(np.float32) for np.float32(x); "
-    "np.zeros_like(x) for an array to write it into",
-    "array":  "the function of that name in ge2.numpy, such as ge2.numpy.asarray(x); "
-    "ge2.numpy.take(a, i, axis=0) for a[i] of an array a from outside; "
-    "np.stack([x, y]) for a list of traced values; "
-    "x.astype(np.float32) for np.float32(x)",
-    "format": "print(x) shows its type; return it to see its value",
-}
 DOING = {
     "bool":   "the truth of {0} was asked for",
     "int":    "{0} was used as a Python int",
@@ -87,7 +76,7 @@ def value_of(x: Tracer, use: str) -> Any:
         raise ERRORS.get(use, ConcretizationTypeError)(
             f"{DOING[use].format(x.label())}, but a derivative flows through it and would be lost",
             where=here(),
-            fix=f"ge2.stop_gradient(x) if that is meant; else {FIXES[use]}",
+            fix=fix_of(x, use),
         )
     return elements(x, x, use)
 
@@ -140,9 +129,20 @@ def refuse(trace: Trace, var: Var, x: Tracer, use: str) -> NoReturn:
     unknown = f"not known while {trace.title} is traced"
     why = f"that is {unknown}" if x.atom is var else f"it depends on {name}, which is {unknown}"
     what = f"{DOING[use].format(x.label())}, but {trace.reasons.get(var) or why}"
-    place = here()
-    trace.refused = lambda: ERRORS.get(use, ConcretizationTypeError)(what, where=place, fix=FIXES[use])
+    place, fix = here(), fix_of(x, use)
+    trace.refused = lambda: ERRORS.get(use, ConcretizationTypeError)(what, where=place, fix=fix)
     raise trace.refused()
+
+
+def fix_of(x: Tracer, use: str) -> str:
+    """What to write instead, which the user's line decides."""
+    from ge2.base.expression import expression  # here: only errors pay for them
+    from ge2.trace.hints import hint
+
+    trace = x.owner
+    name = trace.names.get(x.atom, "") if trace.kind == "jit" else ""
+    given = any(t.cell.atom is x.atom for _, t in trace.bound.values())  # by a closure, not by the call
+    return hint(use, name if name.isidentifier() and not given else "", expression())
 
 
 def flows(trace: Trace, atom: Atom) -> bool:

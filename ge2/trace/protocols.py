@@ -204,7 +204,7 @@ def written(out: Any, y: Any, name: str, mask: Any = True, exact: bool = False) 
             raise InPlaceError(
                 f"numpy.{name} was asked to write a traced value into a real array",
                 where=here(),
-                fix="y = y + x instead of y += x; an array made by np.zeros_like(x) can be written",
+                fix=instead_of_writing(),
             )
         given, t = type_of(value), target.type
         if not exact and given.ndim <= t.ndim and given.shape != t.shape:
@@ -223,9 +223,18 @@ def written(out: Any, y: Any, name: str, mask: Any = True, exact: bool = False) 
     return out[0] if isinstance(out, tuple) and len(out) == 1 else out
 
 
+def instead_of_writing() -> str:
+    """The fix for `y += x` or `out=y`, of an array that is not traced."""
+    from ge2.base.expression import expression  # here and below: only errors pay for it
+    from ge2.trace.hints import in_place
+
+    return in_place(expression())
+
+
 def missing(name: str) -> NoRuleError:
-    return NoRuleError(
-        f"{name} is not among the functions that ge2 traces",
-        where=here(),
-        fix="other functions of ge2.numpy; or add it to ge2/numpy (CONTRIBUTING.md, 'add a function')",
-    )
+    """The error for a function that ge2 does not trace."""
+    from ge2.base.expression import expression
+    from ge2.trace.hints import without
+
+    where, fix = here(), without(name, expression())
+    return NoRuleError(f"{name} is not among the functions that ge2 traces", where=where, fix=fix)

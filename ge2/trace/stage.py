@@ -73,7 +73,7 @@ def called(f: Callable[..., Iterable[Any]], tracers: Sequence[Tracer], trace: Tr
         return f(*tracers)
     except TypeError as error:
         if type(error) is TypeError and trace.refused is not None and ", traced " in str(error):
-            raise trace.refused() from None  # `np.zeros(n)`
+            raise trace.refused().with_traceback(error.__traceback__) from None  # `np.zeros(n)`
         if "cupy" in str(error) and "Tracer" in str(error):
             what = "a function of CuPy's own, as cupy.matmul is, cannot take a traced value"
             fix = "x @ y for a product; the function of ge2.numpy of that name; or ge2.jit around it all"
@@ -81,7 +81,7 @@ def called(f: Callable[..., Iterable[Any]], tracers: Sequence[Tracer], trace: Tr
         raise
     except ValueError as error:
         if isinstance(error.__cause__, TraceError):
-            raise error.__cause__ from None  # `a[0] = x` on a real array
+            raise error.__cause__.with_traceback(error.__traceback__) from None  # `a[0] = x`, a real array
         raise
 
 

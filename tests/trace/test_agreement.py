@@ -278,7 +278,7 @@ def test_a_numpy_function_that_is_not_traced_is_named_with_the_way_to_add_it() -
     what, where, fix = str(caught.value).split("\n")
     assert what == "numpy.histogram is not among the functions that ge2 traces"
     assert where.startswith("  at   test_agreement.py:")
-    assert "CONTRIBUTING.md" in fix
+    assert "docs/functions.md" in fix
 
 
 def test_an_array_of_a_foreign_class_may_answer_itself() -> None:

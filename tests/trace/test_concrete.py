@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -156,20 +157,25 @@ ASKING: list[tuple[str, Callable[[Any], Any], type[Exception], str]] = [
         TracerBoolConversionError,
         "ge2.lax.cond",
     ),
-    ("int", lambda x: int(x[0]), TracerIntegerConversionError, "static_argnums"),
-    ("range", lambda x: range(int(x[0])), TracerIntegerConversionError, "static_argnums"),
-    ("index", lambda x: [1, 2, 3][np.argmax(x)], TracerIntegerConversionError, "static_argnums"),
-    ("float", lambda x: float(x[0]), ConcretizationTypeError, "np.sin(x) for math.sin(x)"),
-    ("math", lambda x: math.sin(x[0]), ConcretizationTypeError, "np.sin(x) for math.sin(x)"),
-    ("complex", lambda x: complex(x[0]), ConcretizationTypeError, "keep it an array"),
-    ("item", lambda x: x[0].item(), ConcretizationTypeError, "keep it an array"),
-    ("tolist", lambda x: x.tolist(), ConcretizationTypeError, "keep it an array"),
+    ("int", lambda x: int(x[0]), TracerIntegerConversionError, "x[0].astype(np.int64)"),
+    ("range", lambda x: range(int(x[0])), TracerIntegerConversionError, "x[0].astype(np.int64)"),
+    (
+        "index",
+        lambda x: [1, 2, 3][np.argmax(x)],
+        TracerIntegerConversionError,
+        "ge2.numpy.take([1, 2, 3], np.argmax(x), axis=0)",
+    ),
+    ("float", lambda x: float(x[0]), ConcretizationTypeError, "x[0].astype(np.float64)"),
+    ("math", lambda x: math.sin(x[0]), ConcretizationTypeError, "np.sin(x[0])"),
+    ("complex", lambda x: complex(x[0]), ConcretizationTypeError, "x[0].astype(np.complex128)"),
+    ("item", lambda x: x[0].item(), ConcretizationTypeError, "x[0] itself"),
+    ("tolist", lambda x: x.tolist(), ConcretizationTypeError, "x itself"),
     ("asarray", lambda x: np.asarray(x), TracerArrayConversionError, "ge2.numpy.asarray"),
     ("array", lambda x: np.array([x[0], 1.0]), TracerArrayConversionError, "np.stack"),
-    ("float32", lambda x: np.float32(x[0]), ConcretizationTypeError, "ge2.numpy.asarray"),
+    ("float32", lambda x: np.float32(x[0]), ConcretizationTypeError, "x[0].astype(np.float32)"),
     ("real array", lambda x: np.zeros(3).__setitem__(0, x[0]), ConcretizationTypeError, "np.zeros_like"),
-    ("format", lambda x: f"{x[0]:.3f}", ConcretizationTypeError, "print(x)"),
-    ("in", lambda x: 3.0 in x, TracerBoolConversionError, "np.where"),
+    ("format", lambda x: f"{x[0]:.3f}", ConcretizationTypeError, "ge2.debug.print"),
+    ("in", lambda x: 3.0 in x, TracerBoolConversionError, "np.any(x == 3.0)"),
 ]
 asking = pytest.mark.parametrize(("f", "error", "fix"), [a[1:] for a in ASKING], ids=[a[0] for a in ASKING])
 
@@ -217,13 +223,13 @@ lossy = pytest.mark.parametrize("f", [a[1] for a in ASKING if a[0] in LOSSY], id
 
 
 @lossy
-def test_a_number_that_a_derivative_flows_through_is_an_error_that_offers_stop_gradient(f: Any) -> None:
+def test_a_number_that_a_derivative_flows_through_is_an_error(f: Any) -> None:
     for run in (ge2.grad, lambda g: lambda x: ge2.jvp(g, (x,), (x,)), lambda g: lambda x: ge2.vjp(g, x)):
         with pytest.raises(
             ConcretizationTypeError, match="a derivative flows through it and would be lost"
         ) as caught:
             run(lambda x: np.sum(x) + (f(np.sin(x)), 0.0)[1])(X)
-        assert "try  ge2.stop_gradient(x) if that is meant" in str(caught.value)
+        assert not re.search(r"try +ge2.stop_gradient", str(caught.value))  # not the first thing to do
         assert "at   test_concrete.py:" in str(caught.value)
 
 
@@ -298,5 +304,5 @@ def test_a_list_repeated_by_a_traced_python_number_is_not_an_array() -> None:
 
 
 def test_numpy_does_not_hide_why_a_size_is_not_known() -> None:
-    with pytest.raises(TracerIntegerConversionError, match=r"test_concrete.py(?s:.*)static_argnums"):
+    with pytest.raises(TracerIntegerConversionError, match=r"test_concrete.py(?s:.*)static_argnames"):
         ge2.jit(lambda n: np.zeros(n))(3)

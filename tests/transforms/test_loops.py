@@ -431,7 +431,7 @@ def test_a_loop_has_no_negative_length():
 
 
 def test_an_array_from_outside_is_indexed_by_a_counter_as_the_error_says():
-    with pytest.raises(Ge2Error, match=r"ge2.numpy.take\(a, i, axis=0\) for a\[i\]"):
+    with pytest.raises(Ge2Error, match=r"try  ge2.numpy.take\(XS, i, axis=0\)"):
         lax.fori_loop(0, 3, lambda i, c: c + XS[i], H)
     found = lax.fori_loop(0, 3, lambda i, c: c + ge2.numpy.take(XS, i, axis=0), H)
     np.testing.assert_allclose(found, H + XS[:3].sum(0))

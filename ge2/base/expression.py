@@ -1,0 +1,80 @@
+"""The expression of the user's program that is being evaluated, read from its source."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import linecache
+from types import CodeType, FrameType, ModuleType
+from typing import Any, Final, final
+
+from ge2.base.record import record
+from ge2.base.source import user_frame
+
+MISSING: Final = object()
+LENGTH: Final = 40  # of a text that is quoted
+
+
+@final
+@record
+class Expression:
+    """A node of the syntax tree, and those around it, the innermost first."""
+
+    node: ast.AST
+    around: tuple[ast.AST, ...]
+    frame: FrameType
+
+    def value(self, node: ast.AST) -> Any:
+        """The object that a name or a dotted name stands for; MISSING for all else."""
+        if isinstance(node, ast.Name):
+            frame = self.frame
+            for names in (frame.f_locals, frame.f_globals, vars(builtins)):
+                if node.id in names:
+                    return names[node.id]
+        if isinstance(node, ast.Attribute):
+            owner = self.value(node.value)
+            if isinstance(owner, ModuleType | type):
+                return getattr(owner, node.attr, MISSING)
+        return MISSING
+
+    def text(self, node: ast.AST, otherwise: str) -> str:
+        """The source of a node, or a word for it if that is long."""
+        found = ast.unparse(node)
+        return found if len(found) <= LENGTH else otherwise
+
+
+def expression() -> Expression | None:
+    """What the user's line evaluates now; None where there is no source to read."""
+    frame = user_frame(2)
+    path = None if frame is None else path_to(frame.f_code, frame.f_lasti)
+    return Expression(path[-1], tuple(path[-2::-1]), frame) if path and frame is not None else None
+
+
+def path_to(code: CodeType, lasti: int) -> list[ast.AST]:
+    """The nodes of the file from the top down to the one that an instruction belongs to."""
+    place = list(code.co_positions())[lasti // 2]
+    if None in place:
+        return []
+    try:
+        at: ast.AST | None = ast.parse("".join(linecache.getlines(code.co_filename)))
+    except SyntaxError:
+        return []
+    path: list[ast.AST] = []
+    while at is not None:
+        path.append(at)
+        at = next((each for each in ast.iter_child_nodes(at) if holds(each, place)), None)
+    return path if holds(path[-1], place) and span(path[-1]) == place else []
+
+
+def span(node: Any) -> tuple[int | None, ...]:
+    """First and last line, first and last column of a node, as code objects give them."""
+    return (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)
+
+
+def holds(node: Any, place: tuple[int | None, ...]) -> bool:
+    """True if a node covers a place; nodes without one, such as arguments, are looked into."""
+    if not hasattr(node, "lineno"):
+        return any(holds(each, place) for each in ast.iter_child_nodes(node))
+    first, last, start, end = span(node)
+    line, end_line, column, end_column = place
+    return (first, start) <= (line, column) and (end_line, end_column) <= (last, end)

@@ -1,0 +1,362 @@
+"""What to write instead, where Python or NumPy asks a traced value for its number or its elements.
+
+The cause is read from the expression that asks: a table from what is called, and a rule for each kind of
+syntax. One cause has one text.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import copy
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any, Final
+
+import numpy as np
+
+from ge2 import numpy as gnp
+from ge2.base.expression import MISSING, Expression
+
+__all__ = ["hint"]
+
+# fmt: off
+GENERAL: Final = {
+    "bool":   "np.where(condition, a, b), or ge2.lax.cond(condition, f, g, x)",
+    "int":    "an argument that jit takes as static (static_argnums=), or arrays in its place",
+    "float":  "an array in its place: NumPy's functions take x as it is",
+    "array":  "the function of that name in ge2.numpy, or ge2.pure_callback(f, like, x) for what is no NumPy",
+    "format": "ge2.debug.print('{}', x), which prints the value when the program runs",
+}
+MATH: Final = {
+    "acos": "np.arccos", "acosh": "np.arccosh", "asin": "np.arcsin", "asinh": "np.arcsinh",
+    "atan": "np.arctan", "atan2": "np.arctan2", "atanh": "np.arctanh", "pow": "np.power", "fsum": "np.sum",
+    "gamma": "scipy.special.gamma", "lgamma": "scipy.special.gammaln", "erf": "scipy.special.erf",
+    "erfc": "scipy.special.erfc", "degrees": "np.degrees", "radians": "np.radians",
+}
+OF_PYTHON: Final[dict[Any, str]] = {
+    builtins.max: "np.maximum(a, b), or np.max(x) of one array",
+    builtins.min: "np.minimum(a, b), or np.min(x) of one array",
+    builtins.sorted: "np.sort(x)",
+    builtins.any: "np.any(x)",
+    builtins.all: "np.all(x)",
+    builtins.bool: "x != 0, which stays an array",
+    builtins.hex: "ge2.debug.print('{}', x)",
+    builtins.filter: "np.where(condition, x, 0): how many are left would not be known",
+}
+# fmt: on
+RANDOM: Final = "ge2.random.normal(key, shape) and its like, which take a key and traced values"
+WRITABLE: Final = (
+    "{0} = np.zeros_like(x), or ge2.numpy.zeros(...), in place of np.zeros(...): it can be written"
+)
+STOPPED: Final = "; ge2.stop_gradient(x) first, if no derivative is wanted"
+
+
+def hint(use: str, label: str, found: Expression | None) -> str:
+    """A fix for a use of a traced value; `label` is its name if it is an argument, and else empty."""
+    if found is None:
+        return GENERAL[use]
+    for rule in RULES.get(type(found.node), ()):
+        text = rule(found, use, label)
+        if text:
+            return text
+    return (of_truth(found) if use == "bool" else "") or GENERAL[use]
+
+
+def in_place(found: Expression | None) -> str:
+    """The fix for a traced value that is written into an array which is not traced."""
+    if found is not None and isinstance(found.node, ast.AugAssign):
+        return of_augmented(found, "", "")
+    return "y = f(x) without out=; an array made by np.zeros_like(x) or ge2.numpy.zeros can be written"
+
+
+LISTED: Final = "docs/functions.md lists those it does"
+
+
+def without(name: str, found: Expression | None) -> str:
+    """The fix for a function that ge2 does not trace."""
+    plain = name.rpartition(".")[2]
+    if "(vectorized)" in name:
+        return "f(x) where f is made of NumPy's functions, or ge2.vmap(f)(x)"
+    if name.startswith("numpy.ndarray."):
+        return f"another method, or ge2.pure_callback(f, like, x); {LISTED}"
+    if plain in ("save", "savez", "savetxt", "savez_compressed", "array2string", "array_repr", "array_str"):
+        return f"ge2.debug.callback(lambda x: np.{plain}(..., x), x), which runs with the values"
+    dotted = name.replace("numpy.", "np.", 1)
+    call = f"ge2.pure_callback({dotted}, like, x)"
+    if isinstance(getattr(np, plain, None), np.ufunc) or not name.startswith("numpy."):
+        return f"ge2.extend.elementwise, for a kernel and a derivative, or {call}; {LISTED}"
+    return f"{call}, whose result is like `like`; {LISTED}"
+
+
+# ------------------------------------------------------------------------------------------------ calls
+
+
+def of_call(found: Expression, use: str, label: str) -> str:
+    """The fix for what is called, by what it is."""
+    call = found.node
+    assert isinstance(call, ast.Call)
+    f = found.value(call.func)
+    if isinstance(call.func, ast.Call):  # np.vectorize(f)(x)
+        f = found.value(call.func.func)
+    args = [found.text(a, "x") for a in call.args]
+    first = args[0] if args else "x"
+    if f is MISSING:
+        return of_method(found, call, args, use, label)
+    if f is np.vectorize or isinstance(f, np.vectorize):
+        return "ge2.vmap(f)(x), or f(x) where f is made of NumPy's functions"
+    if isinstance(f, type) and issubclass(f, np.generic):
+        return f"{first}.astype({found.text(call.func, f.__name__)}), which stays an array"
+    if f in DTYPES:
+        return of_number(found, f, first, label)
+    if f is range:
+        return of_range(found, label)
+    if f in OF_PYTHON:
+        return OF_PYTHON[f]
+    if isinstance(f, np.ufunc):
+        return of_numpy(f.__name__, call, args, use, label)
+    return of_module(f, found, call, use, label)
+
+
+DTYPES: Final = {float: "np.float64", int: "np.int64", complex: "np.complex128"}
+
+
+def of_number(found: Expression, kind: type, x: str, label: str) -> str:
+    dtype = DTYPES[kind]
+    static = f", or {static_argument(label)}" if label and kind is int else ""
+    return f"{x}.astype({dtype}), which stays an array{static}{STOPPED if kind is not int else ''}"
+
+
+def of_range(found: Expression, label: str) -> str:
+    static = f", or {static_argument(label)}" if label else ""
+    call = found.node
+    assert isinstance(call, ast.Call)
+    ends = [found.text(a, "n") for a in call.args[:2]]
+    first, last = ends if len(ends) == 2 else ("0", *ends)
+    return f"ge2.lax.fori_loop({first}, {last}, lambda i, x: body, x){static}"
+
+
+def static_argument(label: str) -> str:
+    return f"ge2.jit(f, static_argnames={label!r})"
+
+
+def of_module(f: Any, found: Expression, call: ast.Call, use: str, label: str) -> str:
+    """The fix for a function of a library."""
+    home = str(getattr(f, "__module__", "") or "")
+    name, top = str(getattr(f, "__name__", "f")), home.partition(".")[0]
+    args = [found.text(a, "x") for a in call.args]
+    if top == "math":
+        return of_math(name, args)
+    if top in ("statistics", "cmath") and hasattr(np, name):
+        return f"np.{name}({', '.join(args)})"
+    if top == "numpy" and "random" in home:
+        return RANDOM
+    if top == "numpy":
+        return of_numpy(name, call, args, use, label)
+    if top in ("pandas", "matplotlib", "torch", "json", "PIL"):
+        return f"{top} where the result is returned to, or ge2.debug.callback(f, x), which runs with values"
+    if top in ("builtins", "ge2", ""):
+        return ""
+    called = found.text(call.func, name)
+    return f"ge2.pure_callback({called}, like, {', '.join(args) or 'x'}), with the result's type as like"
+
+
+def of_math(name: str, args: list[str]) -> str:
+    if name == "log" and len(args) == 2:
+        return f"np.log({args[0]}) / np.log({args[1]})"
+    theirs = MATH.get(name, f"np.{name}" if hasattr(np, name) else "")
+    return f"{theirs}({', '.join(args)})" if theirs else ""
+
+
+def of_numpy(name: str, call: ast.Call, args: list[str], use: str, label: str) -> str:
+    """The fix for a function of NumPy's, which does not ask what its arguments are, or only the first."""
+    object = call.args[0] if call.args else None
+    if name in ("array", "asarray", "asanyarray", "ascontiguousarray", "stack", "float_"):
+        made = isinstance(object, ast.List | ast.Tuple | ast.ListComp)
+        if made and not any(isinstance(e, ast.List | ast.Tuple) for e in getattr(object, "elts", ())):
+            return f"np.stack({args[0]}), or ge2.numpy.{name}, which takes lists of traced values"
+        return f"ge2.numpy.{name}({args[0] if args else 'x'}), which takes traced values and lists of them"
+    if name in gnp.__all__ and any(isinstance(a, ast.List | ast.Tuple) for a in call.args):
+        listed = [isinstance(a, ast.List | ast.Tuple) for a in call.args]
+        given = [f"np.stack({a})" if ls else a for a, ls in zip(args, listed, strict=True)]
+        return f"np.{name}({', '.join(given)})"
+    if name in SHAPES and use == "int":
+        return of_size(label)
+    return f"ge2.numpy.{name}({', '.join(args) or 'x'})" if name in gnp.__all__ else ""
+
+
+def of_size(label: str) -> str:
+    if label:
+        return f"{static_argument(label)}: sizes are known when a function is traced"
+    return "a size that is known when the function is traced, such as x.shape[0]"
+
+
+SHAPES: Final = (
+    "zeros", "ones", "empty", "full", "arange", "eye", "identity", "linspace", "reshape", "broadcast_to",
+    "tile", "tri", "indices",
+)  # fmt: skip
+
+
+def of_method(found: Expression, call: ast.Call, args: list[str], use: str, label: str) -> str:
+    """The fix for a method of an array from outside that is given a traced value, or of a traced one."""
+    if not isinstance(call.func, ast.Attribute):
+        return ""
+    name, owner = call.func.attr, found.text(call.func.value, "a")
+    if name in ("item", "tolist"):
+        return f"{owner} itself, which NumPy's functions take as it is{STOPPED}"
+    held = found.value(call.func.value)
+    if "random" in type(held).__module__ or "random" in owner:
+        return RANDOM
+    if name in SHAPES and use == "int":
+        return of_size(label)
+    if name == "__setitem__":
+        return WRITABLE.format(owner)
+    if name == "fill":
+        return f"{owner} = np.full_like(x, value), or ge2.numpy.full"
+    if type(held) is np.ndarray and name in gnp.__all__:
+        return f"ge2.numpy.{name}({', '.join([owner, *args])})"
+    if name == "format":
+        return GENERAL["format"]
+    return ""
+
+
+# ---------------------------------------------------------------------------------------- other expressions
+
+
+def of_subscript(found: Expression, use: str, label: str) -> str:
+    """The fix for `a[i]`, read or written, where `a` or its index is no array of ge2's."""
+    node = found.node
+    assert isinstance(node, ast.Subscript)
+    a, i = found.text(node.value, "a"), found.text(node.slice, "i")
+    held = found.value(node.value)
+    if isinstance(node.ctx, ast.Store):
+        return WRITABLE.format(a)
+    if any(isinstance(each, ast.Slice) for each in ast.walk(node.slice)):
+        static = f", or {static_argument(label)}" if label else ""
+        return f"np.where(np.arange(len({a})) < n, {a}, 0): how long a slice is must be known{static}"
+    if isinstance(held, list | tuple):
+        numbers = all(isinstance(x, int | float | np.generic) for x in held)
+        return of_list(a, i, numbers)
+    if isinstance(held, dict | str):
+        return "the key as a static argument: ge2.jit(f, static_argnums=...)"
+    if isinstance(node.slice, ast.Tuple):
+        return f"ge2.numpy.getitem({a}, ({i.strip('()')}))"
+    if isinstance(node.slice, ast.Compare):
+        return f"np.where({i}, {a}, 0): how many elements a mask selects would not be known"
+    return f"ge2.numpy.take({a}, {i}, axis=0)"
+
+
+def of_list(a: str, i: str, numbers: bool) -> str:
+    if numbers:
+        return f"ge2.numpy.take(np.array({a}), {i})"
+    return f"np.stack({a})[{i}] for arrays, or ge2.lax.switch({i}, {a}, x) for functions"
+
+
+def of_augmented(found: Expression, use: str, label: str) -> str:
+    node = found.node
+    assert isinstance(node, ast.AugAssign)
+    target, value = found.text(node.target, "y"), found.text(node.value, "x")
+    return f"{target} = {target} {SIGNS.get(type(node.op), '+')} {value}"
+
+
+SIGNS: Final[dict[type, str]] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**", ast.Mod: "%",
+    ast.MatMult: "@", ast.FloorDiv: "//", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^",
+}  # fmt: skip
+
+
+def of_binary(found: Expression, use: str, label: str) -> str:
+    """`'%f' % x`, and `[0] * n`."""
+    node = found.node
+    assert isinstance(node, ast.BinOp)
+    if use == "int" and isinstance(node.op, ast.Mult):
+        return f"np.full(n, x) with {static_argument(label)}" if label else ""
+    return GENERAL["format"] if isinstance(node.op, ast.Mod) and use != "bool" else ""
+
+
+def of_comparison(found: Expression, use: str, label: str) -> str:
+    """`x in y`, and `a < x < b`, which ask for a truth in between."""
+    node = found.node
+    assert isinstance(node, ast.Compare)
+    if any(isinstance(op, ast.In | ast.NotIn) for op in node.ops):
+        x, y = found.text(node.left, "x"), found.text(node.comparators[0], "y")
+        return f"np.any({y} == {x})"
+    return found.text(over_arrays(node), "(a < x) & (x < b)") if len(node.ops) > 1 else ""
+
+
+class OverArrays(ast.NodeTransformer):
+    """`and`, `or`, `not` and `a < b < c` as functions of arrays."""
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        name = "logical_and" if isinstance(node.op, ast.And) else "logical_or"
+        return joined(name, [self.visit(v) for v in node.values])
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        inner = self.visit(node.operand)
+        return of_numpys("logical_not", inner) if isinstance(node.op, ast.Not) else node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        values = [node.left, *node.comparators]
+        pairs = [ast.Compare(a, [op], [b]) for a, op, b in zip(values, node.ops, values[1:], strict=False)]
+        return joined("logical_and", pairs)
+
+
+def joined(name: str, values: Sequence[Any]) -> ast.expr:
+    found: ast.expr = reduce(lambda a, b: of_numpys(name, a, b), values)
+    return found
+
+
+def of_numpys(name: str, *args: Any) -> ast.Call:
+    return ast.Call(ast.Attribute(ast.Name("np"), name), list(args), [])
+
+
+def over_arrays(node: ast.AST) -> ast.AST:
+    """A condition that arrays can stand in."""
+    found: ast.AST = OverArrays().visit(copy.deepcopy(node))
+    return found
+
+
+def of_format(found: Expression, use: str, label: str) -> str:
+    return GENERAL["format"]
+
+
+RULES: Final[dict[type, tuple[Callable[[Expression, str, str], str], ...]]] = {
+    ast.Call: (of_call,),
+    ast.Subscript: (of_subscript,),
+    ast.AugAssign: (of_augmented,),
+    ast.BinOp: (of_binary,),
+    ast.Compare: (of_comparison,),
+    ast.FormattedValue: (of_format,),
+    ast.JoinedStr: (of_format,),
+}
+
+
+# ------------------------------------------------------------------------------------------------- branches
+
+
+def of_truth(found: Expression) -> str:
+    """The fix for a branch on a traced value, by the statement or expression it decides."""
+    inner: ast.AST = found.node
+    for outer in found.around:
+        if getattr(outer, "test", None) is inner or inner in getattr(outer, "ifs", ()):
+            return branch(found, outer, inner)
+        if not isinstance(outer, ast.BoolOp | ast.UnaryOp | ast.Compare):
+            break
+        inner = outer
+    return found.text(over_arrays(inner), "np.logical_and(a, b)") if type(inner) in LOGIC else ""
+
+
+LOGIC: Final = (ast.BoolOp, ast.UnaryOp)
+
+
+def branch(found: Expression, outer: ast.AST, test: ast.AST) -> str:
+    condition = found.text(over_arrays(test), "condition")
+    if isinstance(outer, ast.While):
+        return f"ge2.lax.while_loop(lambda x: {condition}, lambda x: body, x)"
+    if isinstance(outer, ast.IfExp):
+        return f"np.where({condition}, {found.text(outer.body, 'a')}, {found.text(outer.orelse, 'b')})"
+    if isinstance(outer, ast.Assert):
+        return "the assert outside, on the result; or ge2.debug.callback(check, x), which sees the value"
+    if isinstance(outer, ast.comprehension):
+        return f"np.where({condition}, x, 0): how many are left would not be known"
+    return f"np.where({condition}, a, b), or ge2.lax.cond({condition}, f, g, x)"
