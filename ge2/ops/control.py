@@ -24,6 +24,7 @@ from ge2.ir import (
     Pushed,
     Reversing,
     Value,
+    Var,
     rename,
     without_dead_code,
 )
@@ -344,6 +345,7 @@ class Cond(GraphOp):
         """The results of the branch that each element of the index names: all branches are computed."""
         index, rest = operands[0], operands[1:]
         outputs = self.branches[0].outputs
+        same = passed_on(self.branches, batched)
         ys: list[Value] = []
         for branch, taken in zip(self.branches, masks(index, len(self.branches)), strict=True):
             shield, _ = shielded(branch, batched, (Call, Checkpoint))
@@ -351,7 +353,18 @@ class Cond(GraphOp):
             found = derive.run(graph, [taken, taken.fold_or((0,)), *rest])
             pairs = zip(found, ys or found, strict=True)
             ys = [WHERE(taken.spread(y.shape, (0,)), y, before) if ys else y for y, before in pairs]
-        return ys, axes_of((True,) * len(outputs))
+        ys = [y if k is None else rest[k] for y, k in zip(ys, same, strict=True)]
+        return ys, axes_of(tuple(k is None for k in same))
+
+
+def passed_on(branches: Sequence[Graph], batched: Flags) -> list[int | None]:
+    """For each result the operand that every branch returns for it, if all elements share that."""
+    places = [{v: i for i, v in enumerate(b.inputs) if not batched[i]} for b in branches]
+    found = []
+    for outputs in zip(*(b.outputs for b in branches), strict=True):
+        each = {at.get(a) if isinstance(a, Var) else None for at, a in zip(places, outputs, strict=True)}
+        found.append(each.pop() if len(each) == 1 else None)
+    return found
 
 
 def masks(index: Value, count: int) -> list[Value]:

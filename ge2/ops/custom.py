@@ -45,6 +45,7 @@ from ge2.ops.control import (
     with_tangents,
 )
 from ge2.ops.halves import zero_equation
+from ge2.ops.inline import inlined
 from ge2.ops.reduce import ReduceSum
 from ge2.ops.shape import BroadcastInDim
 
@@ -200,6 +201,7 @@ class CustomJvp(GraphOp):
         chosen = tuple(t is not None and w for t, w in zip(seeds, wanted, strict=True))
         linear = (False,) * n + tuple(c for c, t in zip(chosen, seeds, strict=True) if t is not None)
         tangents = Graph(self.rule.inputs, self.rule.eqns, self.rule.outputs[outputs:])
+        tangents = with_plain_calls(tangents, self.rule.inputs[n:])
         forward, backward, count = derive.vjp(tangents, linear)
         joint = whole(forward, backward, count)
         zeros = [zero_equation(v.type) for v in self.rule.inputs[n:]]
@@ -216,6 +218,24 @@ class CustomJvp(GraphOp):
         moved = tuple(b for b, v in zip(batched, self.jaxpr.inputs, strict=True) if v.type.dtype in INEXACT)
         rule, _ = derive.batch(self.rule, (*batched, *moved), size, (True,) * len(self.rule.outputs))
         return CustomJvp(with_consts(graph, self.jaxpr.consts), rule)(*to_front(xs, axes)), [0] * len(every)
+
+
+def with_plain_calls(graph: Graph, tangents: Sequence[Var]) -> Graph:
+    """A rule in which functions with rules of their own, applied to tangents, are plain calls.
+
+    A rule is linear in its tangents, so such a function is linear, and its equations are transposed as they
+    stand: its rule may be this one again.
+    """
+    graph = inlined(graph, (Call,))
+    moves: set[Atom] = set(tangents)
+    eqns = []
+    for eqn in graph.eqns:
+        if not moves.isdisjoint(eqn.inputs):
+            moves.update(eqn.outs)
+            if isinstance(eqn.op, CustomJvp):
+                eqn = Eqn(Call(eqn.op.jaxpr, "custom_jvp"), eqn.inputs, eqn.outs, eqn.source)
+        eqns.append(eqn)
+    return Graph(graph.inputs, tuple(eqns), graph.outputs)
 
 
 @final

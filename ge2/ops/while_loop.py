@@ -99,7 +99,7 @@ class WhileLoop(GraphOp):
         return values, [next(rest) if f else None for f in body.parts(active)[1]]
 
     def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
-        carry = self.parts(xs)[2]
+        self.parts(xs)[2]
         flags = [a is not None for a in axes]
         at = self.cond_consts + self.body_consts
         body, found, _ = batched_body(
@@ -116,13 +116,17 @@ class WhileLoop(GraphOp):
             return WhileLoop(cond, body, self.cond_consts, self.body_consts)(*given), axes_of(
                 tuple(flags[at:])
             )
-        flags[at:] = [True] * len(carry)
-        body = derive.batch(self.body, tuple(flags[self.cond_consts :]), size, (True,) * len(carry))[0]
+        outputs, passed = self.body.outputs, self.body.inputs[self.body_consts :]
+        grows = [f or a is not v for f, a, v in zip(flags[at:], outputs, passed, strict=True)]
+        flags[at:] = grows  # but for what every iteration returns as it is
+        body = derive.batch(self.body, tuple(flags[self.cond_consts :]), size, tuple(grows))[0]
         cond = derive.batch(self.cond, (*flags[: self.cond_consts], *flags[at:]), size, (True,))[0]
         given = with_axis(xs, axes, tuple(flags), size)
-        return self.each(derive, cond, body, given), [0] * len(carry)
+        return self.each(derive, cond, body, given, grows), axes_of(tuple(grows))
 
-    def each(self, derive: Derive, cond: Graph, body: Graph, xs: Sequence[Value]) -> list[Value]:
+    def each(
+        self, derive: Derive, cond: Graph, body: Graph, xs: Sequence[Value], grows: Sequence[bool]
+    ) -> list[Value]:
         """Every element goes on for as long as its own predicate holds, and then waits for the others.
 
         Whether any, and which, still go on is part of the carry.
@@ -134,7 +138,8 @@ class WhileLoop(GraphOp):
             a, b, (_, on), c = apart(args, len(by_cond), len(by_body), 2, n)
             new = derive.run(body, [*b, *c])
             kept = [
-                on.spread(y.shape, (0,)).select(y, x) if y.ndim else y for y, x in zip(new, c, strict=True)
+                on.spread(y.shape, (0,)).select(y, x) if g else y
+                for y, x, g in zip(new, c, grows, strict=True)
             ]
             still = on & derive.run(cond, [*a, *kept])[0]
             return [still.fold_or((0,)), still, *kept]

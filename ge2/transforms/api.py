@@ -9,7 +9,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from ge2.base.dtypes import COMPLEX, INEXACT
+from ge2.base.dtypes import BOOL, COMPLEX, INEXACT, python_type, with_number
 from ge2.base.errors import GradientError, InputError, PytreeError
 from ge2.base.gpu import host
 from ge2.base.pytree import broadcast_prefix, flatten, unflatten
@@ -293,17 +293,14 @@ def like(x: Any, type: ArrayType, what: str) -> Any:
                 fix=f"np.zeros({type.shape}, ge2.float0)",
             )
         return x
-    if t.shape != type.shape or (t.dtype != type.dtype and not t.weak):
+    fits = t.dtype == type.dtype or (t.weak and with_number(type.dtype, python_type(t.dtype)) == type.dtype)
+    if t.shape != type.shape or not fits or t.dtype == BOOL:
         fix = f"an array of shape {type.shape} and dtype {type.dtype}"
         raise GradientError(f"{what} ({type}) is {t}, which is another shape or dtype", where=here(), fix=fix)
     if type.weak:
-        return (
-            x
-            if t.weak
-            else x.cast(type.dtype, weak=True)
-            if hasattr(x, "cast")
-            else np.asarray(host(x)).item()
-        )
+        if hasattr(x, "cast"):
+            return x if t == type else x.cast(type.dtype, weak=True)
+        return python_type(type.dtype)(np.asarray(host(x)).item())
     if t.weak:
         return x.cast(type.dtype) if hasattr(x, "cast") else type.dtype.type(x)
     return x
@@ -428,7 +425,9 @@ def vmap(
     >>> vmap(lambda x, y: np.dot(x, y), in_axes=(0, None))(np.eye(2), np.array([3.0, 4.0]))
     array([3., 4.])
     """
-    _ = axis_name  # kept for collectives
+    if axis_name is not None:
+        what = f"vmap(axis_name={axis_name!r}): ge2 has no collectives that could name the axis"
+        raise InputError(what, where=here(), fix="np.sum over the axis of what vmap returns")
 
     @wraps(fun)
     @hides
@@ -478,11 +477,16 @@ def spread_axes(what: str, call: Arguments, prefix: Any, tree: Any) -> list[Any]
         ) from None
 
 
+def is_axis(axis: Any) -> bool:
+    """True for an integer; True and False are no axes."""
+    return hasattr(axis, "__index__") and not isinstance(axis, bool | np.bool_)
+
+
 def normal_axis(call: Arguments, i: int, axis: Any) -> int | None:
     if axis is None:
         return None
     t = type_of(call.leaves[i])
-    if not hasattr(axis, "__index__") or not -t.ndim <= index(axis) < t.ndim:
+    if not is_axis(axis) or not -t.ndim <= index(axis) < t.ndim:
         fix = "in_axes=None for an argument that all share"
         raise InputError(
             f"vmap: {call.name(i)}, {t}, has no axis {axis!r} to map over", where=here(), fix=fix
@@ -542,7 +546,7 @@ def moved(
                 where=here(),
                 fix="out_axes=0",
             )
-        if axis is not None and (not hasattr(axis, "__index__") or not -y.ndim <= index(axis) < y.ndim):
+        if axis is not None and (not is_axis(axis) or not -y.ndim <= index(axis) < y.ndim):
             raise InputError(
                 f"vmap: out_axes={axis!r}, but {name} has {y.ndim} axes, the mapped one included",
                 where=here(),

@@ -12,7 +12,7 @@ from functools import partial, update_wrapper, wraps
 from typing import Any, Generic, ParamSpec, TypeVar, final
 
 from ge2.base.dtypes import INEXACT
-from ge2.base.errors import GradientError, InputError, NoRuleError
+from ge2.base.errors import ConcretizationTypeError, GradientError, InputError, NoRuleError
 from ge2.base.pytree import unflatten
 from ge2.base.record import mutable
 from ge2.base.source import here
@@ -241,7 +241,7 @@ class custom_vjp(CustomRule[P, R]):
         names = (f"the function {title_of(self.fun)}", f"its fwd {title_of(self.fwd)}")
         types = common_types(GradientError, "custom_vjp", names, (returned, forward_returned), outputs)
         with self.unrolled():
-            backward = self.stage_backward(call, static, types, outputs[1][len(types) :], forward_returned)
+            backward = self.stage_backward(call, static, types, forward, forward_returned)
         op, captured = joined_rule(closeds, backward, types)
         return Made(op, captured, returned, primal.looked or forward.looked or backward.looked)
 
@@ -250,11 +250,15 @@ class custom_vjp(CustomRule[P, R]):
         call: Arguments,
         static: tuple[Any, ...],
         main: Sequence[ArrayType],
-        residuals: Sequence[ArrayType],
+        forward: Closed,
         returned: Results,
     ) -> Closed:
-        """(residuals, cotangents of the inexact results) -> a cotangent for each inexact array."""
+        """(residuals, cotangents of the inexact results) -> a cotangent for each inexact array.
+
+        Where `bwd` asks for the value of a residual, it is traced with that value, if it is known.
+        """
         given = [t for t in main if t.dtype in INEXACT]
+        residuals = [a.type for a in forward.graph.outputs[len(main) :]]
 
         def rule(*arrays: Any) -> list[Any]:
             seeds = iter(arrays[len(residuals) :])
@@ -262,7 +266,13 @@ class custom_vjp(CustomRule[P, R]):
             kept = returned.build((*main, *arrays[: len(residuals)]))[1]
             return self.checked(call, self.bwd(*static, kept, ct))
 
-        return stage(rule, [Input(t) for t in (*residuals, *given)], f"bwd {title_of(self.bwd)}")
+        title, seeds = f"bwd {title_of(self.bwd)}", [Input(t) for t in given]
+        try:
+            return stage(rule, [*map(Input, residuals), *seeds], title)
+        except ConcretizationTypeError:
+            values = forward(*call.values())[len(main) :]
+            known = [Input(t, x, "a residual") for t, x in zip(residuals, values, strict=True)]
+            return stage(rule, [*known, *seeds], title)
 
     def checked(self, call: Arguments, found: Any) -> list[Any]:
         """What `bwd` returned, as one cotangent for each inexact array."""

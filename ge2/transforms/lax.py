@@ -17,7 +17,7 @@ from ge2.ops.control import Cond
 from ge2.ops.shape import StopGradient
 from ge2.trace import Closed, is_traced, title_of
 from ge2.transforms.arguments import Arguments, Results, check_functions, is_array
-from ge2.transforms.several import common_types, retyped, widened
+from ge2.transforms.several import common_types, conformed, retyped, widened
 from ge2.tree import map as tree_map
 
 
@@ -34,20 +34,20 @@ def stop_gradient(x: Any) -> Any:
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any) -> Any:
     """`true_fun(*operands)` where the scalar `pred` holds, else `false_fun(*operands)`; only one is computed.
 
-    Both return the same structure, shapes and dtypes, which is looked at where `pred` is traced; where it is
-    known the other function is not called at all. Under `vmap` with a mapped predicate both are computed and
-    selected from.
+    Both return the same structure, shapes and dtypes, or a TypeRuleError says where they differ: where `pred`
+    is known, the other function is traced for that alone, and nothing of it is computed. Under `vmap` with a
+    mapped predicate both are computed and selected from.
 
     >>> cond(True, lambda x: x + 1, lambda x: x - 1, 10)
     11
     """
     check_functions("cond", true_fun, false_fun)
     t = checked_predicate(pred)
+    names = (f"the false branch {title_of(false_fun)}", f"the true branch {title_of(true_fun)}")
     if not is_traced(pred):
-        return (true_fun if pred else false_fun)(*operands)
+        return of_known("cond", names, (false_fun, true_fun), int(bool(pred)), operands)
     branches = [staged(f, operands) for f in (false_fun, true_fun)]
     closeds, results, calls = zip(*branches, strict=True)
-    names = (f"the false branch {title_of(false_fun)}", f"the true branch {title_of(true_fun)}")
     types = common_types(
         TypeRuleError, "cond", names, results, [[a.type for a in c.graph.outputs] for c in closeds]
     )
@@ -56,11 +56,34 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     return results[0].build(op(pred if t.dtype == BOOL else pred != 0, *captured, *calls[0].values()))
 
 
+def of_known(
+    what: str,
+    names: Sequence[str],
+    branches: Sequence[Callable[..., Any]],
+    at: int,
+    operands: tuple[Any, ...],
+) -> Any:
+    """The result of branch `at`; the others are traced alone, so that unlike ones are an error here too."""
+    found, own = branches[at](*operands), Results()
+    leaves = own.flat(found)
+    if not all(map(is_array, leaves)):
+        return found
+    types = [type_of(x) for x in leaves]
+    for i, f in enumerate(branches):
+        if i != at:
+            closed, other, _ = staged(f, operands)
+            pairs = [(names[i], other, [a.type for a in closed.graph.outputs]), (names[at], own, types)]
+            (a, ra, ta), (b, rb, tb) = pairs if i < at else reversed(pairs)
+            types = common_types(TypeRuleError, what, (a, b), (ra, rb), (ta, tb))
+    return own.build([conformed(x, t) for x, t in zip(leaves, types, strict=True)])
+
+
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
     """`branches[index](*operands)`, the integer `index` clamped to those there are; one is computed.
 
-    All return the same structure, shapes and dtypes, which is looked at where `index` is traced; where it is
-    known no other is called. Under `vmap` with a mapped index all are computed and selected from.
+    All return the same structure, shapes and dtypes, or a TypeRuleError says where they differ: where `index`
+    is known, the others are traced for that alone. Under `vmap` with a mapped index all are computed and
+    selected from.
 
     >>> switch(1, [lambda x: x + 1, lambda x: x * 10], 7)
     70
@@ -76,7 +99,8 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         )
     if not is_traced(index) or len(branches) == 1:
         at = 0 if is_traced(index) else min(max(int(index), 0), len(branches) - 1)
-        return branches[at](*operands)
+        titles = [f"branch {i}, {title_of(f)}," for i, f in enumerate(branches)]
+        return of_known("switch", titles, branches, at, operands)
     parts = [staged(f, operands) for f in branches]
     closeds, results, calls = zip(*parts, strict=True)
     types = [a.type for a in closeds[0].graph.outputs]

@@ -41,13 +41,15 @@ def scan(
 
     `xs` is a container of arrays (or None, with a `length`) that agree in the first axis; `x` is the same
     container of their elements. The carry is a container that keeps its structure, shapes and dtypes. With
-    `reverse` the last element comes first, and results lie where their elements do. `unroll` is accepted for
-    compatibility. TypeRuleError if a round returns another carry than it was given.
+    `reverse` the last element comes first, and results lie where their elements do. `unroll`, 1 or more or a
+    bool, is a hint that JAX takes: here the compiler decides how many iterations stand together.
+    TypeRuleError if a round returns another carry than it was given.
 
     >>> scan(lambda total, x: (total + x, total * x), 0.0, np.array([1.0, 2.0, 3.0]))
     (array(6.), array([0., 2., 9.]))
     """
     check_functions("scan", f)
+    check_unroll("scan", unroll)
     elements, structure = flatten(xs)
     length = checked_length(elements, structure, length)
     carry = Carry.of(init, "init of scan")
@@ -67,6 +69,11 @@ def scan(
     op = ScanLoop(strong(closed.graph), length, len(closed.captured), carry.count, bool(reverse))
     found = applied(op, [*closed.captured, *carry.values, *elements])
     return carry.build(found[: carry.count]), unflatten(results, found[carry.count :])
+
+
+def check_unroll(what: str, unroll: Any) -> None:
+    if not hasattr(unroll, "__index__") or (not isinstance(unroll, bool) and index(unroll) < 1):
+        raise InputError(f"{what} takes an unroll of 1 or more; got {unroll!r}", where=here(), fix="unroll=1")
 
 
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
@@ -121,6 +128,7 @@ def fori_loop(
     array(10)
     """
     check_functions("fori_loop", body_fun)
+    check_unroll("fori_loop", 1 if unroll is None else unroll)
     if is_traced(lower) or is_traced(upper):
         return counted_while(lower, upper, body_fun, init_val)
     first, last = (checked_bound(x) for x in (lower, upper))

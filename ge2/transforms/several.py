@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import PYTHON, python_type, with_number
+from ge2.base.dtypes import BOOL, PYTHON, python_type, with_number
 from ge2.base.errors import Ge2Error
 from ge2.base.pytree import mismatch
 from ge2.base.source import here
@@ -66,10 +66,14 @@ def common(a: ArrayType, b: ArrayType) -> ArrayType | None:
     if a.shape != b.shape:
         return None
     if a.weak and b.weak:
+        if (a.dtype == BOOL) != (b.dtype == BOOL):
+            return None
         wide = np.promote_types(a.dtype, b.dtype)
         return ArrayType((), wide, weak=True) if wide in PYTHON.values() else None
     if a.weak or b.weak:
         strong, number = (b, a) if a.weak else (a, b)
+        if number.dtype == BOOL and strong.dtype != BOOL:
+            return None  # a truth value is no number: `lambda x: x < 3` in place of a new x
         return strong if with_number(strong.dtype, python_type(number.dtype)) == strong.dtype else None
     return a if a.dtype == b.dtype else None
 

@@ -10,7 +10,7 @@ from ge2.base.dtypes import INEXACT
 from ge2.base.errors import GradientError
 from ge2.base.pytree import mismatch, unflatten
 from ge2.base.source import here
-from ge2.ir import ArrayType
+from ge2.ir import ArrayType, Literal, Var, type_of
 from ge2.ops.solves import LinearSolve, Root
 from ge2.trace import Closed, Input, stage, title_of
 from ge2.transforms.api import linearize
@@ -46,13 +46,22 @@ def custom_linear_solve(
     (3.0, -1.5)
     """
     if at_top():
-        return solve(matvec, b)
+        return like(
+            solve(matvec, b), b, has_aux, f"the solution of {title_of(solve)}", "b of custom_linear_solve"
+        )
     call, returned = Arguments.of(numbered_as("b"), (b,), {}), Results(has_aux)
     types = strong_types(call, matvec, "b of custom_linear_solve")
     like_b = Results()
     like_b.flat(b)
     solved = staged(call, types, returned, lambda b: solve(matvec, b), solve)
-    check(returned, solved, like_b, types, f"the solution of {title_of(solve)}", "b of custom_linear_solve")
+    check(
+        returned,
+        solved.graph.outputs,
+        like_b,
+        types,
+        f"the solution of {title_of(solve)}",
+        "b of custom_linear_solve",
+    )
     graphs = [solved, product(call, types, like_b, matvec)]
     other = solve if symmetric and transpose_solve is None else transpose_solve
     if other is not None:
@@ -68,7 +77,14 @@ def custom_linear_solve(
 def product(call: Arguments, types: Sequence[ArrayType], like_b: Results, matvec: Function) -> Closed:
     returned = Results()
     closed = staged(call, types, returned, matvec, matvec)
-    check(returned, closed, like_b, types, f"the result of {title_of(matvec)}", "b of custom_linear_solve")
+    check(
+        returned,
+        closed.graph.outputs,
+        like_b,
+        types,
+        f"the result of {title_of(matvec)}",
+        "b of custom_linear_solve",
+    )
     check_linear(closed, 0, title_of(matvec))
     return closed
 
@@ -86,7 +102,14 @@ def transposed(
         return matvec(ct) if symmetric else linear_transpose(matvec, structs)(ct)[0]
 
     closed = staged(call, types, returned, lambda ct: solve(vecmat, ct), solve)
-    check(returned, closed, like_b, types, f"the solution of {title_of(solve)}", "b of custom_linear_solve")
+    check(
+        returned,
+        closed.graph.outputs,
+        like_b,
+        types,
+        f"the solution of {title_of(solve)}",
+        "b of custom_linear_solve",
+    )
     n = len(types)  # what is auxiliary is of no use
     return Closed(replace(closed.graph, outputs=closed.graph.outputs[:n]), closed.captured, closed.looked)
 
@@ -118,18 +141,20 @@ def custom_root(
     (2.0, 0.25)
     """
     if at_top():
-        return solve(f, initial_guess)
+        return like(
+            solve(f, initial_guess), initial_guess, has_aux, f"the solution of {title_of(solve)}", GUESS
+        )
     call, returned = Arguments.of(numbered_as("initial_guess"), (initial_guess,), {}), Results(has_aux)
     types = strong_types(call, f, GUESS)
     like_guess = Results()
     like_guess.flat(initial_guess)
     solved = staged(call, types, returned, lambda x: solve(f, x), solve)
-    check(returned, solved, like_guess, types, f"the solution of {title_of(solve)}", GUESS)
+    check(returned, solved.graph.outputs, like_guess, types, f"the solution of {title_of(solve)}", GUESS)
     value, tangent = Results(), Results()
     residual = staged(call, types, value, f, f)
-    check(value, residual, like_guess, types, f"the result of {title_of(f)}", GUESS)
+    check(value, residual.graph.outputs, like_guess, types, f"the result of {title_of(f)}", GUESS)
     at = staged_tangent(call, types, tangent, f, tangent_solve)
-    check(tangent, at, like_guess, types, f"the result of {title_of(tangent_solve)}", GUESS)
+    check(tangent, at.graph.outputs, like_guess, types, f"the result of {title_of(tangent_solve)}", GUESS)
     check_linear(at, len(types), title_of(tangent_solve))
     (first, second, third), captured = widened([solved, residual, at])
     op = Root(retyped(first, types), retyped(second, types), retyped(third, types), len(captured))
@@ -197,14 +222,27 @@ def staged(
     return stage(flat_work, [Input(t) for t in types], title_of(named), "custom_root")
 
 
+def like(found: Any, given: Any, has_aux: bool, what: str, name: str) -> Any:
+    """A solution, if its structure, shapes and dtypes are those of what it was asked for."""
+    returned, wanted = Results(has_aux), Results()
+    leaves, others = returned.flat(found), wanted.flat(given)
+    check(returned, leaves, wanted, [type_of(x) for x in others], what, name)
+    return found
+
+
 def check(
-    returned: Results, closed: Closed, wanted: Results, types: Sequence[ArrayType], what: str, like: str
+    returned: Results,
+    results: Sequence[Any],
+    wanted: Results,
+    types: Sequence[ArrayType],
+    what: str,
+    like: str,
 ) -> None:
     """That a result is like the argument."""
     if returned.main != wanted.main:
         why = mismatch(wanted.main, returned.main, like, what)
         raise GradientError(why, where=here(), fix="the same structure")
-    outputs = [a.type for a in closed.graph.outputs[: len(types)]]
+    outputs = [a.type if isinstance(a, Var | Literal) else type_of(a) for a in results[: len(types)]]
     for t, got, path in zip(types, outputs, returned.paths(), strict=False):
         if common(t, got) is None:
             fix = "x.astype(dtype)" if t.shape == got.shape else "a solution of the same shape"

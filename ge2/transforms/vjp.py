@@ -27,7 +27,7 @@ def vjp_graph(
     given = tuple(a.type.dtype in INEXACT for a in graph.outputs) if given is None else given
     trace = Trace("a derivative")
     with trace:
-        active = active_values(graph, wanted)
+        active = active_values(graph, wanted) & needed_values(graph, given)
         saved = [with_residuals(trace, e, active, derive) for e in graph.eqns]
         trace.eqns = list(saved)
         cts = Cotangents(trace)
@@ -52,6 +52,15 @@ def active_values(graph: Graph, wanted: Flags) -> set[Atom]:
         if not active.isdisjoint(eqn.inputs) and eqn.op.name != "stop_gradient":
             active.update(v for v in eqn.outs if v.type.dtype in INEXACT)
     return active
+
+
+def needed_values(graph: Graph, given: Flags) -> set[Atom]:
+    """The values that a cotangent of a given output flows through; what it never reaches needs no rule."""
+    needed: set[Atom] = {a for a, is_given in zip(graph.outputs, given, strict=True) if is_given}
+    for eqn in reversed(graph.eqns):
+        if eqn.op.name != "stop_gradient" and any(v in needed and v.type.dtype in INEXACT for v in eqn.outs):
+            needed.update(eqn.inputs)
+    return needed
 
 
 def with_residuals(trace: Trace, eqn: Eqn, active: set[Atom], derive: Derive) -> Eqn:
