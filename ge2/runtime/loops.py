@@ -16,9 +16,11 @@ from ge2.base.record import mutable
 from ge2.codegen.c.text import Text
 from ge2.codegen.c.typed import STORED
 from ge2.ir import Atom, Eqn, Graph, Literal, Var
+from ge2.ops.control import Cond
 from ge2.ops.loops import RepeatLoop, ScanLoop
 from ge2.ops.shape import BroadcastInDim
 from ge2.ops.while_loop import WhileLoop
+from ge2.runtime.carries import branch_pairs
 from ge2.runtime.hosted import CONTROL
 from ge2.runtime.program import Program, Step
 
@@ -44,6 +46,8 @@ def carried(op: Any, i: int, graph: Graph) -> dict[Var, Var]:
         first, count = op.consts, op.carry
     elif isinstance(op, WhileLoop) and i == 1:
         first, count = op.body_consts, len(graph.outputs)
+    elif isinstance(op, Cond):
+        return written_over(op, graph)
     else:
         return {}
     pairs = zip(graph.outputs[:count], graph.inputs[first : first + count], strict=True)
@@ -52,6 +56,16 @@ def carried(op: Any, i: int, graph: Graph) -> dict[Var, Var]:
         once = graph.outputs.count(a) == 1 or a.type.nbytes <= SHORT
         if isinstance(a, Var) and a not in found and a not in graph.inputs and once:
             found[a] = v
+    return found
+
+
+def written_over(op: Cond, graph: Graph) -> dict[Var, Var]:
+    """Which results of a branch may be made in which of its inputs."""
+    found: dict[Var, Var] = {}
+    for i, k in branch_pairs(op).items():
+        a = graph.outputs[i]
+        if isinstance(a, Var) and a not in graph.inputs and graph.outputs.count(a) == 1:
+            found[a] = graph.inputs[k]
     return found
 
 
@@ -193,7 +207,7 @@ class Loop:
         return str(a.type.nbytes) if a.type.nbytes <= KNOWN else self.size(a.type.nbytes)
 
     def copied(self, to: str, source: str, a: Atom) -> Text:
-        return Text(f"memcpy({to}, {source}, {self.bytes(a)});")
+        return Text(f"ge2_copy({to}, {source}, {self.bytes(a)});")
 
     def called(self, turn: Round, name: str = "q") -> Text:
         call = turn.call.format(name)

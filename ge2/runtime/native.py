@@ -22,6 +22,7 @@ from ge2.kernels.catalog import select
 from ge2.kernels.generated import Generated
 from ge2.kernels.kernel import Problem
 from ge2.ops.region import Region
+from ge2.runtime.carries import WRITES
 from ge2.runtime.cost import bytes_behind
 from ge2.runtime.loops import SMALL, Loop
 from ge2.runtime.program import Buffer, Program, Step
@@ -87,7 +88,7 @@ class Native:
 
     def child(self, program: Program) -> Native:
         """What writes a program that a loop of this one runs, into the same file."""
-        small = sum(v.type.size for step in program.steps for v in step.eqn.outs) <= SMALL
+        small = sum(map(made, program.steps)) <= SMALL
         child = Native(program, ALONE if small else self.threads, self.title)
         child.spelt = small and len(program.steps) < MANY
         child.named, child.texts, child.runs, child.made = self.named, self.texts, self.runs, self.made
@@ -304,6 +305,14 @@ def shown(graph: Graph) -> str:
         return str(graph)
     more = len(graph.eqns) - SHOWN
     return f"{Graph(graph.inputs, graph.eqns[:SHOWN], ())}\n... and {more} more equations"
+
+
+def made(step: Step) -> int:
+    """The elements that a step makes anew; what it writes into an array that is there is not all of that."""
+    there = {i for i, _ in step.shared}
+    if isinstance(step.eqn.op, WRITES) and there:
+        return step.eqn.inputs[1].type.size
+    return sum(v.type.size for i, v in enumerate(step.eqn.outs) if i not in there)
 
 
 def texts(named: Sequence[Named]) -> str:

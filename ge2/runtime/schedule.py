@@ -19,7 +19,7 @@ from ge2.kernels.generated import CProduct
 from ge2.kernels.kernel import Family, Problem
 from ge2.kernels.library import Library, Product
 from ge2.kernels.products import CudaBlas
-from ge2.ops.index import Gather, Scatter, ScatterAdd, UpdateSlice
+from ge2.ops.index import Gather
 from ge2.ops.product_region import ProductRegion
 from ge2.ops.region import Region
 from ge2.ops.shape import (
@@ -38,6 +38,7 @@ from ge2.passes.drawn import drawn
 from ge2.passes.host import on_host
 from ge2.passes.indexed import indexed
 from ge2.passes.pipeline import run_pipeline
+from ge2.runtime.carries import WRITES, overwritten
 from ge2.runtime.failing import may_fail
 from ge2.runtime.hosted import CONTROL
 from ge2.runtime.loops import carried, grounded, held, stands
@@ -46,7 +47,6 @@ from ge2.runtime.resident import resident
 from ge2.trace.strong import strong
 
 VIEWS = (BroadcastInDim, Transpose, Reshape, Slice, Rev, StopGradient, Barrier)
-WRITES = (UpdateSlice, Scatter, ScatterAdd)
 IN_C = ("kernel", "copy", "loop")
 LARGE = 1 << 24  # bytes that are worth a patch of a captured graph
 NATIVE = ("c", "cuda")  # targets whose kernels take arrays by their layouts
@@ -118,6 +118,7 @@ class Scheduler:
         self.read = {a for e in graph.eqns for a in e.inputs} | self.returned
         self.reads = Counter([a for e in graph.eqns for a in e.inputs] + list(graph.outputs))
         self.inner: dict[int, tuple[Program, ...]] = {}
+        self.over: dict[int, dict[int, int]] = {}  # results of steps, and the operands they may write over
         self.makers = {v: e for e in graph.eqns for v in e.outs}
         self.there: dict[
             int, set[tuple[int, int]]
@@ -144,8 +145,12 @@ class Scheduler:
     def kind(self, n: int, eqn: Eqn) -> str:
         programs = rounds(eqn.op, self.target)
         if programs is None or any(a.type.weak for a in eqn.inputs):
-            return kind_of(eqn, self.target)
+            kind = kind_of(eqn, self.target)
+            if kind == "kernel" and isinstance(eqn.op, WRITES):
+                self.over[n] = {0: 0}
+            return kind
         self.inner[n] = programs
+        self.over[n] = overwritten(eqn.op, programs)
         return "loop"
 
     def run(self) -> Program:
@@ -157,7 +162,7 @@ class Scheduler:
             self.lend()
             self.join()
         for n, (kind, eqn) in enumerate(zip(self.kinds, self.graph.eqns, strict=True)):
-            if kind in ("kernel", "copy", "matmul"):
+            if kind in ("kernel", "copy", "loop", "matmul"):
                 self.reuse(n, eqn)
         steps = tuple(
             self.step(n, kind, eqn)
@@ -261,25 +266,21 @@ class Scheduler:
                 each.last = max(each.last, n)
 
     def lend(self) -> None:
-        """What an update writes over is made where the result is to lie, if nobody reads it later."""
-        views: dict[int, list[Buffer]] = {}
-        for buffer in self.buffers.values():
-            if buffer.base is not None:
-                views.setdefault(id(buffer.base), []).append(buffer)
+        """What an update or a loop writes over is made where the result lies, if nobody reads it later."""
         for n, eqn in enumerate(self.graph.eqns):
-            x = eqn.inputs[0] if self.kinds[n] == "kernel" and isinstance(eqn.op, WRITES) else None
-            old = self.buffers[x] if isinstance(x, Var) else None
-            if x is None or old is None or old.storage != "arena" or old.last != n or not self.alone(eqn, x):
-                continue
-            made = self.buffers[eqn.outs[0]]
-            new = made.base or made
-            new.first = min(new.first, old.first)
-            moved = [*views.pop(id(old), ()), old]
-            for buffer in moved:
-                buffer.base = new
-            views.setdefault(id(new), []).extend(moved)
-            old.storage = "view"
-            self.there.setdefault(n, set()).add((0, 0))
+            for i, k in self.over.get(n, {}).items():
+                x = eqn.inputs[k]
+                old = self.buffers[x] if isinstance(x, Var) else None
+                if old is None or old.storage != "arena" or old.last != n or not self.alone(eqn, x):
+                    continue
+                made = self.buffers[eqn.outs[i]]
+                new = made.base or made
+                new.first = min(new.first, old.first)
+                for buffer in self.buffers.values():
+                    if buffer.base is old:
+                        buffer.base = new
+                old.base, old.storage = new, "view"
+                self.there.setdefault(n, set()).add((i, k))
 
     def join(self) -> None:
         """Parts that a region computes for a concatenation, or a padding, alone are made where they go."""
@@ -331,6 +332,7 @@ class Scheduler:
             buffer = self.buffers[out]
             if buffer.storage != "output":
                 continue
+            buffer = self.buffers[out]
             for x in self.donors(out):
                 if x.type == out.type and self.may_take(buffer, x):
                     buffer.donor, buffer.written = self.buffers[x].name, out in self.written
@@ -350,7 +352,7 @@ class Scheduler:
         made = [i for i, home in enumerate(homes) if home is buffer]
         i = made[0]
         plain = eqn.outs[i].type == x.type and eqn.outs[i] not in self.layouts
-        if last > first or made[1:] or not plain or not self.in_place(eqn, i, x):
+        if last > first or made[1:] or not plain or not self.in_place(first, i, x):
             return False
         self.there.setdefault(first, set()).add((i, eqn.inputs.index(x)))
         return True
@@ -376,9 +378,14 @@ class Scheduler:
         mate = own(self.mates, out, self.donated)
         return [*mate, *(x for x in self.donated if x not in mate and x.type.nbytes >= LARGE)]
 
-    def in_place(self, eqn: Eqn, i: int, x: Var) -> bool:
-        """Whether a result that is first written here may be written over an input."""
-        return x in eqn.inputs and self.alone(eqn, x) and in_place(eqn, i, x, self.target)
+    def in_place(self, n: int, i: int, x: Var) -> bool:
+        """Whether result `i` of step `n`, which is first written there, may be written over an input."""
+        eqn = self.graph.eqns[n]
+        if x not in eqn.inputs or not self.alone(eqn, x):
+            return False
+        if self.kinds[n] == "loop":
+            return self.over[n].get(i) == eqn.inputs.index(x)
+        return in_place(eqn, i, x, self.target)
 
 
 def last_contents(graph: Graph, written: Sequence[int]) -> dict[Var, Var]:

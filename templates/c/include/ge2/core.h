@@ -73,6 +73,11 @@ GE2_FN char *ge2_place(char *const *p, char *arena, const int64_t *at) {
     return (at[0] < 0 ? arena : p[at[0]]) + at[1] + at[2];
 }
 
+/* A copy, unless the result was made to lie where the source is. */
+GE2_FN void ge2_copy(char *to, const char *source, int64_t size) {
+    if (to != source) memcpy(to, source, (size_t)size);
+}
+
 /* After round t of a loop, what it wrote is read next, and what it read is written; at first that is `spare`,
    for the loop does not write over its arguments. */
 GE2_FN void ge2_turn(char **q, int read, int written, char *spare, int64_t t) {
