@@ -32,6 +32,7 @@ SMALL = 1 << 12  # elements that a round makes up to which sizes are written out
 SHORT = 256  # bytes of a carry that stays in cache lines of its own: what is stored there is read at once
 MANY = 16  # rounds that a while loop is taken to have, where it matters whether a call is long
 KNOWN = 64  # bytes up to which the size of a copy is written out
+ALIGNED = "__attribute__((aligned(64)))"
 STOPS = "return lib->error->code;"
 
 
@@ -236,7 +237,7 @@ class Loop:
             home = result
             if a.type.nbytes <= SHORT:
                 home = f"state{i}"
-                self.before.append(Text(f"char {home}[{a.type.nbytes}] __attribute__((aligned(64)));"))
+                self.before.append(Text(f"char {home}[{a.type.nbytes}] {ALIGNED};"))
                 self.after.append(self.copied(result, home, a))
             self.before.append(self.copied(home, self.pointers[slot], a))
             self.pointers[slot] = self.pointers[turn.slot(out)] = home

@@ -21,10 +21,11 @@ from ge2.ir import Eqn, Graph, Literal, Var
 from ge2.kernels.catalog import select
 from ge2.kernels.generated import Generated
 from ge2.kernels.kernel import Problem
+from ge2.ops.loops import RepeatLoop
 from ge2.ops.region import Region
 from ge2.runtime.carries import WRITES
 from ge2.runtime.cost import bytes_behind
-from ge2.runtime.loops import SMALL, Loop
+from ge2.runtime.loops import ALIGNED, SMALL, Loop
 from ge2.runtime.program import Buffer, Program, Step
 from ge2.runtime.records import Made
 from ge2.runtime.repeated_calls import MANY, repeated_calls
@@ -32,6 +33,7 @@ from ge2.runtime.repeated_calls import MANY, repeated_calls
 IN_C = ("kernel", "copy", "loop")
 SHOWN = 400  # equations of a graph that its file begins with
 FEW = 24  # steps of a round up to which its kernels become part of it
+LOCAL = 256  # bytes of an array up to which it is a variable of the function of such a round
 
 
 @final
@@ -58,6 +60,7 @@ class Segment:
     sizes: list[int | Need] = field(default_factory=list)  # a need: its offset in the arena
     constants: list[tuple[Any, np.dtype]] = field(default_factory=list)
     calls: list[Text] = field(default_factory=list)
+    local: list[Buffer] = field(default_factory=list)  # arrays that are variables of the function
     work: int = 0
 
     def table(self, numbers: Sequence[int]) -> int:
@@ -113,8 +116,15 @@ class Native:
             segment.arrays += [self.program.buffers[v] for v in dict.fromkeys(made)]
         for step in steps:
             self.step(segment, step)
-        self.runs.append(Run(name, repeated_calls(segment.calls, segment.table), bool(inner)))
+        made = [Text(f"char {local(i)}[{b.type.nbytes}] {ALIGNED};") for i, b in enumerate(segment.local)]
+        calls = repeated_calls(segment.calls, segment.table)
+        self.runs.append(Run(name, (*made, *calls), bool(inner), self.short))
         return segment
+
+    @property
+    def short(self) -> bool:
+        """Whether the program is part of the loop that runs it: what it calls takes longer than its work."""
+        return self.spelt and len(self.program.steps) <= FEW
 
     def hosts(self, steps: Sequence[Step]) -> list[Var]:
         """The Python numbers that C reads."""
@@ -163,7 +173,7 @@ class Native:
         temps = [self.need(nbytes, step.number) for nbytes in pieces.temps]
         for kernel in pieces.kernels:
             name = self.define(kernel)
-            if self.spelt and len(segment.steps) <= FEW:
+            if self.short:
                 self.inlined.add(name)
             handed = ", ".join(self.handed(segment, step, a, temps) for a in kernel.arguments)
             segment.calls.append(Text(f"{name}({handed});"))
@@ -262,8 +272,19 @@ class Native:
         return f"p[{at}]"
 
     def pointer(self, segment: Segment, buffer: Buffer, written: bool) -> str:
+        base = buffer.base or buffer
+        if self.short and base.storage == "arena" and base.type.nbytes <= LOCAL and not self.listed:
+            found = next((i for i, b in enumerate(segment.local) if b is base), None)
+            if found is None:
+                segment.local.append(base)
+            return local(len(segment.local) - 1 if found is None else found)
         at, offset = self.located(segment, buffer, written)
         return f"p[{at}]" if at >= 0 else f"arena + {self.size(segment, offset)}"
+
+    @property
+    def listed(self) -> bool:
+        """Whether a loop finds arrays by numbers."""
+        return any(isinstance(step.eqn.op, RepeatLoop) for step in self.program.steps)
 
     def located(self, segment: Segment, buffer: Buffer, written: bool) -> tuple[int, int | Need]:
         """Where an array is: the number of a pointer, or -1 for the arena, and the offset from there."""
@@ -305,6 +326,10 @@ def shown(graph: Graph) -> str:
         return str(graph)
     more = len(graph.eqns) - SHOWN
     return f"{Graph(graph.inputs, graph.eqns[:SHOWN], ())}\n... and {more} more equations"
+
+
+def local(i: int) -> str:
+    return f"local{i}"
 
 
 def made(step: Step) -> int:

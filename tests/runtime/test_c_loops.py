@@ -219,7 +219,7 @@ def test_a_derivative_of_a_product_needs_nothing_of_python():
 def test_the_program_is_named_after_what_it_does():
     f = ge2.jit(lambda xs: lax.scan(lambda c, x: (c + x, None), XS[0], xs)[0])
     text = f.lower(XS).as_text("c")
-    assert "static int scan_0(" in text and "scan_0(q, " in text
+    assert "GE2_FN int scan_0(" in text and "scan_0(q, " in text
     assert isinstance(ge2.make_jaxpr(f)(XS).graph.eqns[0].op.jaxpr.eqns[-1].op, ScanLoop)
 
 

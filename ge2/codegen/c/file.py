@@ -44,6 +44,7 @@ class Run:
     name: str
     calls: tuple[Text, ...]
     inner: bool = False  # another function of the file calls it
+    short: bool = False  # and it becomes part of that one
 
 
 @final

@@ -39,7 +39,12 @@ GE2_FN void ge2_fail(const ge2_services *lib, int64_t index, int64_t axis, int64
     GE2_FN int ge2_index_outside_##t( \
         const T *x, int64_t n, int64_t step, int64_t size, int64_t axis, int64_t equation, int threads, \
         const ge2_services *lib) { \
-        if (n == 1 && !ge2_index_is_outside_##t(x[0], size)) return 0; /* as in loops over single elements */ \
+        if (n == 1) { /* as in loops over single elements */ \
+            const T index = x[0]; \
+            if (!ge2_index_is_outside_##t(index, size)) return 0; \
+            ge2_fail(lib, (int64_t)index, axis, size, equation); \
+            return 1; \
+        } \
         return ge2_indices_outside_##t(x, n, step, size, axis, equation, threads, lib); \
     }
 

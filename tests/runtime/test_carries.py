@@ -1,0 +1,174 @@
+"""Loops in loops, and branches, write into one array where it lies: no pass over it, and no copy of a carry."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2 import lax
+from ge2.ops.index import Scatter, ScatterAdd, UpdateSlice
+from ge2.runtime.compile import compile_graph
+from tests.together import needs_compiler
+
+A = np.arange(30.0 * 40).reshape(30, 40)
+B = np.arange(40.0)
+
+
+def nested(a):
+    def row(i, a):
+        def element(j, a):
+            a[i, j] = a[i - 1, j] + a[i, j - 1]
+            return a
+
+        return lax.fori_loop(1, 40, element, a)
+
+    return lax.fori_loop(1, 30, row, a)
+
+
+def triangle(a):
+    """The inner loop is a while loop; the outer body writes once more."""
+
+    def row(i, a):
+        def element(j, a):
+            a[i, j] = a[i, j] - a[j, i]
+            return a
+
+        a = lax.fori_loop(0, i, element, a)
+        a[i] = a[i] * 0.5
+        return a
+
+    return lax.fori_loop(0, 30, row, a)
+
+
+def while_in_scan(a):
+    def step(a, i):
+        def body(pair):
+            j, a = pair
+            a[i, j] = a[i, j] + 1.0
+            return j + 1, a
+
+        return lax.while_loop(lambda pair: pair[0] < i, body, (0, a))[1], None
+
+    return lax.scan(step, a, np.arange(30))[0]
+
+
+def loop_in_while(a):
+    def body(pair):
+        i, a = pair
+
+        def element(j, a):
+            a[j, i] += 1.0
+            return a
+
+        return i + 1, lax.fori_loop(0, 30, element, a)
+
+    return lax.while_loop(lambda pair: pair[0] < 20, body, (0, a))[1]
+
+
+def branch(a):
+    def written(i, a):
+        a = a.copy()
+        a[i, 3] = -1.0
+        return a
+
+    def row(i, a):
+        return lax.cond(a[i, 0] > 200, written, lambda _, a: a, i, a)
+
+    return lax.fori_loop(0, 30, row, a)
+
+
+def loop_in_branch(a):
+    def zeroed(i, a):
+        def element(j, a):
+            a[i, j] = 0.0
+            return a
+
+        return lax.fori_loop(0, 40, element, a)
+
+    return lax.fori_loop(0, 30, lambda i, a: lax.cond(i % 2 == 0, zeroed, lambda _, a: a, i, a), a)
+
+
+def several_writes(a):
+    def row(i, a):
+        a[i, 0] = a[i, 1]
+        a[i, 1] = a[i, 0] + a[i, 2]
+        a[i] = a[i] + B
+        a[0, i] = 7.0
+        return a
+
+    return lax.fori_loop(0, 30, row, a)
+
+
+def two_carries(a):
+    def row(i, pair):
+        a, b = pair
+
+        def element(j, pair):
+            a, b = pair
+            a[i, j], b[j] = a[i, j] + b[j], a[i, j]
+            return a, b
+
+        return lax.fori_loop(0, 40, element, (a, b))
+
+    return lax.fori_loop(0, 30, row, (a, B.copy()))
+
+
+PROGRAMS = (
+    *(nested, triangle, while_in_scan, loop_in_while, branch, loop_in_branch, several_writes, two_carries),
+)
+
+
+def every(a):
+    return [program(a) for program in PROGRAMS]
+
+
+def inner_programs(program):
+    for each in program.inner.values():
+        for one in each:
+            yield one
+            yield from inner_programs(one)
+
+
+def passes(program):
+    """What writes a large array without lying where one is: of all bodies of loops and branches."""
+    writes = UpdateSlice, Scatter, ScatterAdd
+    return [
+        f"{step.name} {v.type}"
+        for inner in inner_programs(program)
+        for step in inner.steps
+        for i, v in enumerate(step.eqn.outs)
+        if v.type.size >= A.size and step.kind != "view"
+        if not any(i == result for result, _ in step.shared)
+        or (step.kind == "kernel" and not isinstance(step.eqn.op, writes))
+    ]
+
+
+@needs_compiler
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
+def test_no_body_makes_a_pass_over_what_it_writes_into(program):
+    planned = compile_graph(ge2.make_jaxpr(program)(A).graph).program
+    assert any(inner_programs(planned))
+    assert not passes(planned)
+
+
+def test_a_body_that_reads_the_old_value_later_keeps_it():
+    def body(i, a):
+        before = a.copy()
+        a[i] = 0.0
+        return a + before
+
+    planned = compile_graph(ge2.make_jaxpr(lambda a: lax.fori_loop(0, 30, body, a))(A).graph).program
+    assert passes(planned)
+    np.testing.assert_array_equal(ge2.jit(lambda a: lax.fori_loop(0, 3, body, a))(A)[1], A[1] * 4)
+
+
+@pytest.mark.parametrize("executor", ["c", "blocked", "shim"])
+def test_their_results_are_the_references(executor):
+    with ge2.config.using(executor="reference"):
+        expected = ge2.tree.leaves(ge2.jit(lambda a: every(a))(A))
+    with ge2.config.using(executor=executor):
+        found = ge2.tree.leaves(ge2.jit(every)(A))
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(x, y)
+    np.testing.assert_array_equal(A, np.arange(30.0 * 40).reshape(30, 40))
