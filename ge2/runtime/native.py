@@ -116,9 +116,9 @@ class Native:
             segment.arrays += [self.program.buffers[v] for v in dict.fromkeys(made)]
         for step in steps:
             self.step(segment, step)
-        made = [Text(f"char {local(i)}[{b.type.nbytes}] {ALIGNED};") for i, b in enumerate(segment.local)]
+        arrays = [Text(f"char {local(i)}[{b.type.nbytes}] {ALIGNED};") for i, b in enumerate(segment.local)]
         calls = repeated_calls(segment.calls, segment.table)
-        self.runs.append(Run(name, (*made, *calls), bool(inner), self.short))
+        self.runs.append(Run(name, (*arrays, *calls), bool(inner), self.short))
         return segment
 
     @property

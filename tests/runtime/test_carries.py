@@ -1,4 +1,4 @@
-"""Loops in loops, and branches, write into one array where it lies: no pass over it, and no copy of a carry."""
+"""Loops in loops, and branches, write into one array where it lies: no pass over it, no copy of a carry."""
 
 from __future__ import annotations
 
