@@ -51,6 +51,7 @@ class Settings:
     cc:           str = setting("", "C compiler: path or command; empty: find one; none: no C", keyed=True)
     nvrtc:        str = setting("", "NVRTC library: its path; empty: find one; none: no CUDA", keyed=True)
     compile_timeout: int = setting(60, "seconds that a C compiler may take; 0: no limit")
+    compile_patience: int = setting(5, "seconds of compiling that an unrolled Python loop is worth; 0: any")
     debug_nans:   bool = setting(False, "a NaN in a result is an error that names the equation", keyed=True)
     debug_infs:   bool = setting(False, "so is an infinity", keyed=True)
     nvtx:         bool = setting(False, "NVTX ranges for kernels and named scopes, on GPUs", keyed=True)
@@ -147,6 +148,7 @@ class Config:
     cc: str
     nvrtc: str
     compile_timeout: int
+    compile_patience: int
     debug_nans: bool
     debug_infs: bool
     nvtx: bool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 OURS = (
     PACKAGE,
     contextlib.__file__,  # a `with` of ours that looks at a setting, or warns
+    functools.__file__,  # a property of ours that is computed once
     "<ge2 ",
     "<a record>",
 )

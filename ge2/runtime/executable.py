@@ -16,7 +16,7 @@ from ge2.backends.device import upload
 from ge2.base.bill import Had, kernels_words, spent
 from ge2.base.config import config
 from ge2.base.dtypes import python_type
-from ge2.base.errors import CompileError, CompilerTrouble, Ge2Error
+from ge2.base.errors import CompileError, CompilerTrouble, Ge2Error, TooLong
 from ge2.base.gpu import host
 from ge2.base.record import mutable
 from ge2.codegen.kept import kept_pages
@@ -299,8 +299,9 @@ class Executable:
         except CompilerTrouble as trouble:
             if self.program.target != "c":
                 raise
-            self._blame(trouble)
-            excuse(trouble)
+            if not isinstance(trouble, TooLong):  # of which the user has been warned
+                self._blame(trouble)
+                excuse(trouble)
             self.program = schedule(self.program.graph, self.donated, "cpu", self.homes)
             driver = self.written()
         self._how, self._code = self.words(driver), driver.code

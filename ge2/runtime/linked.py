@@ -13,6 +13,7 @@ from ge2.backends.cpu.compiler import Library, library
 from ge2.backends.cpu.launcher import Array, Input, Number, Output, make_launcher
 from ge2.base.bill import current, finding, had, spent
 from ge2.ir import ArrayType, Var
+from ge2.runtime.compile_price import cheaper
 from ge2.runtime.native import IN_C, Native, Need, Segment, packed
 from ge2.runtime.program import Program, Step
 
@@ -108,7 +109,8 @@ class Linked:
     @cached_property
     def library(self) -> Library:
         symbol = next(run.name for run in self.native.runs if not run.inner)
-        source, flags = self.source, () if services().whole else ("-DGE2_NO_BLAS",)
+        source, usual = self.source, () if services().whole else ("-DGE2_NO_BLAS",)
+        flags = cheaper(self.title, self.native, source, usual)
         with spent("compile"), finding() as noted:
             found = library(source, self.title, flags, symbol=symbol)
         tally = current()

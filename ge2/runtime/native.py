@@ -24,6 +24,7 @@ from ge2.kernels.kernel import Problem
 from ge2.ops.loops import RepeatLoop
 from ge2.ops.region import Region
 from ge2.runtime.carries import WRITES
+from ge2.runtime.compile_price import kernel_seconds
 from ge2.runtime.cost import bytes_behind
 from ge2.runtime.loops import ALIGNED, SMALL, Loop
 from ge2.runtime.program import Buffer, Program, Step
@@ -83,6 +84,7 @@ class Native:
         self.needs: list[Need] = []
         self.arena: dict[int, Need] = {}  # of buffers, by identity
         self.sources: list[Source | None] = [step.eqn.source for step in program.steps]
+        self.prices: dict[str, float] = {}  # seconds in which a compiler makes each kernel
         self.inner: list[str] = []  # the functions that loops call
         self.inlined: set[str] = set()  # the kernels that small rounds call
         self.first = 0  # of the equations, among `sources`
@@ -95,7 +97,7 @@ class Native:
         child = Native(program, ALONE if small else self.threads, self.title)
         child.spelt = small and len(program.steps) < MANY
         child.named, child.texts, child.runs, child.made = self.named, self.texts, self.runs, self.made
-        child.inner, child.inlined = self.inner, self.inlined
+        child.inner, child.inlined, child.prices = self.inner, self.inlined, self.prices
         child.first, own = len(self.sources), child.sources
         self.sources += own
         child.sources = self.sources
@@ -173,6 +175,7 @@ class Native:
         temps = [self.need(nbytes, step.number) for nbytes in pieces.temps]
         for kernel in pieces.kernels:
             name = self.define(kernel)
+            self.prices.setdefault(name, kernel_seconds(step.eqn))
             if self.short:
                 self.inlined.add(name)
             handed = ", ".join(self.handed(segment, step, a, temps) for a in kernel.arguments)

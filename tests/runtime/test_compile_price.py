@@ -1,0 +1,70 @@
+"""A Python loop that cannot be rolled is announced before it is compiled, and computes the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.backends.cpu.compiler import library
+from ge2.base.log import Ge2Warning
+from ge2.passes.price import compile_seconds
+from ge2.runtime import compile_price, linked
+
+FUNCTIONS = (np.sin, np.exp, np.arctan, np.tanh, np.abs)
+X = np.linspace(0.1, 1, 7)
+
+
+def unlike(x):
+    for i in range(12):
+        x = x / FUNCTIONS[i % 5](x * (i % 7 + 1.5)).sum() if i % 2 else x + FUNCTIONS[i % 3](x[::-1])
+        x = np.cumsum(x)
+    return x
+
+
+@pytest.fixture
+def flags(monkeypatch):
+    """The options of each compilation."""
+    seen = []
+
+    def compiled(source, title, flags, symbol):
+        seen.append(flags)
+        return library(source, title, flags, symbol=symbol)
+
+    monkeypatch.setattr(linked, "library", compiled)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("kernel", "way"), [(0.7, "compiled with fewer optimisations"), (9.0, "run as blocked NumPy")]
+)
+def test_a_loop_that_compiles_too_long_is_announced_and_runs_in_another_way(kernel, way, flags, monkeypatch):
+    monkeypatch.setattr(compile_price, "KERNEL", kernel)
+    monkeypatch.setattr(compile_price, "is_known", lambda source, flags: False)
+    compiled, x = ge2.jit(unlike), np.linspace(0.1, 1, int(10 * kernel))  # of sizes that nobody compiled
+    words = f"(?s)12 iterations.*kernels.*{way}.*at .*in unlike.*fori_loop"
+    with pytest.warns(Ge2Warning, match=words) as seen:
+        found = compiled(x)
+    assert len(seen) == 1 and seen[0].filename == __file__
+    assert [("-O1" in each) for each in flags] == ([] if "blocked" in way else [True])
+    np.testing.assert_allclose(found, unlike(x), rtol=1e-12)
+
+
+def test_who_has_patience_is_not_warned(flags, monkeypatch):
+    monkeypatch.setattr(compile_price, "KERNEL", 9.0)
+    with ge2.config.using(compile_patience=0):
+        np.testing.assert_allclose(ge2.jit(lambda x: unlike(x))(X), unlike(X), rtol=1e-12)
+    assert not any("-O1" in each for each in flags)
+
+
+def test_many_kernels_of_lines_of_their_own_are_no_loop(monkeypatch):
+    monkeypatch.setattr(compile_price, "KERNEL", 99.0)
+    monkeypatch.setattr(compile_price, "is_known", lambda source, flags: False)
+    f = ge2.jit(lambda x: np.cumsum(np.cumsum(x) * x.sum()))
+    np.testing.assert_allclose(f(X), np.cumsum(np.cumsum(X) * X.sum()))
+
+
+def test_long_functions_cost_more_than_sums():
+    graph = ge2.make_jaxpr(lambda x: np.sin(x) + x)(X).graph
+    sine, total = (compile_seconds([eqn]) for eqn in graph.eqns)
+    assert sine > 10 * total > 0
