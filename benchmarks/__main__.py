@@ -33,6 +33,7 @@ SUITES = {
             *("edit-distance", "common-subsequence", "prefix-sums", "cellular-automaton", "sieve"),
             *("knapsack", "shortest-paths", "python-loops"),
         ),
+        "long_chains": ("chain-1000", "chain-100000", "chain-1000000"),
         "call": (),
         "imports": (),
         "digits": (),

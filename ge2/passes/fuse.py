@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from itertools import accumulate, count, pairwise
 from typing import Any
 
 from ge2.base.dtypes import HALF
@@ -20,7 +21,7 @@ from ge2.ops.reduce import ArgReduce, Reduce, kept
 from ge2.ops.region import Region
 from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
 from ge2.passes.early import early
-from ge2.passes.group import MEMBERS, NONE, Group, Uses, leader, merged, seen_from, too_large
+from ge2.passes.group import LONG, NONE, Group, Uses, leader, merged, seen_from, too_large
 from ge2.passes.host import on_host
 
 BLOCK = 1 << 15
@@ -29,7 +30,14 @@ EXACT_HALF = ("nextafter", "spacing")  # their results depend on the type itself
 
 
 def fuse(graph: Graph) -> Graph:
-    return Fusion(without_dead_code(graph)).run()
+    graph = without_dead_code(graph)
+    fusion = Fusion(graph)
+    fusion.gather()
+    parts = fusion.parts_of_long()
+    if parts:
+        fusion = Fusion(graph, parts)
+        fusion.gather()
+    return fusion.rebuilt()
 
 
 def dims_of(op: Op, x: Var | Any, out: Dims) -> Dims | None:
@@ -64,8 +72,10 @@ def fusible(eqn: Eqn) -> bool:
 
 
 class Fusion:
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    """`parts` gives equations of groups that would be too long a number each: unlike ones are kept apart."""
+
+    def __init__(self, graph: Graph, parts: Mapping[int, int] | None = None) -> None:
+        self.graph, self.parts = graph, parts or {}
         self.leaders: dict[Group, Group] = {}
         self.home: dict[Var, Group] = {}  # the group that makes a value
         self.level: dict[Var, int] = {}  # of values that no group makes
@@ -77,7 +87,8 @@ class Fusion:
         self.early = early(graph, fusible)
         self.scalars = Group(0)  # of arguments alone: any other group may read them
 
-    def run(self) -> Graph:
+    def gather(self) -> None:
+        """Puts every equation that a region may have into a group."""
         for index, eqn in enumerate(self.graph.eqns):
             if index in self.early:
                 self.scalars.entries[index] = ()
@@ -88,7 +99,6 @@ class Fusion:
                 else:
                     self.alone(eqn)
         self.settle()
-        return self.rebuilt()
 
     # -- where values come from
 
@@ -164,7 +174,8 @@ class Fusion:
                 home = group
                 break
         if home is None:
-            home = Group(1 + max((self.level_of(var) for var, _ in uses), default=0))
+            level = 1 + max((self.level_of(var) for var, _ in uses), default=0)
+            home = Group(level, self.parts.get(index, 0))
             self.joined(home, index, eqn, uses, shape)
         for var, dims in uses:
             made_by = self.group(var)
@@ -182,7 +193,8 @@ class Fusion:
         for var, _ in uses:
             if self.group(var) is not group:
                 level = max(level, 1 + self.level_of(var))
-        if len(group.entries) >= MEMBERS or level >= group.limit(self.leaders):
+        full = len(group.entries) >= group.room(not isinstance(eqn.op, Pointlike))
+        if full or group.part != self.parts.get(index, 0) or level >= group.limit(self.leaders):
             return False
         entry = group.place(uses, shape)
         if entry is None:
@@ -208,9 +220,8 @@ class Fusion:
     def merge(self, a: Group, b: Group) -> None:
         """Takes `b`, from which `a` reads, into `a`, if the two fit."""
         level = max(a.level, b.level)
-        if len(a.entries) + len(b.entries) > MEMBERS or level >= min(
-            a.limit(self.leaders, b), b.limit(self.leaders, a)
-        ):
+        full = len(a.entries) + len(b.entries) > min(a.room(False), b.room(False))
+        if full or a.part != b.part or level >= min(a.limit(self.leaders, b), b.limit(self.leaders, a)):
             return
         names = merged(a, b)
         if names is None:
@@ -240,9 +251,34 @@ class Fusion:
             if i not in self.early and not viewing and not made.isdisjoint(self.bases(eqn)):
                 readers.add(leader(self.leaders, self.group_of[i]) if i in self.group_of else None)
         group = readers.pop() if len(readers) == 1 else None
-        if group is not None and len(group.entries) + len(self.early) <= MEMBERS:
+        if group is not None and len(group.entries) + len(self.early) <= LONG:
             group.entries.update(self.scalars.entries)
             self.leaders[self.scalars] = group
+
+    def parts_of_long(self) -> dict[int, int]:
+        """For each equation of a group that is too long, its part: it is cut where fewest bytes cross."""
+        found: dict[int, int] = {}
+        numbers = count(1)
+        for group in dict.fromkeys(leader(self.leaders, g) for g in self.group_of.values()):
+            entries = sorted(group.entries)
+            bounds = [0, *cuts(self.crossing(entries), LONG), len(entries)]
+            for start, stop in pairwise(bounds) if len(bounds) > 2 else ():
+                found.update(dict.fromkeys(entries[start:stop], next(numbers)))
+        return found
+
+    def crossing(self, entries: Sequence[int]) -> list[int]:
+        """The bytes that are made by equations before each of these, and read by it or by later ones."""
+        made: dict[Var, int] = {}
+        last: dict[Var, int] = {}
+        for at, index in enumerate(entries):
+            eqn = self.graph.eqns[index]
+            last.update((var, at) for var in self.bases(eqn) if var in made)
+            made.update(dict.fromkeys(eqn.outs, at))
+        changes = [0] * (len(entries) + 1)
+        for var, at in last.items():
+            changes[made[var] + 1] += var.type.nbytes
+            changes[at + 1] -= var.type.nbytes
+        return list(accumulate(changes[:-1]))
 
     # -- the graph of regions
 
@@ -263,6 +299,19 @@ class Fusion:
                 nodes.append(members[root])
             members[root].append(index)
         return Rebuild(self, nodes).run()
+
+
+def cuts(crossing: Sequence[int], most: int) -> list[int]:
+    """Where to cut a sequence into parts of at most so many: in the latter half of each, where least crosses.
+
+    >>> cuts([0, 3, 3, 1, 4, 4, 2, 5], 4)
+    [3, 6]
+    """
+    found, start = list[int](), 0
+    while len(crossing) - start > most:
+        start = min(range(start + most // 2, start + most + 1), key=lambda i: (crossing[i], -i))
+        found.append(start)
+    return found
 
 
 def named(names: Mapping[int, int], axes: Iterable[int]) -> Dims:

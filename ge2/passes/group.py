@@ -12,7 +12,9 @@ from ge2.ir import Dims, Var
 ROW = (
     1 << 16
 )  # the most elements that the whole axes of a region may span, so that a row of them stays in cache
-MEMBERS = 160  # the most equations of a region
+MEMBERS = 160  # the most equations of a region that folds
+LONG = 640  # the most of one that does not: compilers spill for less than arrays cost
+ENDLESS = 4096  # the most equations that are looked at as one
 NONE = -1  # in place of an axis: of size 1
 
 Uses = Sequence[
@@ -36,12 +38,13 @@ class Group:
         "folded",
         "level",
         "made",
+        "part",
         "twisted",
         "whole",
     )
 
-    def __init__(self, level: int) -> None:
-        self.level = level
+    def __init__(self, level: int, part: int = 0) -> None:
+        self.level, self.part = level, part
         self.axes: dict[int, int] = {}  # the size of each axis
         self.embed: dict[Var, Dims] = {}
         self.entries: dict[int, Dims] = {}  # by equation: the axes of its result, or input if it reduces
@@ -51,6 +54,10 @@ class Group:
         self.whole: frozenset[int] = frozenset()
         self.consumers: set[Group] = set()
         self.ceiling = math.inf  # the least level of an equation outside any group that reads from here
+
+    def room(self, folds: bool) -> int:
+        """How many equations it may have, if it does not fold or is joined by what does."""
+        return MEMBERS if folds or self.folded or self.whole else ENDLESS
 
     def limit(self, leaders: dict[Group, Group], but: Group | None = None) -> float:
         """The level that this group must stay below, for others read from it."""

@@ -7,11 +7,14 @@ import sys
 import numpy as np
 import pytest
 
+import ge2
 from ge2.ir import Eqn, Graph, Var, parse, verify, write
 from ge2.ir.types import ArrayType
 from ge2.ops.elementwise import BY_NAME
 from ge2.passes import TABLE, Region
+from ge2.passes import fuse as fuse_pass
 from ge2.passes.fuse import fuse
+from ge2.runtime.executable import interpret
 from tests.passes.graphs import graph, same
 
 
@@ -232,3 +235,37 @@ def test_scalars_that_arrays_make_are_not_early():
         z:f32[9] = mul y q
       in (z, r) }""")
     assert [k.space for k in kinds if isinstance(k, Region)] == [(8,), (9,)]
+
+
+def wide(x, stages, width):
+    """Stages of elementwise work: many values within each, one between them."""
+    for _ in range(stages):
+        values = [x * (k + 1.5) for k in range(width)]
+        values = [np.tanh(a) * b for a, b in zip(values, [*values[1:], x], strict=True)]
+        x = sum(a * b for a, b in zip(values, values[::-1], strict=True))
+    return x
+
+
+def test_a_long_chain_is_one_region():
+    found = fuse(ge2.make_jaxpr(lambda x: wide(x, 6, 10))(np.ones((4, 26))).graph)
+    assert [len(e.op.graph.eqns) for e in found.eqns] == [6 * 50]
+
+
+def test_a_chain_that_is_too_long_is_cut_where_fewest_bytes_cross(monkeypatch):
+    monkeypatch.setattr(fuse_pass, "LONG", 70)
+    traced = ge2.make_jaxpr(lambda x: wide(x, 5, 10))(np.ones((4, 26)))
+    found = verify(fuse(traced.graph))
+    assert [len(e.op.graph.eqns) for e in found.eqns] == [50] * 5
+    assert [len(e.outs) for e in found.eqns] == [1] * 5  # of ten values that are alive anywhere else
+    x = np.linspace(0, 1, 104).reshape(4, 26)
+    np.testing.assert_allclose(interpret(found, [x])[0], wide(x, 5, 10), rtol=1e-12)
+
+
+def test_regions_that_fold_stay_shorter():
+    def f(x):
+        for _ in range(60):
+            x = x - x.sum(1, keepdims=True) * 0.5
+        return x
+
+    sizes = [len(e.op.graph.eqns) for e in fuse(ge2.make_jaxpr(f)(np.ones((4, 5))).graph).eqns]
+    assert len(sizes) > 1
