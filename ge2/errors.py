@@ -32,6 +32,7 @@ from ge2.base.errors import TypeRuleError as TypeRuleError
 from ge2.base.errors import UnexpectedTracerError as UnexpectedTracerError
 from ge2.base.errors import VerifyError as VerifyError
 from ge2.base.errors import WideningError as WideningError
+from ge2.base.errors import ZeroWeightsError as ZeroWeightsError
 from ge2.base.log import Ge2Warning as Ge2Warning
 
 __all__ = [
@@ -65,6 +66,7 @@ __all__ = [
     "UnexpectedTracerError",
     "VerifyError",
     "WideningError",
+    "ZeroWeightsError",
 ]
 
 for _each in [each for each in globals().values() if isinstance(each, type)]:

@@ -6,6 +6,7 @@ Ge2Error
 │       └── OutOfBoundsError          ... because an axis or an index lies outside (also an IndexError)
 ├── InputError                        an argument is of a kind that ge2 does not take
 │   ├── ArgumentError                 ... of a value that the function does not take (also a ValueError)
+│   ├── ZeroWeightsError              ... weights that sum to zero (also a ZeroDivisionError)
 │   └── PytreeError                   two containers differ in structure (also a ValueError)
 ├── TraceError                        a traced value was used in a way its trace does not allow
 │   ├── ConcretizationTypeError       its value was asked for where it is not known
@@ -66,6 +67,9 @@ class InputError(Ge2Error, TypeError): ...
 
 
 class ArgumentError(InputError, ValueError): ...
+
+
+class ZeroWeightsError(ArgumentError, ZeroDivisionError): ...
 
 
 class PytreeError(InputError, ValueError): ...

@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ge2.base.dtypes import BOOL, COMPLEX, EXTENDED, FLOAT64, INEXACT
+from ge2.base.dtypes import BOOL, COMPLEX, EXTENDED, FLOAT64, INEXACT, INTEGERS
 from ge2.base.errors import ArgumentError, ConcretizationTypeError, InputError, TypeRuleError
 from ge2.base.gpu import beside, host
 from ge2.base.source import here
@@ -125,6 +125,11 @@ def clip(
     """
     no_out("clip", out)
     low, high = a_min if min is None else min, a_max if max is None else max
+    own = type_of(lift(a))
+    if own.dtype in INTEGERS and not own.weak:  # bounds that its integers cannot pass
+        limits = np.iinfo(own.dtype)
+        low = None if type(low) is int and low <= limits.min else low
+        high = None if type(high) is int and high >= limits.max else high
     if low is None and high is None:
         return e.positive(a)
     if low is None or high is None:
@@ -274,10 +279,11 @@ def sinc(x: Any) -> Any:
 
 def sinc_near_zero(y: Any) -> Any:
     """sin(y) / y by its series, to the last bit for |y| < 1: the quotient's derivatives cancel there."""
-    square, total = e.multiply(y, y), 0.0
-    for k in range(10, 0, -1):
-        total = e.multiply(e.add(total, (-1.0) ** k / math.factorial(2 * k + 1)), square)
-    return e.add(total, 1.0)
+    square = e.multiply(y, y)
+    total: Any = 1 / math.factorial(21)  # a Python number, so that the dtype stays that of y
+    for k in range(9, -1, -1):
+        total = e.add(e.multiply(square, total), (-1.0) ** k / math.factorial(2 * k + 1))
+    return total
 
 
 def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import FLOAT64, INT64, INTEGERS
-from ge2.base.errors import ArgumentError, ConcretizationTypeError, InputError
+from ge2.base.dtypes import FLOAT64, INT64, INTEGERS, promote
+from ge2.base.errors import ArgumentError, ConcretizationTypeError, InputError, ShapeError
 from ge2.base.gpu import beside, on_gpu
 from ge2.base.source import here
 from ge2.ir import ArrayType, Dims, type_of
@@ -174,6 +174,8 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subo
               shape: Any = None, *, device: Any = None) -> Any:  # fmt: skip
     """`full` with the shape and dtype of `a`, each of which may be given, as `numpy.full_like`."""
     t = type_of(strong(lift(a)))
+    if type(fill_value) is int:  # NumPy refuses one that the dtype does not hold
+        fill_value = (t.dtype if dtype is None else as_dtype(dtype)).type(fill_value)
     of_type = t.shape if shape is None else shape, fill_value, t.dtype if dtype is None else dtype
     return beside(full(*of_type, device=device), a)
 
@@ -293,8 +295,27 @@ def logspace(
 def geomspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
 ) -> Any:
-    """Numbers evenly spaced on a logarithmic scale; `start` and `stop` must be real and positive."""
-    y = e.exp(linspace(e.log(start), e.log(stop), num, endpoint, axis=axis))
+    """Numbers evenly spaced on a logarithmic scale, between two of one sign, as `numpy.geomspace`.
+
+    Complex ends lie on a spiral. A zero is an error where it is known, else NaN.
+    """
+    num = operator.index(num)
+    given = [value_of(x) for x in (start, stop)]
+    for x in given:
+        if not hasattr(x, "type") and (np.asarray(x) == 0).any():
+            raise ArgumentError("Geometric sequence cannot include zero", where=here(), fix="np.linspace")
+    own = np.dtype(FLOAT64 if dtype is None else as_dtype(dtype))
+    own = common_dtype((*given, own.type(0), 1.0))
+    first, last = (cast(x, own) for x in given)
+    sign = e.sign(first)
+    first, last = e.divide(first, sign), e.divide(last, sign)
+    y = e.power(own.type(10), linspace(e.log10(first), e.log10(last), num, endpoint))
+    at = reshape(iota((num,), 0, INT64), (num, *(1,) * (type_of(y).ndim - 1)))
+    for n, end in ((num - 1, last), (0, first)):  # which logarithms would round
+        if n == 0 or (endpoint and num > 1):
+            is_end = broadcast(e.equal(at, n), type_of(y).shape)
+            y = ops.WHERE(is_end, broadcast(end, type_of(y).shape), y)
+    y = moved(e.multiply(y, sign), one_axis(axis, type_of(y).ndim))
     return y if dtype is None else cast(y, as_dtype(dtype))
 
 
@@ -353,9 +374,12 @@ def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     """The powers of `x`, a column each, as `numpy.vander`."""
     x = value_of(x)
-    (rows,) = type_of(x).shape
+    if type_of(x).ndim != 1:
+        what = f"x must be a one-dimensional array or sequence; got {type_of(x)}"
+        raise ShapeError(what, where=here(), fix="x.ravel()")
+    rows = type_of(x).size
     columns = rows if N is None else N
-    dtype = common_dtype((x, 0))
+    dtype = promote(type_of(x).dtype, INT64)
     powers = iota((rows, columns), 1, as_dtype(int))
     powers = powers if increasing else ops.SUB(np.int64(columns - 1), powers)
     return cast(e.power(reshape(cast(x, dtype), (rows, 1)), powers), dtype)

@@ -6,6 +6,7 @@ whose results are strong, as NumPy's are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -259,6 +260,8 @@ def _power(a: Any, b: Any, dtype: Any = None) -> Any:
 
 
 def _fixed_power(a: Any, b: float) -> Any:
+    if not math.isfinite(b):
+        return None
     if b == 0.5:
         return ops.SQRT(a)
     if b == 2:
@@ -459,3 +462,15 @@ operators: dict[str, Function] = {
     },
     **{name: INNER[f] for name, f in _OTHER.items()},
 }
+_raised = operators["pow"]
+
+
+def _pow(a: Any, b: Any) -> Any:
+    """The operator, which is NumPy's function but for `bools ** 2`: that is their square, of int8."""
+    t = getattr(a, "type", None)
+    if t is not None and t.dtype == BOOL and not t.weak and type(b) is int and b == 2:
+        return cast(a, np.dtype(np.int8))
+    return _raised(a, b)
+
+
+operators["pow"] = _pow

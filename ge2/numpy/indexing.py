@@ -23,6 +23,7 @@ from ge2.base.record import record
 from ge2.base.source import here
 from ge2.ir import ArrayType, Dims, Op, type_of
 from ge2.numpy.composite import choose_by, is_traced, known_elements
+from ge2.numpy.creation import full
 from ge2.numpy.promotion import array, broadcast, cast, fresh, lift, number, reshape
 from ge2.ops import elementwise as ops
 from ge2.ops.index import Gather, Scatter, UpdateSlice
@@ -252,6 +253,11 @@ def common_index(arrays: Sequence[Any], sizes: Sequence[int], t: ArrayType) -> t
 
 
 # ---------------------------------------------------------------------------------------------- get and set
+
+
+def checked_index(index: Any, n: int) -> Any:
+    """The indices, none of which may lie outside `n`: an IndexError when the program runs, on the CPU."""
+    return ops.ADD(index, getitem(full((n,), 0, INT64), (index,)))
 
 
 def getitem(x: Any, key: Any) -> Any:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import can_cast
 from ge2.base.errors import InputError, ShapeError
 from ge2.base.source import here
 from ge2.ir import type_of
@@ -18,6 +17,7 @@ from ge2.numpy.promotion import (
     array,
     as_dtype,
     cast,
+    check_casting,
     common_dtype,
     fresh,
     listed,
@@ -61,9 +61,7 @@ def in_common(xs: Sequence[Any], dtype: Any, casting: str) -> list[Any]:
         return [cast(x, common) for x in xs]
     target = as_dtype(dtype)
     for x in xs:
-        if not can_cast(type_of(x).dtype, target, casting):
-            what = f"Cannot cast array data from {type_of(x)} to {target} according to the rule '{casting}'"
-            raise InputError(what, where=here(), fix="casting='unsafe'")
+        check_casting(x, target, casting)
     return [cast(x, target) for x in xs]
 
 

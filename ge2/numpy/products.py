@@ -24,6 +24,7 @@ from ge2.numpy.promotion import (
     as_dtype,
     broadcast,
     cast,
+    check_casting,
     common_dtype,
     common_shape,
     fresh,
@@ -281,6 +282,8 @@ def einsum(*operands: Any, out: Any = None, dtype: Any = None, order: str = "K",
     no_out("einsum", out)
     inputs, result, xs = spelled(operands)
     common = as_dtype(dtype) if dtype is not None else common_dtype(xs)
+    for x in xs:
+        check_casting(x, common, casting)
     xs = [cast(x, common) for x in xs]
     y, names = single(inputs[0], xs[0], set(result).union(*inputs[1:]))
     for i, x in enumerate(xs[1:], 1):

@@ -21,11 +21,12 @@ from ge2.base.dtypes import (
     NUMBERS,
     PYTHON,
     SHORT,
+    can_cast,
     known,
     python_type,
     short,
 )
-from ge2.base.errors import InputError, OutOfBoundsError, ShapeError, TypeRuleError
+from ge2.base.errors import ArgumentError, InputError, OutOfBoundsError, ShapeError, TypeRuleError
 from ge2.base.gpu import on_gpu
 from ge2.base.loaded import is_masked
 from ge2.base.source import here
@@ -33,6 +34,7 @@ from ge2.ir import ArrayType, Dims, type_of
 from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape
 
+CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
 Kind = np.dtype | type  # of an operand: its dtype, or the Python type of a weak one
 Axes = int | Sequence[int] | None
 
@@ -139,6 +141,17 @@ def cast(x: Any, dtype: np.dtype) -> Any:
         return number(x, dtype)
     t = type_of(x)
     return x if t.dtype == dtype and not t.weak else ConvertElementType(dtype)(x)
+
+
+def check_casting(x: Any, to: np.dtype, casting: str) -> None:
+    """TypeRuleError if NumPy's rule `casting` does not allow the value to become of that dtype."""
+    if casting not in CASTINGS:
+        what = f"casting must be one of {', '.join(map(repr, CASTINGS))}; got {casting!r}"
+        raise ArgumentError(what, where=here(), fix="casting='unsafe'")
+    t = type_of(lift(x))
+    if not (t.weak and python_type(t.dtype) is python_type(to)) and not can_cast(t.dtype, to, casting):
+        what = f"Cannot cast from {t} to {short(to)} according to the rule {casting!r}"
+        raise TypeRuleError(what, where=here(), fix="casting='unsafe', or x.astype(dtype)")
 
 
 def number(x: Any, dtype: np.dtype) -> Any:

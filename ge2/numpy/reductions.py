@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX, FLOAT32, FLOAT64, HALF, INEXACT, INTEGERS
-from ge2.base.errors import InputError, ShapeError
+from ge2.base.errors import ArgumentError, InputError, ShapeError, ZeroWeightsError
 from ge2.base.source import here
 from ge2.ir import Dims, type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.composite import choose_by, no_out, real
+from ge2.numpy.indexing import checked_index
 from ge2.numpy.promotion import (
     Axes,
     all_axes,
@@ -23,6 +24,7 @@ from ge2.numpy.promotion import (
     broadcast,
     cast,
     fresh,
+    lift,
     one_axis,
     reshape,
     resolve,
@@ -79,7 +81,7 @@ def accumulate(name: str, op: Callable[..., Any], merge: Any, unit: int) -> Call
         axes = all_axes(axis, t.ndim, x)
         x = masked(x, where, unit)
         y = op(axes)(x) if axes else fresh(x)
-        y = merge(y, cast(array(initial), type_of(x).dtype)) if is_set(initial) else y
+        y = merge(y, cast(lift(initial), type_of(x).dtype)) if is_set(initial) else y
         return finish(y, t.shape, axes, keepdims)
 
     function.__name__ = function.__qualname__ = name
@@ -103,7 +105,7 @@ def extreme(name: str, op: Callable[..., Any], merge: Any) -> Callable[..., Any]
         x = array(a)
         t = type_of(x)
         axes = all_axes(axis, t.ndim, x)
-        first = cast(array(initial), t.dtype) if is_set(initial) else None
+        first = cast(lift(initial), t.dtype) if is_set(initial) else None
         if where is not True and where is not UNSET:
             if first is None:
                 what = f"reduction operation '{name}' does not have an identity"
@@ -255,10 +257,13 @@ def var(
     work, own = moment_dtypes(type_of(x).dtype, no_integer("var", dtype))
     axes = all_axes(axis, len(shape), x)
     ddof = correction if correction is not UNSET else ddof
-    x = cast(x, work)
+    # a real mean of complex numbers that is asked for is taken of the numbers themselves, as NumPy does
+    to_sum = cast(x, work)
+    x = x if type_of(x).dtype in COMPLEX and work not in COMPLEX else to_sum
     if where is not True:  # what is left out has no derivative either, whatever it is
-        x = choose_by(array(where), x, work.type(0))
-    apart = e.subtract(x, array(mean) if is_set(mean) else centre(x, axes, where))
+        x = choose_by(array(where), x, type_of(x).dtype.type(0))
+        to_sum = cast(x, work)
+    apart = e.subtract(x, array(mean) if is_set(mean) else centre(to_sum, axes, where))
     squares = ops.SQUARE(apart)
     if type_of(apart).dtype in COMPLEX:
         squares = e.add(ops.SQUARE(ops.REAL_PART(apart)), ops.SQUARE(ops.IMAG(apart)))
@@ -298,7 +303,7 @@ def std(
     work, own = moment_dtypes(type_of(x).dtype, no_integer("std", dtype))
     y = e.sqrt(
         var(
-            cast(x, work),
+            x if type_of(x).dtype in COMPLEX and work not in COMPLEX else cast(x, work),
             axis,
             dtype and work,
             None,
@@ -325,6 +330,9 @@ def average(
     dtype = resolve(np.multiply, (type_of(x).dtype, type_of(w).dtype))[-1]
     dtype = dtype if dtype in INEXACT else FLOAT64
     total = sum(w, axis, dtype, keepdims=keepdims)
+    if not hasattr(total, "type") and np.any(total == 0):
+        what = "Weights sum to zero, can't be normalized"
+        raise ZeroWeightsError(what, where=here(), fix="weights that do not cancel")
     y = e.divide(sum(e.multiply(x, cast(w, dtype)), axis, dtype, keepdims=keepdims), total)
     return (y, broadcast(total, type_of(y).shape)) if returned else y
 
@@ -390,6 +398,8 @@ def nan_extreme(function: Callable[..., Any], name: str, unit: float) -> Callabl
             return function(x, axis, out, keepdims, **more)
         nan = ops.IS_NAN(x)
         y = function(choose_by(nan, type_of(x).dtype.type(unit), x), axis, out, keepdims, **more)
+        if is_set(more.get("initial", UNSET)):
+            return y
         return choose_by(all(nan, axis, keepdims=keepdims), type_of(x).dtype.type(np.nan), y)
 
     nan_function.__name__ = nan_function.__qualname__ = name
@@ -408,7 +418,8 @@ def nanmean(
 ) -> Any:
     """The mean of the elements that are not NaN, as `numpy.nanmean`; NaN, unwarned, where all are."""
     x = array(a)
-    return mean(x, axis, dtype, out, keepdims, where=_numbers(x, where))
+    inexact_only("mean", x, dtype)
+    return mean(_zeroed(x), axis, dtype, out, keepdims, where=_numbers(x, where))
 
 
 def nanvar(
@@ -422,7 +433,14 @@ def nanvar(
 ) -> Any:
     """The variance of the elements that are not NaN, as `numpy.nanvar`."""
     x = array(a)
-    return var(x, axis, dtype, out, ddof, keepdims, where=_numbers(x, more.pop("where", True)), **more)
+    inexact_only("var", x, dtype)
+    where = _numbers(x, more.pop("where", True))
+    y = var(_zeroed(x), axis, dtype, out, ddof, keepdims, where=where, **more)
+    if type_of(x).dtype not in INEXACT:
+        return y
+    ddof = more["correction"] if is_set(more.get("correction", UNSET)) else ddof
+    number = count(x, all_axes(axis, type_of(x).ndim, x), where, is_set(keepdims) and bool(keepdims))
+    return choose_by(e.greater(number, ddof), y, type_of(y).dtype.type(np.nan))
 
 
 def nanstd(
@@ -435,8 +453,21 @@ def nanstd(
     **more: Any,
 ) -> Any:
     """The standard deviation of the elements that are not NaN, as `numpy.nanstd`."""
-    x = array(a)
-    return std(x, axis, dtype, out, ddof, keepdims, where=_numbers(x, more.pop("where", True)), **more)
+    return e.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, **more))
+
+
+def inexact_only(name: str, x: Any, dtype: Any) -> None:
+    """That a moment of inexact numbers is not asked for in integers."""
+    if dtype is not None and type_of(x).dtype in INEXACT and as_dtype(dtype) not in INEXACT:
+        what = f"nan{name}: if a is inexact, then dtype must be inexact; got {as_dtype(dtype)}"
+        raise InputError(what, where=here(), fix="dtype=float")
+
+
+def _zeroed(x: Any) -> Any:
+    """The array with zeros for NaN: what is left out of a sum must not reach its derivative either."""
+    if type_of(x).dtype not in INEXACT:
+        return x
+    return choose_by(e.isnan(x), type_of(x).dtype.type(0), x)
 
 
 def _numbers(x: Any, where: Any) -> Any:
@@ -445,17 +476,31 @@ def _numbers(x: Any, where: Any) -> Any:
     return e.logical_and(e.logical_not(e.isnan(x)), True if where is UNSET else where)
 
 
+def indices_unless(failed: Any, found: Any, n: int) -> Any:
+    """The indices, below n; an error where `failed` holds, at once if that is known, else when it runs."""
+    if not hasattr(failed, "type"):
+        if np.any(failed):
+            raise ArgumentError("All-NaN slice encountered", where=here(), fix="np.isnan(x).all(axis)")
+        return found
+    return checked_index(choose_by(failed, n, found), n)
+
+
 def nan_index(function: Callable[..., Any], name: str, unit: float) -> Callable[..., Any]:
     def nan_function(a: Any, axis: int | None = None, out: Any = None, *, keepdims: Any = False) -> Any:
         x = array(a)
         if type_of(x).dtype in INEXACT:
-            x = choose_by(ops.IS_NAN(x), type_of(x).dtype.type(unit), x)
+            nan = ops.IS_NAN(x)
+            empty = all(nan, axis, keepdims=keepdims)
+            x = choose_by(nan, type_of(x).dtype.type(unit), x)
+            found = function(x, axis, out, keepdims=keepdims)
+            n = type_of(x).size if axis is None else type_of(x).shape[one_axis(axis, type_of(x).ndim)]
+            return indices_unless(empty, found, n)
         return function(x, axis, out, keepdims=keepdims)
 
     nan_function.__name__ = nan_function.__qualname__ = name
     nan_function.__doc__ = f"""`{function.__name__}` of the elements that are not NaN.
 
-    It is 0 where all are, which is an error in `numpy.{name}`.
+    Where all are NaN it is an error, of traced arrays when the program runs: an IndexError (on a GPU, 0).
     """
     return nan_function
 

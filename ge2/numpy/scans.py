@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ge2.base.dtypes import BOOL, INEXACT
-from ge2.base.errors import ArgumentError, InputError, ShapeError
+from ge2.base.errors import ArgumentError, InputError, ShapeError, TypeRuleError
 from ge2.base.source import here
 from ge2.ir import type_of
 from ge2.numpy import elementwise as e
@@ -147,6 +147,9 @@ def _end(v: Any, x: Any, axis: int) -> Any:
 
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     """The differences of the flattened array, between what is given, as `numpy.ediff1d`."""
+    if type_of(array(ary)).dtype == BOOL:
+        what = f"ediff1d of {type_of(array(ary))}: bools have no difference"
+        raise TypeRuleError(what, where=here(), fix="x[1:] ^ x[:-1]")
     y = diff(ravel(ary))
     ends = [ravel(cast(array(v), type_of(y).dtype)) if v is not None else None for v in (to_begin, to_end)]
     parts = [v for v in (ends[0], y, ends[1]) if v is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,12 @@ from ge2.base.errors import (
 )
 from ge2.base.source import here
 from ge2.ir import ArrayType, Dims, type_of
-from ge2.numpy.composite import choose_by, clip, is_traced, known_elements
+from ge2.numpy.composite import choose_by, clip, flatnonzero, is_traced, known_elements
 from ge2.numpy.creation import owned
-from ge2.numpy.elementwise import equal, floor_divide, remainder
-from ge2.numpy.indexing import common_index, fitting, getitem, setitem
+from ge2.numpy.elementwise import equal, floor_divide, less, remainder
+from ge2.numpy.indexing import checked_index, common_index, fitting, getitem, setitem
 from ge2.numpy.joining import stack
-from ge2.numpy.promotion import array, as_dtype, broadcast, cast, lift, one_axis, reshape
+from ge2.numpy.promotion import array, as_dtype, broadcast, cast, check_casting, lift, one_axis, reshape
 from ge2.numpy.shapes import broadcast_arrays, ravel
 from ge2.ops.index import Gather, Scatter
 from ge2.ops.shape import Iota
@@ -167,21 +168,36 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = np.float64, axis: int = -1
 
 
 def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]:
-    """Flat indices as one index for each axis, as `numpy.unravel_index`."""
+    """Flat indices as one index for each axis, as `numpy.unravel_index`.
+
+    One outside is an error: of traced indices when the program runs, an IndexError; on a GPU it wraps.
+    """
     rest, found = array(indices), []
     sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
     if not is_traced(rest):
-        return np.unravel_index(rest, sizes)
-    for n in sizes[::-1]:
+        return np.unravel_index(rest, sizes, order)  # type: ignore[call-overload,no-any-return]
+    if order not in ("C", "F"):
+        what = f"only 'C' or 'F' order is permitted; got {order!r}"
+        raise ArgumentError(what, where=here(), fix="order='C'")
+    if type_of(rest).dtype not in INTEGERS:
+        raise InputError(f"only int indices permitted; got {type_of(rest)}", where=here(), fix=".astype(int)")
+    total = math.prod(sizes)
+    rest = cast(rest, INT64)
+    rest = checked_index(choose_by(less(rest, 0), total, rest), total)
+    for n in sizes if order == "F" else sizes[::-1]:
         found.append(remainder(rest, n))
         rest = floor_divide(rest, n)
-    return tuple(found[::-1])
+    return tuple(found if order == "F" else found[::-1])
 
 
 def ix_(*args: Any) -> tuple[Any, ...]:
     """Index arrays, each along an axis of its own, as `numpy.ix_`."""
     xs = [array(a) for a in args]
-    xs = [np.flatnonzero(x) if type_of(x).dtype == BOOL and not is_traced(x) else x for x in xs]
+    if wrong := [type_of(x) for x in xs if type_of(x).ndim != 1]:
+        raise ArgumentError(
+            f"Cross index must be 1 dimensional; got {wrong[0]}", where=here(), fix="x.ravel()"
+        )
+    xs = [flatnonzero(x) if type_of(x).dtype == BOOL else x for x in xs]
     return tuple(
         [
             reshape(x, tuple([type_of(x).size if j == i else 1 for j in range(len(xs))]))
@@ -213,6 +229,7 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> Non
 def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     """Writes `src` into `dst` where the mask holds, in place, as `numpy.copyto`."""
     t = type_of(dst)
+    check_casting(src, t.dtype, casting)
     value = fitting(cast(array(src), t.dtype), t.shape, t)
     write(dst, value if where is True else choose_by(array(where), value, dst), "copyto")
 

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import COMPLEX, FLOAT64, INEXACT
-from ge2.base.errors import ArgumentError, ShapeError
+from ge2.base.dtypes import BOOL, COMPLEX, FLOAT64, INEXACT, INT64
+from ge2.base.errors import ArgumentError, InputError, ShapeError, TypeRuleError
 from ge2.base.source import here
 from ge2.ir import type_of
 from ge2.numpy import elementwise as e
-from ge2.numpy.composite import clip, real
-from ge2.numpy.creation import zeros
+from ge2.numpy.composite import choose_by, clip, is_traced, real
+from ge2.numpy.creation import iota, zeros
+from ge2.numpy.indexing import getitem
 from ge2.numpy.joining import concatenate
-from ge2.numpy.padding import pad
 from ge2.numpy.products import in_one_dtype, matmul
-from ge2.numpy.promotion import Axes, all_axes, array, as_dtype, broadcast, cast, common_dtype, reshape
+from ge2.numpy.promotion import (
+    Axes,
+    array,
+    as_dtype,
+    cast,
+    common_dtype,
+    lift,
+    one_axis,
+    reshape,
+)  # fmt: skip
+from ge2.numpy.reductions import all as every
 from ge2.numpy.reductions import mean
+from ge2.numpy.reductions import sum as total
 from ge2.numpy.selecting import take
 from ge2.numpy.shapes import diagonal, flip, part, transpose
 
@@ -33,8 +45,12 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Any:
     if type_of(v).size > type_of(a).size:
         a, v = v, a
     n, m = type_of(a).size, type_of(v).size
-    windows = take(pad(a, m - 1), np.arange(n + m - 1)[:, None] + np.arange(m))
-    return _trimmed(matmul(windows, flip(v)), n, m, mode)
+    shape = (n + m - 1, m)
+    at = e.subtract(e.add(iota(shape, 0, INT64), iota(shape, 1, INT64)), m - 1)
+    inside = e.logical_and(e.greater_equal(at, 0), e.less(at, n))
+    terms = e.multiply(take(a, clip(at, 0, n - 1)), flip(v))
+    zero = type_of(terms).dtype.type(0)  # outside; an infinity times a padding of zeros would be NaN
+    return _trimmed(total(choose_by(inside, terms, zero), 1, type_of(a).dtype), n, m, mode)
 
 
 def _trimmed(y: Any, n: int, m: int, mode: str) -> Any:
@@ -57,51 +73,139 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
 
 
 def gradient(f: Any, *varargs: Any, axis: Axes = None, edge_order: int = 1) -> Any:
-    """Slopes by central differences, as `numpy.gradient`; distances are numbers or places."""
+    """Slopes by central differences, as `numpy.gradient`; distances are numbers or coordinates.
+
+    The results are in the order of `axis`. Coordinates that are known to be evenly spaced count as one
+    distance, as in NumPy; traced ones take the formula of uneven spacing.
+    """
     x = array(f)
-    axes = all_axes(axis, type_of(x).ndim, x)
-    if len(varargs) not in (0, 1, len(axes)) or edge_order not in (1, 2):
-        raise ArgumentError(
-            f"gradient: {len(varargs)} distances for {len(axes)} axes, edge_order {edge_order}", where=here()
-        )
+    ndim = type_of(x).ndim
+    axes = [one_axis(a, ndim, x) for a in (range(ndim) if axis is None else _listed(axis))]
+    if len(set(axes)) < len(axes):
+        raise ShapeError(f"repeated axis in {axis}", where=here(), fix="each axis once")
+    if len(varargs) not in (0, len(axes)) and (len(varargs) != 1 or type_of(array(varargs[0])).ndim):
+        what = f"gradient: {len(varargs)} distances for {len(axes)} axes"
+        raise InputError(what, where=here(), fix="one number, or one for each axis")
+    if edge_order not in (1, 2):
+        raise ArgumentError("'edge_order' greater than 2 not supported", where=here(), fix="1 or 2")
+    if type_of(x).dtype == BOOL:
+        raise TypeRuleError(f"gradient of {type_of(x)}: bools have no difference", fix="f.astype(float)")
     given = varargs if len(varargs) == len(axes) else (varargs or (1.0,)) * len(axes)
     x = cast(x, type_of(x).dtype if type_of(x).dtype in INEXACT else FLOAT64)
     slopes = tuple([_slope(x, axis, h, edge_order) for axis, h in zip(axes, given, strict=True)])
     return slopes[0] if len(slopes) == 1 else slopes
 
 
+def _listed(axis: Axes) -> Sequence[int]:
+    return axis if isinstance(axis, tuple | list) else (axis,)
+
+
 def _slope(x: Any, axis: int, h: Any, order: int) -> Any:
-    n, ndim = type_of(x).shape[axis], type_of(x).ndim
+    n = type_of(x).shape[axis]
     if n < order + 1:
         what = f"Shape of array too small to calculate a numerical gradient: {type_of(x)} along axis {axis}"
         raise ShapeError(what, where=here(), fix=f"at least {order + 1} elements")
-    places = array(h)
-    if type_of(places).ndim:
-        steps = e.subtract(part(places, 0, 1, n), part(places, 0, 0, n - 1))
-        steps = reshape(steps, tuple([n - 1 if i == axis else 1 for i in range(ndim)]))
-    else:
-        steps = broadcast(places, tuple([n - 1 if i == axis else 1 for i in range(ndim)]))
-    rises = e.divide(e.subtract(part(x, axis, 1, n), part(x, axis, 0, n - 1)), steps)
-    first, last = part(rises, axis, 0, 1), part(rises, axis, n - 2, n - 1)
-    if n > 2:
-        before, after = part(steps, axis, 0, n - 2), part(steps, axis, 1, n - 1)
-        left, right = part(rises, axis, 0, n - 2), part(rises, axis, 1, n - 1)
-        inner = e.divide(e.add(e.multiply(after, left), e.multiply(before, right)), e.add(before, after))
-        if order == 2:  # the line through the two nearest slopes, extended to the edge
-            first = e.add(first, e.subtract(first, part(inner, axis, 0, 1)))
-            last = e.add(last, e.subtract(last, part(inner, axis, n - 3, n - 2)))
-        rises = concatenate([first, inner, last], axis)
-    else:
-        rises = concatenate([first, last], axis)
-    return cast(rises, type_of(x).dtype)
+
+    def at(start: int, stop: int) -> Any:
+        return part(x, axis, start % (n + 1), stop % (n + 1))
+
+    distance = _distance(h, x, axis)
+    first, inner, last = _rows(at, distance, axis, order)
+    return cast(concatenate([first, *([inner] if n > 2 else []), last], axis), type_of(x).dtype)
+
+
+def _rows(at: Callable[[int, int], Any], distance: Any, axis: int, order: int) -> tuple[Any, Any, Any]:
+    if not type_of(distance).ndim:
+        return _even(at, distance, order)
+    uneven = _uneven(at, distance, axis, order)
+    if not is_traced(distance):
+        return uneven
+    one = reshape(part(distance, axis, 0, 1), ())  # NumPy looks whether all distances are this one
+    same = every(e.equal(distance, one))
+    even = _even(at, one, order)
+    first, inner, last = (choose_by(same, a, b) for a, b in zip(even, uneven, strict=True))
+    return first, inner, last
+
+
+def _distance(h: Any, x: Any, axis: int) -> Any:
+    """The distance between neighbours: a number, or one for each pair along the axis."""
+    if not type_of(lift(h)).ndim:
+        return lift(h)
+    places, n = array(h), type_of(x).shape[axis]
+    if type_of(places).shape != (n,):
+        what = f"distances of {type_of(places)} must match the length of axis {axis} of {type_of(x)}"
+        raise ShapeError(what, where=here(), fix=f"a number, or {n} coordinates")
+    places = places if type_of(places).dtype in INEXACT else cast(places, FLOAT64)
+    steps = e.subtract(part(places, 0, 1, n), part(places, 0, 0, n - 1))
+    if not is_traced(steps) and (steps == steps[0]).all():
+        return steps[0]
+    return reshape(steps, tuple([n - 1 if i == axis else 1 for i in range(type_of(x).ndim)]))
+
+
+def _even(at: Callable[[int, int], Any], h: Any, order: int) -> tuple[Any, Any, Any]:
+    """The first slope, those inside, and the last, for one distance."""
+    inner = e.divide(e.subtract(at(2, -1), at(0, -3)), e.multiply(2.0, h))
+    if order == 1:
+        return (
+            e.divide(e.subtract(at(1, 2), at(0, 1)), h),
+            inner,
+            e.divide(e.subtract(at(-2, -1), at(-3, -2)), h),
+        )
+    a, b, c = (e.divide(k, h) for k in (1.5, 2.0, 0.5))
+    first = _weighted((e.negative(a), b, e.negative(c)), (at(0, 1), at(1, 2), at(2, 3)))
+    last = _weighted((c, e.negative(b), a), (at(-4, -3), at(-3, -2), at(-2, -1)))
+    return first, inner, last
+
+
+def _uneven(at: Callable[[int, int], Any], h: Any, axis: int, order: int) -> tuple[Any, Any, Any]:
+    """The same for one distance between each two neighbours: derivatives of the parabola through three."""
+    n = type_of(h).shape[axis]
+
+    def step(start: int, stop: int) -> Any:
+        return part(h, axis, start, stop)
+
+    before, after = step(0, n - 1), step(1, n)
+    both = e.add(before, after)
+    weights = (
+        e.negative(e.divide(after, e.multiply(before, both))),
+        e.divide(e.subtract(after, before), e.multiply(before, after)),
+        e.divide(before, e.multiply(after, both)),
+    )
+    inner = _weighted(weights, (at(0, -3), at(1, -2), at(2, -1)))
+    if order == 1:
+        first = e.divide(e.subtract(at(1, 2), at(0, 1)), step(0, 1))
+        return first, inner, e.divide(e.subtract(at(-2, -1), at(-3, -2)), step(n - 1, n))
+    edge = _edge(step(0, 1), step(1, 2))
+    first = _weighted(edge, (at(0, 1), at(1, 2), at(2, 3)))
+    c, b, a = _edge(step(n - 1, n), step(n - 2, n - 1))
+    minus = (e.negative(a), e.negative(b), e.negative(c))
+    return first, inner, _weighted(minus, (at(-4, -3), at(-3, -2), at(-2, -1)))
+
+
+def _edge(near: Any, far: Any) -> tuple[Any, Any, Any]:
+    """The weights of an edge's slope, of its own element first; distances from the edge inwards."""
+    both = e.add(near, far)
+    return (
+        e.negative(e.divide(e.add(both, near), e.multiply(near, both))),
+        e.divide(both, e.multiply(near, far)),
+        e.negative(e.divide(near, e.multiply(far, both))),
+    )
+
+
+def _weighted(weights: Sequence[Any], xs: Sequence[Any]) -> Any:
+    a, b, c = (e.multiply(w, x) for w, x in zip(weights, xs, strict=True))
+    return e.add(e.add(a, b), c)
 
 
 def polyval(p: Any, x: Any) -> Any:
-    """A polynomial, its highest power first, by Horner's rule, as `numpy.polyval`."""
+    """A polynomial, its highest power first, by Horner's rule, as `numpy.polyval`.
+
+    Further axes of `p` are those of coefficients, which broadcast with `x`.
+    """
     p, x = array(p), array(x)
     y = zeros(type_of(x).shape, type_of(x).dtype)
     for i in range(type_of(p).shape[0]):
-        y = e.add(e.multiply(y, x), take(p, i))
+        y = e.add(e.multiply(y, x), getitem(p, i))
     return y
 
 

@@ -6,18 +6,23 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import FLOAT64, INEXACT, INT64
+from ge2.base.dtypes import COMPLEX, FLOAT64, INEXACT, INT64
 from ge2.base.errors import ArgumentError, InputError, ShapeError
 from ge2.base.source import here
 from ge2.ir import type_of
 from ge2.numpy import elementwise as e
-from ge2.numpy.composite import choose_by, no_out
+from ge2.numpy.composite import choose_by, imag, known_elements, no_out, real
+from ge2.numpy.indexing import getitem
+from ge2.numpy.joining import concatenate
 from ge2.numpy.promotion import Axes, all_axes, array, broadcast, cast, common_dtype, lift, one_axis, reshape
 from ge2.numpy.reductions import any as any_of
-from ge2.numpy.reductions import mean, moment_dtypes, with_ones
+from ge2.numpy.reductions import mean, with_ones
 from ge2.numpy.selecting import take
 from ge2.numpy.shapes import flip, moveaxis, part, ravel
+from ge2.ops.elementwise import COMPLEX_OF
 from ge2.ops.sort import ArgSort, SearchSorted, Sort, TopK
+
+KINDS = ("quicksort", "heapsort", "mergesort", "stable")
 
 
 def in_order(a: Any, axis: int | None, order: Any) -> tuple[Any, int]:
@@ -29,14 +34,31 @@ def in_order(a: Any, axis: int | None, order: Any) -> tuple[Any, int]:
     return x, one_axis(axis, type_of(x).ndim, x)
 
 
+def check_kind(kind: Any, stable: Any) -> None:
+    """That `kind` is one that NumPy has, and given alone."""
+    if kind is None:
+        return
+    if stable is not None:
+        what = "`kind` and `stable` cannot be given together"
+        raise ArgumentError(what, where=here(), fix="stable=True alone")
+    if not isinstance(kind, str):
+        what = f"sort kind must be str, not {type(kind).__name__}"
+        raise InputError(what, where=here(), fix="kind='stable'")
+    if kind[:1].lower() not in tuple("qhms"):
+        what = f"sort kind must be one of {', '.join(KINDS)}; got {kind!r}"
+        raise ArgumentError(what, where=here(), fix="kind='stable'")
+
+
 def sort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
-    """Sorted along an axis, NaN last, as `numpy.sort`."""
+    """Sorted along an axis, NaN last, as `numpy.sort`; every `kind` is stable."""
+    check_kind(kind, stable)
     x, axis = in_order(a, axis, order)
     return Sort(axis)(x)
 
 
 def argsort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
     """The indices that sort along an axis, always stably, as `numpy.argsort(..., stable=True)`."""
+    check_kind(kind, stable)
     x, axis = in_order(a, axis, order)
     return ArgSort(axis)(x)
 
@@ -64,8 +86,27 @@ def top_k(x: Any, k: int, axis: int = -1) -> tuple[Any, Any]:
     return values, indices
 
 
+def check_kth(a: Any, kth: Any, axis: int | None, kind: str) -> None:
+    """That the elements asked for are there; those of a traced `kth` are not known."""
+    if kind != "introselect":
+        what = f"select kind must be 'introselect'; got {kind!r}"
+        raise ArgumentError(what, where=here(), fix="leave out kind=")
+    x, at = in_order(a, axis, None)
+    wanted, n = known_elements(array(kth)), type_of(x).shape[at]
+    if wanted is None:
+        return
+    if wanted.dtype.kind not in "iu":
+        what = f"Partition index must be integer; got {type_of(wanted)}"
+        raise InputError(what, where=here(), fix="int(kth)")
+    outside = [int(k) for k in wanted.ravel() if not -n <= k < n]
+    if outside:
+        what = f"kth(={outside[0]}) out of bounds ({n})"
+        raise ArgumentError(what, where=here(), fix=f"kth from 0 to {n - 1}")
+
+
 def partition(a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Any:
     """Sorted: every element at its place, not the k-th alone, as `numpy.partition` allows."""
+    check_kth(a, kth, axis, kind)
     return sort(a, axis, None, order)
 
 
@@ -73,6 +114,7 @@ def argpartition(
     a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None
 ) -> Any:
     """The indices that sort, as `numpy.argpartition` allows."""
+    check_kth(a, kth, axis, kind)
     return argsort(a, axis, None, order)
 
 
@@ -102,11 +144,28 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
 
 
 def digitize(x: Any, bins: Any, right: bool = False) -> Any:
-    """The bin of each element, as `numpy.digitize`; the bins must rise, or fall where they are known."""
-    edges = array(bins)
-    if not hasattr(edges, "type") and len(edges) > 1 and edges[0] > edges[-1]:
-        return e.subtract(len(edges), searchsorted(flip(edges), x, "left" if right else "right"))
-    return searchsorted(edges, x, "left" if right else "right")
+    """The bin of each element, as `numpy.digitize`: the bins rise or fall, traced ones too.
+
+    Raises ArgumentError for bins that do neither, where their elements are known.
+    """
+    edges, side = array(bins), "left" if right else "right"
+    if type_of(array(x)).dtype in COMPLEX:
+        raise InputError(f"x may not be complex: {type_of(array(x))}", where=here(), fix="x.real")
+    n = type_of(edges).size
+    if n < 2:
+        return searchsorted(edges, x, side)
+    known = known_elements(edges)
+    if known is not None:
+        steps = known[1:] >= known[:-1], known[1:] <= known[:-1]
+        if not any(each.all() for each in steps):
+            what = "bins must be monotonically increasing or decreasing"
+            raise ArgumentError(what, where=here(), fix="np.sort(bins)")
+        rising = bool(steps[0].all())
+        found = searchsorted(edges if rising else flip(edges), x, side)
+        return found if rising else e.subtract(n, found)
+    falling = e.greater(getitem(edges, 0), getitem(edges, -1))
+    found = searchsorted(choose_by(falling, flip(edges), edges), x, side)
+    return choose_by(falling, e.subtract(n, found), found)
 
 
 # ------------------------------------------------------------------------------------------------ quantiles
@@ -165,20 +224,48 @@ def quantile(
             where=here(),
             fix="method='linear'",
         )
+    check_fraction(a, q)
     line, axes = sorted_last(a, axis)
-    line = cast(line, moment_dtypes(type_of(line).dtype, None)[1])
-    n, last, q = type_of(line).shape[-1], type_of(line).ndim - 1, array(q)
-    place = e.multiply(cast(q, type_of(q).dtype if type_of(q).dtype in INEXACT else FLOAT64), n - 1)
-    low = e.floor(place)
-    index = cast(low, INT64)
-    high = e.minimum(e.add(index, 1), n - 1)
-    between = cast(e.subtract(place, low), type_of(line).dtype)
-    a0, a1 = (first_axes(take(line, i, last), type_of(q).ndim) for i in (index, high))
-    y = lerp(a0, a1, reshape(between, type_of(q).shape + (1,) * last))
-    y = choose_by(broadcast(ends_in_nan(line), type_of(y).shape), type_of(y).dtype.type(np.nan), y)
+    y = between_elements(line, q)
+    if type_of(line).dtype in INEXACT:
+        y = choose_by(broadcast(ends_in_nan(line), type_of(y).shape), type_of(y).dtype.type(np.nan), y)
     if not keepdims:
         return y
-    return reshape(y, type_of(q).shape + with_ones(type_of(array(a)).shape, axes))
+    return reshape(y, type_of(lift(q)).shape + with_ones(type_of(array(a)).shape, axes))
+
+
+def check_fraction(a: Any, q: Any) -> None:
+    """That the quantiles lie between 0 and 1, where they are known, and the elements have an order."""
+    if type_of(array(a)).dtype in COMPLEX:
+        raise InputError("a must be an array of real numbers", where=here(), fix="np.abs(a), or a.real")
+    known = known_elements(array(q))
+    if known is not None and not ((known >= 0) & (known <= 1)).all():
+        what = "Quantiles must be in the range [0, 1], percentiles in the range [0, 100]"
+        raise ArgumentError(what, where=here(), fix="np.clip")
+
+
+def between_elements(line: Any, q: Any) -> Any:
+    """Elements of a sorted last axis at the fraction q of its length; NaN for a traced q outside [0, 1].
+
+    As in NumPy an integer q takes elements as they are, and a float's dtype takes part in that of the result
+    unless it is a Python number.
+    """
+    n, last, own = type_of(line).shape[-1], type_of(line).ndim - 1, type_of(line).dtype
+    q = lift(q)
+    if type(q) is float and own in INEXACT:
+        q = own.type(q)
+    q = array(q)
+    t = type_of(q)
+    if t.dtype not in INEXACT:
+        return first_axes(take(line, e.multiply(cast(q, INT64), n - 1), last), t.ndim)
+    place = e.multiply(q, n - 1)
+    low = e.minimum(e.maximum(e.floor(place), 0), n - 1)
+    index = cast(low, INT64)
+    high = e.minimum(e.add(index, 1), n - 1)
+    outside = e.logical_not(e.logical_and(e.greater_equal(q, 0), e.less_equal(q, 1)))
+    gamma = choose_by(outside, t.dtype.type(np.nan), e.subtract(place, low))
+    a0, a1 = (first_axes(take(line, i, last), t.ndim) for i in (index, high))
+    return lerp(a0, a1, reshape(gamma, t.shape + (1,) * last))
 
 
 def first_axes(x: Any, n: int) -> Any:
@@ -200,15 +287,41 @@ def lerp(a: Any, b: Any, t: Any) -> Any:
 def percentile(a: Any, q: Any, axis: Axes = None, out: Any = None, overwrite_input: bool = False,
                method: str = "linear", keepdims: bool = False, *, weights: Any = None) -> Any:  # fmt: skip
     """`quantile` with q from 0 to 100, as `numpy.percentile`."""
-    return quantile(a, e.true_divide(q, 100), axis, out, overwrite_input, method, keepdims, weights=weights)
+    q = q / 100 if type(q) in (bool, int, float) else e.true_divide(q, 100)
+    return quantile(a, q, axis, out, overwrite_input, method, keepdims, weights=weights)
+
+
+def periodic(x: Any, xp: Any, fp: Any, period: Any) -> tuple[Any, Any, Any]:
+    """The arguments of `interp` within one period, its points sorted and one added at each end."""
+    if known_elements(array(period)) == 0:
+        raise ArgumentError("period must be a non-zero value", where=here(), fix="period=2 * np.pi")
+    period = e.absolute(period)
+    x, xp = e.remainder(x, period), e.remainder(xp, period)
+    order = argsort(xp)
+    xp, fp = take(xp, order), take(fp, order)
+    n = type_of(xp).size
+    first, last = part(xp, 0, 0, 1), part(xp, 0, n - 1, n)
+    xp = concatenate([e.subtract(last, period), xp, e.add(first, period)])
+    return x, xp, concatenate([part(fp, 0, n - 1, n), fp, part(fp, 0, 0, 1)])
+
+
+def on_segment(x: Any, x0: Any, x1: Any, y0: Any, y1: Any) -> Any:
+    """The line from (x0, y0) to (x1, y1) at x: the ends' own values there, and from the other end or
+    constant where an infinity would make it NaN, as NumPy has it. Complex values part by part."""
+    if type_of(y0).dtype in COMPLEX:
+        parts = [on_segment(x, x0, x1, f(y0), f(y1)) for f in (real, imag)]
+        return COMPLEX_OF(*parts)
+    wide = e.subtract(x1, x0)
+    slope = e.divide(e.subtract(y1, y0), choose_by(e.equal(wide, 0), 1.0, wide))
+    y = e.add(e.multiply(slope, e.subtract(x, x0)), y0)
+    y = choose_by(e.isnan(y), e.add(e.multiply(slope, e.subtract(x, x1)), y1), y)
+    y = choose_by(e.logical_and(e.isnan(y), e.equal(y0, y1)), y0, y)
+    y = choose_by(e.equal(x, x0), y0, y)
+    return choose_by(e.equal(x, x1), y1, y)
 
 
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
-    """Linear between the points (xp, fp), xp rising, as `numpy.interp`; `period` is not supported."""
-    if period is not None:
-        raise ArgumentError(
-            "interp: period= is not supported", where=here(), fix="np.mod(x, period), with the ends repeated"
-        )
+    """Linear between the points (xp, fp), xp rising or, with `period`, in any order, as `numpy.interp`."""
     x, xp, fp = (array(v) for v in (x, xp, fp))
     x, xp = (cast(v, FLOAT64) for v in (x, xp))
     fp = cast(fp, common_dtype((fp, np.float64(0))))
@@ -217,13 +330,13 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
         raise ShapeError(
             f"interp takes points of one axis, not none; got {type_of(xp)}, {type_of(fp)}", where=here()
         )
+    if period is not None:
+        x, xp, fp = periodic(x, xp, fp, period)
+        n, left, right = n + 2, None, None
     at = e.minimum(e.maximum(searchsorted(xp, x, "right"), 1), max(n - 1, 1))
     low, high = e.subtract(at, 1), e.minimum(at, n - 1)
-    x0, x1, y0, y1 = take(xp, low), take(xp, high), take(fp, low), take(fp, high)
-    wide = e.subtract(x1, x0)
-    slope = e.divide(e.subtract(y1, y0), choose_by(e.equal(wide, 0), 1.0, wide))
-    y = e.add(e.multiply(slope, e.subtract(x, x0)), y0) if n > 1 else y0
-    y = choose_by(e.equal(x, x1), y1, y)
+    ends = take(xp, low), take(xp, high), take(fp, low), take(fp, high)
+    y = on_segment(x, *ends) if n > 1 else ends[2]
     below, above = (take(fp, i) if value is None else lift(value) for i, value in ((0, left), (n - 1, right)))
     y = choose_by(e.less(x, take(xp, 0)), below, y)
     y = choose_by(e.greater(x, take(xp, n - 1)), above, y)

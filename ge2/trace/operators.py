@@ -14,6 +14,7 @@ from ge2.base.errors import InPlaceError, ShapeError
 from ge2.base.source import here
 from ge2.base.tracebacks import hides_methods
 from ge2.ir import Dims
+from ge2.numpy.promotion import as_dtype, check_casting
 from ge2.ops.methods import ArrayMethods
 from ge2.trace.flat import Flat
 from ge2.trace.selected import Selected, mask_in, select
@@ -222,6 +223,7 @@ class Operators(ArrayMethods):
     def astype(
         self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
     ) -> Any:
+        check_casting(self, as_dtype(dtype), casting)
         return gnp.astype(self, dtype)
 
     def reshape(self, *shape: Any, order: str = "C") -> Any:
