@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ge2.base.tracebacks import publish
+from typing import TYPE_CHECKING, Any
+
+from ge2.base.tracebacks import hides, publish
 from ge2.transforms.lax import cond as cond
 from ge2.transforms.lax import dot_general as dot_general
 from ge2.transforms.lax import stop_gradient as stop_gradient
@@ -15,6 +17,20 @@ from ge2.transforms.loops import scan as scan
 from ge2.transforms.loops import while_loop as while_loop
 from ge2.transforms.solves import custom_linear_solve as custom_linear_solve
 from ge2.transforms.solves import custom_root as custom_root
+
+if TYPE_CHECKING:
+    from ge2.numpy.dynamic import clamp as clamp
+    from ge2.numpy.dynamic import dynamic_index_in_dim as dynamic_index_in_dim
+    from ge2.numpy.dynamic import dynamic_slice as dynamic_slice
+    from ge2.numpy.dynamic import dynamic_slice_in_dim as dynamic_slice_in_dim
+    from ge2.numpy.dynamic import dynamic_update_index_in_dim as dynamic_update_index_in_dim
+    from ge2.numpy.dynamic import dynamic_update_slice as dynamic_update_slice
+    from ge2.numpy.dynamic import dynamic_update_slice_in_dim as dynamic_update_slice_in_dim
+    from ge2.numpy.dynamic import index_in_dim as index_in_dim
+    from ge2.numpy.dynamic import select as select
+    from ge2.numpy.dynamic import select_n as select_n
+    from ge2.numpy.dynamic import slice as slice
+    from ge2.numpy.dynamic import slice_in_dim as slice_in_dim
 
 __all__ = [
     "associative_scan",
@@ -31,7 +47,31 @@ __all__ = [
     "while_loop",
 ]
 
+LATE = (
+    "clamp",
+    "dynamic_index_in_dim",
+    "dynamic_slice",
+    "dynamic_slice_in_dim",
+    "dynamic_update_index_in_dim",
+    "dynamic_update_slice",
+    "dynamic_update_slice_in_dim",
+    "index_in_dim",
+    "select",
+    "select_n",
+    "slice",
+    "slice_in_dim",
+)
+__all__.extend(LATE)
 publish(globals())
+
+
+def __getattr__(name: str) -> Any:
+    if name not in LATE:
+        raise AttributeError(f"module 'ge2.lax' has no attribute {name!r}")
+    from ge2.numpy import dynamic  # programs that use none need not wait for it
+
+    found = globals()[name] = hides(getattr(dynamic, name))
+    return found
 
 
 def __dir__() -> list[str]:

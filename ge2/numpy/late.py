@@ -17,24 +17,65 @@ from ge2.base.tracebacks import hides
 
 # fmt: off
 MODULES: dict[str, tuple[str, ...]] = {
+    "applying": (
+        "apply_along_axis", "apply_over_axes", "asfortranarray", "common_type", "einsum_path",
+        "fromfunction", "lexsort", "min_scalar_type", "piecewise", "real_if_close", "require",
+        "sort_complex",
+    ),
     "at": ("at",),
+    "editing": (
+        "delete", "insert", "packbits", "place", "ravel_multi_index", "resize", "unpackbits",
+    ),
     "grids": ("c_", "mgrid", "ndenumerate", "ogrid", "r_"),
+    "histograms": ("bincount", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd"),
+    "known": (
+        "array2string", "array_repr", "array_str", "asarray_chkfinite", "bartlett", "blackman",
+        "diag_indices", "fromiter", "hamming", "hanning", "intersect1d", "isfortran", "mask_indices",
+        "may_share_memory", "roots", "save", "savetxt", "savez", "savez_compressed", "setdiff1d",
+        "setxor1d", "shares_memory", "tril_indices", "trim_zeros", "triu_indices", "union1d", "unique",
+        "unique_all", "unique_counts", "unique_inverse", "unique_values",
+    ),
+    "nanquantiles": ("nanmedian", "nanpercentile", "nanquantile"),
+    "polynomials": ("poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub"),
+    "windows": ("sliding_window_view",),
 }
-OTHERS: dict[str, tuple[str, ...]] = {  # not names of the main namespace: where NumPy keeps its own
+OTHERS: dict[str, tuple[str, ...]] = {  # not in the main namespace: where NumPy keeps its own
+    "lib.stride_tricks": ("sliding_window_view",),
 }
 PASSED: tuple[str, ...] = (
-    "False_", "ScalarType", "True_", "base_repr", "binary_repr", "bool", "byte", "bytes_", "cdouble",
-    "character", "clongdouble", "common_type", "complexfloating", "csingle", "double", "errstate",
-    "exceptions", "flexible", "floating", "format_float_positional", "format_float_scientific",
-    "frombuffer", "fromfile", "fromregex", "fromstring", "generic", "genfromtxt", "get_printoptions",
-    "getbufsize", "geterr", "geterrcall", "half", "index_exp", "inexact", "info", "int_", "intc", "integer",
-    "intp", "little_endian", "load", "loadtxt", "long", "longdouble", "longlong", "mintypecode", "ndindex",
-    "number", "object_", "printoptions", "random", "s_", "save", "savetxt", "savez", "savez_compressed",
-    "sctypeDict", "set_printoptions", "setbufsize", "seterr", "seterrcall", "short", "show_config",
-    "show_runtime", "signedinteger", "single", "str_", "testing", "typecodes", "typename", "typing",
-    "ubyte", "ufunc", "uint", "uintc", "uintp", "ulong", "ulonglong", "unsignedinteger", "ushort", "void",
+    "False_", "ScalarType", "True_", "base_repr", "binary_repr", "bool", "broadcast", "byte", "bytes_",
+    "cdouble", "character", "clongdouble", "complexfloating", "csingle", "double", "errstate", "exceptions",
+    "flatiter", "flexible", "floating", "format_float_positional", "format_float_scientific", "from_dlpack",
+    "frombuffer", "fromfile", "frompyfunc", "fromregex", "fromstring", "generic", "genfromtxt",
+    "get_include", "get_printoptions", "getbufsize", "geterr", "geterrcall", "half", "index_exp", "inexact",
+    "info", "int_", "intc", "integer", "intp", "little_endian", "load", "loadtxt", "long", "longdouble",
+    "longlong", "mintypecode", "ndindex", "nditer", "nested_iters", "number", "object_", "poly1d",
+    "printoptions", "random", "s_", "sctypeDict", "set_printoptions", "setbufsize", "seterr", "seterrcall",
+    "short", "show_config", "show_runtime", "signedinteger", "single", "str_", "testing", "typecodes",
+    "typename", "typing", "ubyte", "ufunc", "uint", "uintc", "uintp", "ulong", "ulonglong",
+    "unsignedinteger", "ushort", "vectorize", "void",
 )
-REFUSED: dict[str, tuple[str, str]] = {}
+TIMES = ("ge2 computes with booleans and numbers", "numpy, and x.astype('int64') for what is computed")
+TEXTS = ("ge2 computes with booleans and numbers", "numpy itself")
+MATRICES = ("a matrix multiplies with *, which arrays of numbers do not", "np.array, and @")
+RECORDS = ("a record has fields of several dtypes", "a dict or a dataclass of arrays, which are pytrees")
+INNER = ("it is a part of NumPy itself, not of arrays", "numpy itself")
+REFUSED: dict[str, tuple[str, str]] = {
+    **dict.fromkeys(("busday_count", "busday_offset", "busdaycalendar", "datetime64", "datetime_as_string",
+                     "datetime_data", "is_busday", "timedelta64"), TIMES),
+    **dict.fromkeys(("char", "strings"), TEXTS),
+    **dict.fromkeys(("asmatrix", "bmat", "matrix"), MATRICES),
+    **dict.fromkeys(("rec", "recarray", "record"), RECORDS),
+    **dict.fromkeys(("core", "ctypeslib", "f2py", "lib", "test", "__version__"), INNER),
+    **dict.fromkeys(("complex256", "float128"), ("GPUs and vector units have no such numbers", "float64")),
+    "emath": ("the dtype of its results depends on the values", "x.astype(complex) before np.sqrt"),
+    "i0": ("there is no Bessel function yet", "ge2.extend.elementwise"),
+    "kaiser": ("there is no Bessel function yet", "numpy.kaiser, as a constant"),
+    "ma": ("a masked array is two arrays", "the data and a mask, with np.where"),
+    "memmap": ("it lies in a file", "np.asarray(numpy.memmap(...))"),
+    "polynomial": ("its classes hold plain coefficients", "np.polyval and its like"),
+    "row_stack": ("NumPy takes it away", "np.vstack"),
+}
 # fmt: on
 OFFERED: list[str] = [*(n for names in MODULES.values() for n in names), *PASSED]
 HOME = {name: module for module, names in MODULES.items() for name in names}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import BOOL, INT64, INTEGERS
+from ge2.base.dtypes import BOOL, INT64, INTEGERS, can_cast
 from ge2.base.errors import (
     ArgumentError,
     ConcretizationTypeError,
@@ -242,8 +242,26 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
 
 
 def putmask(a: Any, mask: Any, values: Any) -> None:
-    """Writes the elements of `values` where the mask holds, in place; `values` must broadcast to `a`."""
-    copyto(a, values, where=mask)
+    """Writes the elements of `values`, over again, where the mask holds, in place, as `numpy.putmask`."""
+    t, on, line = type_of(a), array(mask), ravel(values)
+    if type_of(on).size != t.size:
+        raise ShapeError(
+            f"putmask: mask and data must be the same size; got {type_of(on)}, {t}", where=here()
+        )
+    n = type_of(line).size
+    if n:
+        line = safely(values, line, t.dtype)
+        full = getitem(line, np.arange(t.size) % n) if n != t.size else line
+        write(a, choose_by(reshape(on, t.shape), reshape(full, t.shape), a), "putmask")
+
+
+def safely(given: Any, values: Any, dtype: np.dtype) -> Any:
+    """Values in a dtype; those of an array that would lose something are an error, as in NumPy."""
+    own = type_of(values).dtype
+    if hasattr(given, "dtype") and not can_cast(own, dtype, "safe"):
+        what = f"Cannot cast array data from {own} to {dtype} according to the rule 'safe'"
+        raise InputError(what, where=here(), fix=f"values.astype('{dtype}')")
+    return cast(values, dtype)
 
 
 def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from ge2 import numpy as gnp
 from ge2.base.expression import MISSING, Expression
+from ge2.trace.absent import INSTEAD
 
 __all__ = ["hint"]
 
@@ -78,6 +79,8 @@ def without(name: str, found: Expression | None) -> str:
     plain = name.rpartition(".")[2]
     if "(vectorized)" in name:
         return "f(x) where f is made of NumPy's functions, or ge2.vmap(f)(x)"
+    if plain in (INSTEAD if name.startswith("numpy.ndarray.") else gnp.late.REFUSED):
+        return INSTEAD[plain] if name.startswith("numpy.ndarray.") else gnp.late.REFUSED[plain][1]
     if name.startswith("numpy.ndarray."):
         return f"another method, or ge2.pure_callback(f, like, x); {LISTED}"
     if plain in ("save", "savez", "savetxt", "savez_compressed", "array2string", "array_repr", "array_str"):

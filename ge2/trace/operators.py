@@ -236,6 +236,13 @@ class Operators(ArrayMethods):
         """In place, as in NumPy; `np.sort(x)` gives a new array."""
         self._replace(np.sort(self, axis, kind, order, stable=stable), ".sort()")
 
+    def partition(self, kth: Any, axis: int = -1, kind: str = "introselect", order: Any = None) -> None:
+        """In place, as in NumPy; `np.partition(x, k)` gives a new array."""
+        self._replace(np.partition(self, kth, axis, kind, order), ".partition()")
+
+    def argpartition(self, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Any:
+        return np.argpartition(self, kth, axis, kind, order)
+
     def fill(self, value: Any) -> None:
         self[...] = value
 

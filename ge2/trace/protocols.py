@@ -16,6 +16,7 @@ from ge2.base.tracebacks import hides, hides_methods
 from ge2.ir import current, type_of
 from ge2.numpy.elementwise import UFUNCS
 from ge2.trace import concrete
+from ge2.trace.absent import INSTEAD
 from ge2.trace.views import settled
 
 INTERNAL = frozenset(("cell", "owner", "escaped"))
@@ -150,7 +151,7 @@ class Protocols:
         what = f"{self!r} has no attribute {name}"
         if hasattr(np.ndarray, name):
             raise AttributeError(str(missing(f"numpy.ndarray.{name}")))
-        raise AttributeError(what)
+        raise AttributeError(f"{what}\n  try  {INSTEAD[name]}" if name in INSTEAD else what)
 
     def __reduce__(self) -> Any:
         raise self.escaped()

@@ -18,11 +18,10 @@ from ge2.base.dtypes import can_cast
 from ge2.base.errors import ConcretizationTypeError, InPlaceError, OutOfBoundsError
 from ge2.base.source import Source, here
 from ge2.base.tracebacks import hides_methods
+from ge2.numpy.chosen import harmless
 from ge2.numpy.composite import known_elements
 from ge2.numpy.elementwise import UFUNCS
-from ge2.numpy.indexing import as_mask, fitting, taken_in_turn
-from ge2.ops.index import Gather
-from ge2.ops.reduce import ArgMax
+from ge2.numpy.indexing import as_mask, taken_in_turn
 
 BINARY = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.divide, "floordiv": np.floor_divide,
@@ -140,17 +139,6 @@ def select(x: Any, mask: Any) -> Selected:
         what = f"boolean index {own} did not match indexed array {t}"
         raise OutOfBoundsError(what, where=here(), fix="a mask of its shape")
     return Selected(harmless(x.__copy__(), mask), mask.__copy__(), str(t), here())
-
-
-def harmless(x: Any, mask: Any) -> Any:
-    """The array, everywhere else the first element that the mask chooses."""
-    if not mask.type.size or not x.type.size:
-        return x
-    left = x.type.shape[mask.ndim :]
-    rows = x.reshaped((mask.type.size, *left))
-    first = Gather((0,))(rows, ArgMax(0)(mask.reshaped((mask.type.size,))))
-    whole = mask.reshaped((*mask.type.shape, *(1,) * len(left)))
-    return gnp.where(whole, x, fitting(first, x.type.shape, x.type))
 
 
 def mask_in(key: Any) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ge2 import numpy as gnp
+from ge2.numpy.known import REASONS
 from ge2.trace import Tracer
 
 PAGE = Path(__file__).parents[2] / "docs" / "functions.md"
@@ -35,7 +36,8 @@ of a callback is given by `ge2.custom_vjp`.
 def traced(module: Any) -> set[str]:
     """The names of a module's functions that have a meaning for traced values."""
     known = {id(f) for f in (*gnp.FUNCTIONS, *gnp.UFUNCS)}
-    return {name for name in public(module) if id(getattr(module, name)) in known}
+    ours = {n for n in public(module) if gnp.late.ours_of(getattr(module, n))}
+    return {n for n in public(module) if id(getattr(module, n)) in known} | (ours - set(REASONS))
 
 
 def public(module: Any) -> set[str]:
@@ -62,7 +64,10 @@ def page() -> str:
         listed("numpy.fft", traced(np.fft)) if traced(np.fft) else "",
         listed("Methods and attributes of arrays", of_arrays()),
         listed("In ge2.numpy alone", alone),
-        listed("Not there", (public(np) - traced(np)) - set(gnp.__all__)),
+        listed("Of values that are known alone", REASONS),
+        listed("numpy.lib.stride_tricks", traced(np.lib.stride_tricks)),
+        "## Not there, for a reason\n",
+        "\n".join(f"* `{n}`: {why}; {fix}" for n, (why, fix) in sorted(gnp.late.REFUSED.items())) + "\n",
         listed("Not there, of numpy.linalg", public(np.linalg) - traced(np.linalg)),
     ]
     return "\n".join([INTRO, *filter(None, sections)])

@@ -242,7 +242,6 @@ def test_every_method_and_attribute_of_an_array_is_there_or_says_that_it_is_not(
             in said
         )
     assert set(absent) == {
-        "argpartition",
         "base",
         "byteswap",
         "ctypes",
@@ -252,7 +251,6 @@ def test_every_method_and_attribute_of_an_array_is_there_or_says_that_it_is_not(
         "dumps",
         "flags",
         "getfield",
-        "partition",
         "resize",
         "setfield",
         "setflags",
@@ -274,9 +272,9 @@ def test_the_array_namespace_is_ge2_numpy() -> None:
 
 def test_a_numpy_function_that_is_not_traced_is_named_with_the_way_to_add_it() -> None:
     with pytest.raises(NoRuleError) as caught:
-        ge2.make_jaxpr(lambda x: np.histogram(x))(np.ones(3))
+        ge2.make_jaxpr(lambda x: np.emath.logn(2, x))(np.ones(3))
     what, where, fix = str(caught.value).split("\n")
-    assert what == "numpy.histogram is not among the functions that ge2 traces"
+    assert what.endswith(".logn is not among the functions that ge2 traces")
     assert where.startswith("  at   test_agreement.py:")
     assert "docs/functions.md" in fix
 
