@@ -56,7 +56,8 @@ CALLS: dict[str, tuple[Any, list[Callable[[Any, Any], Any]]]] = {
         lambda np, x: np.polyint(x[0]), lambda np, x: np.poly(x[0]), lambda np, x: np.polyder(x[0], -1),
         lambda np, x: np.polydiv(x[1, :2], x[0]),
         lambda np, x: np.polyfit(x[0] ** 3, x.T, 1, cov="unscaled"),
-        lambda np, x: np.polyfit(x[0], x[1], 2, w=x[2] + 9), lambda np, x: np.polyfit(x[0], x[1], 1, cov=True),
+        lambda np, x: np.polyfit(x[0], x[1], 2, w=x[2] + 9),
+        lambda np, x: np.polyfit(x[0], x[1], 1, cov=True),
         lambda np, x: np.polyfit(x[0], x[1], -1), lambda np, x: np.polyfit(x[0], x, 1),
     ]),
     "quantiles": (N, [
