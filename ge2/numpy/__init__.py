@@ -65,7 +65,7 @@ from ge2.numpy.scans import (
     nancumsum, trapezoid, unwrap,
 )
 from ge2.numpy.selecting import (
-    choose, compress, copyto, extract, fill_diagonal, ix_, one_hot, put, put_along_axis, putmask, repeat,
+    choose, compress, copyto, extract, fill_diagonal, ix_, one_hot, place, put, put_along_axis, putmask, repeat,
     take, take_along_axis, unravel_index,
 )
 from ge2.numpy.shapes import (
@@ -115,7 +115,7 @@ __all__ = [  # noqa: RUF022 the tables first
     "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmin", "nanprod", "nanstd", "nansum", "nanvar",
     "ndarray", "ndim", "negative", "newaxis", "nextafter", "nonzero", "not_equal", "one_hot", "ones",
     "ones_like", "outer", "pad", "partition", "percentile", "permute_dims", "pi", "polyval", "positive",
-    "pow", "power", "prod", "promote_types", "ptp", "put", "put_along_axis", "putmask", "quantile",
+    "place", "pow", "power", "prod", "promote_types", "ptp", "put", "put_along_axis", "putmask", "quantile",
     "rad2deg", "radians", "ravel", "real", "reciprocal", "remainder", "repeat", "reshape", "result_type",
     "right_shift", "rint", "roll", "rollaxis", "rot90", "round", "searchsorted", "select", "setitem",
     "shape", "sign", "signbit", "sin", "sinc", "sinh", "size", "sort", "spacing", "split", "sqrt",

@@ -26,6 +26,7 @@ from ge2.numpy.joining import stack
 from ge2.numpy.promotion import array, as_dtype, broadcast, cast, check_casting, lift, one_axis, reshape
 from ge2.numpy.shapes import broadcast_arrays, ravel
 from ge2.ops.index import Gather, Scatter
+from ge2.ops.scan import CumSum
 from ge2.ops.shape import Iota
 
 
@@ -262,6 +263,19 @@ def safely(given: Any, values: Any, dtype: np.dtype) -> Any:
         what = f"Cannot cast array data from {own} to {dtype} according to the rule 'safe'"
         raise InputError(what, where=here(), fix=f"values.astype('{dtype}')")
     return cast(values, dtype)
+
+
+def place(arr: Any, mask: Any, vals: Any) -> None:
+    """Writes the first of `vals`, repeated, where the mask holds, in place, as `numpy.place`."""
+    t, v = type_of(arr), ravel(array(vals))
+    held = cast(ravel(array(mask)), BOOL)
+    if type_of(held).size != t.size or not type_of(v).size:
+        what = f"place: a mask {type_of(held)} and values {type_of(v)} do not fit {t}"
+        fix = "a mask of as many elements as the array, and at least one value"
+        raise ShapeError(what, where=here(), fix=fix)
+    number = CumSum(0)(cast(held, INT64))  # of each place among those where the mask holds, from 1
+    values = take(safely(vals, v, t.dtype), remainder(number - 1, type_of(v).size))
+    write(arr, choose_by(reshape(held, t.shape), reshape(values, t.shape), arr), "place")
 
 
 def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
+from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol, final
 
@@ -246,10 +247,18 @@ class Executable:
             if self.run is None:
                 run = Reference(self.graph, self.device) if self.executor == "reference" else self.driven()
                 run = run if self.watched is None else Watched(run, self.watched, self.name)
-                self.run = run if self.writes is None else Writing(run, self.writes)
+                self.run = run if self.writes is None else self.writing(run, self.writes)
                 if self.writes is None and hasattr(self.run, "told"):  # it knows of a better way soon
                     self.run.told = self.settle
             return self.run
+
+    def writing(self, run: Runner, writes: Writes) -> Runner:
+        """It as what changes its arguments when it has succeeded."""
+        if self.device is None:
+            return Writing(run, writes)
+        from ge2.runtime.on_device import ready  # a GPU's
+
+        return Writing(run, writes, partial(ready, self.device))
 
     def settle(self, run: Runner) -> None:
         """Calls go straight to what runs it for good."""

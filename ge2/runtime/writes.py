@@ -84,7 +84,7 @@ class Writes:
             x = arrays[w.input]
             if not getattr(x.flags, "writeable", True):
                 self.refuse_read_only(w)
-            if not x.flags.forc and repeats(x):
+            if not (x.flags.c_contiguous or x.flags.f_contiguous) and repeats(x):
                 self.refuse_repeats(w)
             if w.ordered and not x.flags.c_contiguous:
                 self.refuse_order(w)
@@ -226,10 +226,11 @@ class Described:
 class Writing:
     """A program whose first results are the contents of arguments, as a function that changes those."""
 
-    __slots__ = ("run", "told", "writes")
+    __slots__ = ("ready", "run", "writes")
 
-    def __init__(self, run: Run, writes: Writes) -> None:
+    def __init__(self, run: Run, writes: Writes, ready: Callable[[Any], Any] | None = None) -> None:
         self.run, self.writes = run, writes
+        self.ready = ready  # what makes an argument as a device's kernels read it: itself, or a copy
         if hasattr(run, "told"):  # it knows of a better way soon
             run.told = self.settle
 
@@ -239,7 +240,16 @@ class Writing:
     def __call__(self, *arrays: Any) -> list[Any]:
         writes = self.writes
         writes.check(arrays)
-        return writes.of(writes.carried(arrays, self.run(*arrays)))
+        given = arrays if self.ready is None else self.made_ready(arrays)
+        return writes.of(writes.carried(arrays, self.run(*given)))
+
+    def made_ready(self, arrays: Sequence[Any]) -> list[Any]:
+        """The arrays, those that are written as kernels write them."""
+        assert self.ready is not None
+        given = list(arrays)
+        for w in self.writes.each:
+            given[w.input] = self.ready(given[w.input])
+        return given
 
 
 def change(x: Any, value: Any, name: str, title: str) -> None:

@@ -111,8 +111,12 @@ class Operators(ArrayMethods):
     def mT(self) -> Any: return np.matrix_transpose(self)
     @property
     def real(self) -> Any: return np.real(self) if not self.type.weak else part(self, gnp.real, True)
+    @real.setter
+    def real(self, value: Any) -> None: self.real[...] = value
     @property
     def imag(self) -> Any: return np.imag(self) if not self.type.weak else part(self, gnp.imag, False)
+    @imag.setter
+    def imag(self, value: Any) -> None: self.imag[...] = value
     @property
     def at(self) -> Any: return gnp.at(self)
     @property

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from ge2 import numpy as gnp
-from ge2.base.dtypes import INEXACT, can_cast
+from ge2.base.dtypes import BOOL, INEXACT, can_cast
 from ge2.base.errors import InPlaceError, InputError, NoRuleError
 from ge2.base.gpu import host
 from ge2.base.source import here
@@ -20,6 +20,7 @@ from ge2.trace.absent import INSTEAD
 from ge2.trace.views import settled
 
 INTERNAL = frozenset(("cell", "owner", "escaped"))
+SUMMING = frozenset((np.sum, np.prod, np.cumsum, np.cumprod))
 
 
 @final
@@ -64,6 +65,8 @@ class Protocols:
         if call is None:
             raise missing(f"{function.__module__}.{function.__name__}")
         out = kwargs.pop("out", None)
+        if function in SUMMING and len(args) < 3:  # by position 2 comes the dtype
+            kwargs |= summed_as(out, args[0] if args else None, kwargs)
         y = settled(function, args, kwargs, call(*args, **kwargs))
         return y if out is None else written(out, y, function.__name__, exact=True)
 
@@ -184,6 +187,8 @@ def special_ufunc(
         raise missing(f"numpy.{ufunc.__name__}")
     if method != "__call__":
         call = gnp.ufunc_method(ufunc, method)
+        if method in ("reduce", "accumulate") and ufunc in (np.add, np.multiply):
+            more |= summed_as(out, inputs[0], more)
         return (
             call(*inputs, **more)
             if out is None
@@ -191,11 +196,23 @@ def special_ufunc(
         )
     if out is None:
         return call(*inputs, **more)
-    mask = more.pop("where", True)
-    return written(out, call(*inputs, **more), ufunc.__name__, mask)
+    mask, casting = more.pop("where", True), more.get("casting", "same_kind")
+    return written(out, call(*inputs, **more), ufunc.__name__, mask, casting=casting)
 
 
-def written(out: Any, y: Any, name: str, mask: Any = True, exact: bool = False) -> Any:
+def summed_as(out: Any, x: Any, more: dict[str, Any]) -> dict[str, Any]:
+    """The dtype of a sum or product: that of `out`, if it is given, none is, and it holds what is summed."""
+    out = out[0] if isinstance(out, tuple) else out
+    if out is None or x is None or more.get("dtype") is not None or not hasattr(out, "dtype"):
+        return {}
+    if out.dtype == BOOL:
+        return {}  # NumPy's is a logical function
+    return {"dtype": out.dtype} if can_cast(type_of(gnp.asarray(x)).dtype, out.dtype, "same_kind") else {}
+
+
+def written(
+    out: Any, y: Any, name: str, mask: Any = True, exact: bool = False, casting: str = "same_kind"
+) -> Any:
     """`out=`: a traced array takes the result, a real one cannot; `exact` asks for the result's own dtype."""
     outs, ys = (out if isinstance(out, tuple) else (out,)), (y if isinstance(y, tuple) else (y,))
     for target, value in zip(outs, ys, strict=True):
@@ -215,7 +232,7 @@ def written(out: Any, y: Any, name: str, mask: Any = True, exact: bool = False) 
             raise InPlaceError(
                 f"numpy.{name}: {given} does not fit into out, {t}", where=here(), fix="y = f(x)"
             )
-        if (exact and given.dtype != t.dtype) or not can_cast(given.dtype, t.dtype, "same_kind"):
+        if (exact and given.dtype != t.dtype) or not can_cast(given.dtype, t.dtype, casting):
             fix = f"y = f(x).astype(np.{t.dtype})"
             raise InPlaceError(
                 f"numpy.{name}: {given} cannot be cast to the dtype of out, {t}", where=here(), fix=fix

@@ -420,6 +420,41 @@ def test_what_cupy_keeps_to_itself(cp: Any) -> None:
     assert ge2.grad(product_in_place)(x).get().tolist() == [1.0, 2.0, 3.0]
 
 
+@pytest.mark.parametrize("layout", ["plain", "odd address", "strided", "Fortran"])
+def test_arguments_that_are_written(cp: Any, layout: str) -> None:
+    """The caller's arrays change, of any strides and at any address, and twice: captured graphs too."""
+
+    def f(x: Any, y: Any, i: int) -> Any:
+        x[1:-1] = 0.5 * (x[:-2] + x[2:])
+        y += x[:, 0]
+        x[0] = 7.0
+        x[i] = y[0]
+        return x
+
+    whole = cp.asarray(np.arange(80, dtype=np.float32).reshape(5, 16) % 7)
+    x = {
+        "plain": whole[:, :4].copy(), "odd address": whole.reshape(-1)[1:21].reshape(5, 4),
+        "strided": whole[:, ::4], "Fortran": cp.asarray(np.ones((4, 5), np.float32)).T,
+    }[layout]  # fmt: skip
+    y, other = cp.asarray(np.ones(5, np.float32)), x.get()
+    mine = y.get()
+    g = ge2.jit(f)
+    for i in range(4):
+        assert g(x, y, i) is x
+        f(other, mine, i)
+        np.testing.assert_allclose(x.get(), other, 1e-6)
+        np.testing.assert_allclose(y.get(), mine, 1e-6)
+
+
+def test_written_arguments_that_overlap(cp: Any) -> None:
+    g = ge2.jit(lambda a, b: np.add(a, b, out=a))
+    u = cp.asarray(np.arange(6, dtype=np.float32))
+    with pytest.raises(InPlaceError, match="a and b of <lambda> share memory"):
+        g(u[1:], u[:-1])
+    g(u[:3], u[3:])
+    assert u.get().tolist() == [3.0, 5.0, 7.0, 3.0, 4.0, 5.0]
+
+
 def test_random_numbers(cp: Any) -> None:
     key = ge2.random.key(3)
     f = ge2.jit(lambda k, x: x + ge2.random.uniform(ge2.random.split(k)[1], (3,), np.float32))
