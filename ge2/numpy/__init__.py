@@ -65,8 +65,8 @@ from ge2.numpy.scans import (
     nancumsum, trapezoid, unwrap,
 )
 from ge2.numpy.selecting import (
-    choose, compress, copyto, extract, fill_diagonal, ix_, one_hot, place, put, put_along_axis, putmask, repeat,
-    take, take_along_axis, unravel_index,
+    choose, compress, copyto, extract, fill_diagonal, ix_, one_hot, place, put, put_along_axis, putmask,
+    repeat, take, take_along_axis, unravel_index,
 )
 from ge2.numpy.shapes import (
     atleast_1d, atleast_2d, atleast_3d, broadcast_arrays, broadcast_shapes, broadcast_to, diag, diagflat,

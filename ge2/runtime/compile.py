@@ -34,7 +34,7 @@ from ge2.trace.watch import watching
 if TYPE_CHECKING:
     from ge2.backends.device import Device
     from ge2.runtime.remat import Remat, Smaller
-    from ge2.runtime.writes import Writes
+    from ge2.trace.writes import Writes
 
 Begun = Callable[[Step, int], tuple[Graph, Callable[[Graph], Program]]]
 PATIENCE = 5.0  # seconds for what an error says

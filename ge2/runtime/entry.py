@@ -20,14 +20,15 @@ from ge2.base.structure import LEAF
 from ge2.ir import ON_GPU, ArrayType, Eqn, Graph, Op, Var, type_of
 from ge2.ops.control import EXECUTOR, Call
 from ge2.runtime.once import alone
-from ge2.runtime.signature import is_scalar, is_static
+from ge2.runtime.signature import is_static
 from ge2.trace.places import place_of
+from ge2.trace.writes import is_scalar
 from ge2.transforms.arguments import Results
 
 if TYPE_CHECKING:
     from ge2.backends.device import Device
     from ge2.runtime.executable import Executable
-    from ge2.runtime.writes import Writes
+    from ge2.trace.writes import Writes
 
 COMPILED: Final = (
     128  # executables that are kept for graphs that are met again, in another function or a new lambda

@@ -38,8 +38,9 @@ from ge2.runtime.program import Program
 from ge2.runtime.records import KernelRecord, Kernels, Made, kernels, names
 from ge2.runtime.schedule import schedule
 from ge2.runtime.timeline import Timeline
-from ge2.runtime.writes import Writes, Writing
+from ge2.runtime.writing import Writing
 from ge2.trace.watch import check_finite
+from ge2.trace.writes import Writes
 
 if TYPE_CHECKING:
     from ge2.backends.device import Device

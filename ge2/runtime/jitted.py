@@ -43,7 +43,6 @@ from ge2.runtime.signature import (
     WEAK,
     Refused,
     frozen,
-    is_scalar,
     is_static,
     leaf_key,
     parameter_name,
@@ -52,6 +51,7 @@ from ge2.runtime.signature import (
 from ge2.runtime.tracing import closure_of, is_function, trace
 from ge2.trace import is_traced, title_of
 from ge2.trace.watch import watching
+from ge2.trace.writes import is_scalar
 
 if TYPE_CHECKING:
     import numpy as np

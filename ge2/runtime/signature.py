@@ -144,11 +144,6 @@ def leaf_type(x: Any) -> ArrayType:
     return type_of(x) if type(x) in WEAK or is_traced(x) else check_type(x)
 
 
-def is_scalar(leaf: Any) -> bool:
-    """True for NumPy's scalar, or a value traced as one: it never changes in place."""
-    return isinstance(leaf, np.generic) or (is_traced(leaf) and not leaf.cell.is_array)
-
-
 def is_static(key: Any) -> bool:
     return type(key) in (Static, Same)
 

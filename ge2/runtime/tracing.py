@@ -15,10 +15,10 @@ from ge2.runtime.entry import Entry
 from ge2.runtime.key import Function, Key, arguments_of, article
 from ge2.runtime.purity import Purity
 from ge2.runtime.rebind import Rebound
-from ge2.runtime.signature import Static, is_scalar, is_static, leaf_type, title
-from ge2.runtime.writes import Changing
+from ge2.runtime.signature import Static, is_static, leaf_type, title
 from ge2.trace import ABSTRACT, Closed, Input, is_traced, stage, tidy
 from ge2.trace.places import common_place
+from ge2.trace.writes import Changing, is_scalar
 from ge2.transforms.arguments import Results
 from ge2.transforms.zeros import is_float0
 

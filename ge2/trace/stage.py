@@ -122,7 +122,8 @@ def bind(trace: Trace, given: Input) -> Tracer:
     if given.carried_back:
         cell.array = True
     else:
-        cell.fixed = f"{given.name or 'it'} is an argument"
+        kind = "an argument" if given.source is None else "an array from outside"
+        cell.fixed = f"{given.name or 'it'} is {kind}"
     return tracer
 
 

@@ -268,10 +268,17 @@ class Trace:
                 cell.version += 1
         return cell.atom
 
+    def because(self, cell: Cell) -> str:
+        """Why an argument of a transform must not be written."""
+        if cell.atom in self.active:
+            return ", which is differentiated"
+        return ", which is batched" if self.kind == "vmap" else ""
+
     def write(self, cell: Cell, value: Tracer, what: str) -> None:
         if cell.root.fixed:
             raise InPlaceError(
-                f"{what} would change the caller's array: {cell.root.fixed} of {self.title}",
+                f"{what} would change the caller's array: {cell.root.fixed} of {self.title}"
+                + self.because(cell.root),
                 where=here(),
                 fix="x = x.copy() first, or x = x + ... instead of x += ...",
             )

@@ -10,13 +10,14 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX, INEXACT, python_type, with_number
-from ge2.base.errors import GradientError, InputError, PytreeError
+from ge2.base.errors import GradientError, InPlaceError, InputError, PytreeError
 from ge2.base.gpu import host
 from ge2.base.pytree import broadcast_prefix, flatten, unflatten
 from ge2.base.source import here
 from ge2.base.tracebacks import hides
 from ge2.ir import ArrayType, Flags, Graph, type_of, without_dead_code
 from ge2.trace import Closed, Input, run
+from ge2.trace.writes import Writes
 from ge2.transforms.arguments import Arguments, Results, checked_type, is_array, leaves_like, numbered, owned
 from ge2.transforms.derive import DERIVE
 from ge2.transforms.partition import DISPATCH, partition
@@ -191,20 +192,28 @@ def differentiate(
     leaves = sorted({i for n in numbers for i in call.of_argument(n)})
     wanted = differentiable(call, leaves, holomorphic, allow_int)
     returned = Results(has_aux)
-    closed = call.stage(call.inputs(wanted), returned, "grad")
+    closed, writes = staged(call, wanted, returned, "grad")
     check_scalar(call, closed, returned, holomorphic)
     joint, count = joint_graph(closed, call, wanted), len(closed.graph.outputs)
+    written = len(writes.each) if writes else 0
     if not with_value:
-        joint, count = (
-            without_dead_code(Graph(joint.inputs, joint.eqns, joint.outputs[count:], joint.consts)),
-            0,
-        )
+        outputs, count = joint.outputs[count - written :], written
+        joint = without_dead_code(Graph(joint.inputs, joint.eqns, outputs, joint.consts))
     values = (*closed.captured, *call.values())
     results = owned(run(joint, values), values)
     grads = dict(zip(wanted, results[count:], strict=True))
     parts = [gradient_like(call, n, grads) for n in numbers]
     value = returned.build(results[:count]) if with_value else None
+    call.carry(writes, results[:count])
     return value, tuple(parts) if isinstance(argnums, Sequence) else parts[0]
+
+
+def staged(
+    call: Arguments, wanted: Sequence[int], returned: Results, kind: str
+) -> tuple[Closed, Writes | None]:
+    """The graph of a function that may write the arguments from which no derivative flows."""
+    active = set(wanted)
+    return call.stage_writing(call.inputs(wanted), returned, kind, [i not in active for i in call.arrays])
 
 
 def joint_graph(closed: Closed, call: Arguments, wanted: Sequence[int]) -> Graph:
@@ -241,7 +250,7 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     call = Arguments.of(fun, primals, {})
     wanted = call.inexact()
     returned = Results(has_aux)
-    closed = call.stage(call.inputs(wanted), returned, "vjp")
+    closed, writes = staged(call, wanted, returned, "vjp")
     outputs = closed.graph.outputs
     given = tuple(i < returned.count and a.type.dtype in INEXACT for i, a in enumerate(outputs))
     joint = vjp_graph(closed.graph, active_inputs(closed, call, wanted), DERIVE, given)
@@ -260,6 +269,7 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
         return tuple(gradient_like(call, n, grads) for n in range(len(primals)))
 
     value = returned.build(results[: len(outputs)])
+    call.carry(writes, results[: len(outputs)])
     return (value[0], pull, value[1]) if has_aux else (value, pull)
 
 
@@ -336,12 +346,13 @@ def jvp(fun: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux:
     primals, tangents = tuple(primals), tuple(tangents)
     call, wanted, ts = forward_arguments(fun, primals, tangents)
     returned = Results(has_aux)
-    closed = call.stage(call.inputs(wanted), returned, "jvp")
+    closed, writes = staged(call, wanted, returned, "jvp")
     graph = DERIVE.jvp(closed.graph, active_inputs(closed, call, wanted))
     args = (*closed.captured, *call.values(), *ts)
     results = owned(run(graph, args), args)
     n = len(closed.graph.outputs)
     value = returned.build(results[:n])
+    call.carry(writes, results[:n])
     pushed = tangents_like(closed, returned, results[n:])
     return (value[0], pushed, value[1]) if has_aux else (value, pushed)
 
@@ -394,7 +405,7 @@ def linearize(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     call = Arguments.of(fun, primals, {})
     wanted = call.inexact()
     returned = Results(has_aux)
-    closed = call.stage(call.inputs(wanted), returned, "linearize")
+    closed, writes = staged(call, wanted, returned, "linearize")
     outputs = len(closed.graph.outputs)
     forward, linear, _ = DERIVE.linear(closed.graph, active_inputs(closed, call, wanted))
     args = (*closed.captured, *call.values())
@@ -407,6 +418,7 @@ def linearize(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
         return tangents_like(closed, returned, owned(run(linear, [*residuals, *ts]), [*residuals, *ts]))
 
     value = returned.build(results[:outputs])
+    call.carry(writes, results[:outputs])
     return (value[0], push, value[1]) if has_aux else (value, push)
 
 
@@ -438,12 +450,16 @@ def vmap(
         types = [dropped(t, a) for t, a in zip(call.types(), axes, strict=True)]
         inputs = [hidden(given, a) for given, a in zip(call.inputs(types=types), axes, strict=True)]
         returned = Results()
-        closed = call.stage(inputs, returned, "vmap")
+        closed, writes = call.stage_writing(inputs, returned, "vmap", [a is None for a in axes])
         out = out_axes_of(call, returned, out_axes)
-        force = tuple(a is not None for a in out)
+        count = len(out)
+        force = (*(a is not None for a in out), *(False,) * (len(closed.graph.outputs) - count))
         graph, has = vmap_graph(closed.graph, (*(None for _ in closed.captured), *axes), size, DERIVE, force)
+        refuse_batched(writes, has[count:])
         values = (*closed.captured, *call.values())
-        results = owned(moved(run(graph, values), has, out, call, returned), values)
+        found = run(graph, values)
+        results = owned(moved(found[:count], has[:count], out, call, returned), values)
+        call.carry(writes, found)
         return returned.build(results, over=size)
 
     return wrapped
@@ -531,6 +547,15 @@ def hidden(given: Input, axis: int | None) -> Input:
 def out_axes_of(call: Arguments, returned: Results, out_axes: Any) -> list[int | None]:
     tree = unflatten(returned.structure, [0] * returned.structure.num_leaves)
     return returned.arrays_of(spread_axes("out_axes", call, out_axes, tree))
+
+
+def refuse_batched(writes: Writes | None, has: Sequence[bool]) -> None:
+    """InPlaceError if what is written to an argument differs along the mapped axis, which it lacks."""
+    for w, has_axis in zip(writes.each if writes else (), has, strict=True):
+        if has_axis and writes is not None:
+            name = writes.names[w.input]
+            what = f"vmap: {writes.title} would write into {name} what differs along the mapped axis"
+            raise InPlaceError(what, where=w.line, fix=f"y = {name}.copy(), and return y")
 
 
 def moved(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import wraps
 from operator import index
 from typing import Any
@@ -30,6 +30,7 @@ from ge2.ir import ArrayType, Evaluate, ShapeDtypeStruct, current, type_of
 from ge2.trace import Closed, Input, check_type, is_traced, stage, title_of
 from ge2.trace.places import common_place
 from ge2.trace.tracer import located
+from ge2.trace.writes import Changing, Writes, is_scalar
 from ge2.transforms.zeros import empty, float0, is_float0
 
 OPAQUE = (str, bytes, type, np.dtype, type(Ellipsis), slice, range)
@@ -137,6 +138,33 @@ class Arguments:
 
     def stage(self, inputs: Sequence[Input], returned: Results, kind: str = "") -> Closed:
         return stage(lambda *arrays: returned.flat(self.call(arrays)), inputs, self.title, kind)
+
+    def stage_writing(
+        self, inputs: Sequence[Input], returned: Results, kind: str, free: Sequence[bool]
+    ) -> tuple[Closed, Writes | None]:
+        """As `stage`; the function may write the arrays that are `free`, whose last contents are outputs
+        after its results."""
+        changing = Changing(0, self.arrays)
+        allowed = [
+            replace(given, carried_back=is_free, scalar=is_scalar(self.leaves[i])) if is_free else given
+            for given, is_free, i in zip(inputs, free, self.arrays, strict=True)
+        ]
+
+        def run(*arrays: Any) -> list[Any]:
+            found = returned.flat(self.call(arrays))
+            return [*found, *changing.outputs(arrays, ())]
+
+        closed = stage(run, allowed, self.title, kind)
+        names = self.names()
+        writes = changing.writes(self.title, [names[i] for i in self.arrays])
+        if writes is not None:
+            writes.check_given(self.values())
+        return closed, writes
+
+    def carry(self, writes: Writes | None, found: Sequence[Any]) -> None:
+        """Gives the arrays that were written their last contents, with which `found` ends."""
+        if writes is not None:
+            writes.carried(self.values(), list(found[len(found) - len(writes.each) :]))
 
     def inputs(self, active: Iterable[int] = (), types: Sequence[ArrayType] | None = None) -> list[Input]:
         """What tracing is told of each array: its type, its value, whether a derivative flows from it."""

@@ -1,13 +1,11 @@
-"""The arguments that a jitted function writes: what a call checks first, and how they change.
+"""The arguments that a function writes: what a trace finds out, what a call checks, how they change.
 
-The graph of such a function yields the last contents of each written argument before its results. The plan
-has them computed in the argument's own memory where nothing else reads the old contents and nothing can fail
-from then on; elsewhere they are copied there when the call has succeeded.
+The graph of such a function yields the last contents of each written argument beside its results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NoReturn, final
 
 import numpy as np
@@ -16,9 +14,8 @@ from ge2.base.errors import InPlaceError, ReadOnlyError
 from ge2.base.gpu import on_gpu
 from ge2.base.record import record
 from ge2.base.source import Source, here
-from ge2.trace import is_traced
+from ge2.trace.tracer import is_traced
 
-Run = Callable[..., list[Any]]
 WORK: Final[Any] = 10_000  # candidates that a search for a common element may try
 
 
@@ -77,6 +74,13 @@ class Writes:
         return found
 
     # ------------------------------------------------------------------------------------------ checks
+
+    def check_given(self, arrays: Sequence[Any]) -> None:
+        """As `check`, of arrays or traced values."""
+        if any(map(is_traced, arrays)):
+            self.check_traced(arrays)
+        else:
+            self.check(arrays)
 
     def check(self, arrays: Sequence[Any]) -> None:
         """ReadOnlyError, InPlaceError unless each array can be written and shares no memory with another."""
@@ -174,7 +178,7 @@ class Changing:
     `first` is the number of inputs before the arguments; `positions` are the leaves that those are.
     """
 
-    def __init__(self, first: int, positions: Sequence[int], donated: frozenset[int]) -> None:
+    def __init__(self, first: int, positions: Sequence[int], donated: frozenset[int] = frozenset()) -> None:
         self.first, self.positions, self.donated = first, positions, donated
         self.each: list[tuple[int, Any]] = []  # inputs that are written, with their cells
         self.results: list[int] = []  # places of the results among the outputs
@@ -184,11 +188,10 @@ class Changing:
         """The last contents of what was written, then the results that are none of those arrays."""
         given = list(enumerate(xs))[self.first :]
         for leaf, (_, x) in zip(self.positions, given, strict=True):
-            rebound = x.cell.argument.rebound
-            if rebound or (x.cell.version and not x.type.shape):
-                self.scalars[leaf] = rebound
+            if changed(x.cell) and not x.type.shape:
+                self.scalars[leaf] = x.cell.argument.rebound
         kept = [leaf not in self.donated for leaf in self.positions]
-        written = [pair for pair, k in zip(given, kept, strict=True) if k and changed(pair[1].cell)]
+        written = [pair for pair, k in zip(given, kept, strict=True) if k and written_to(pair[1].cell)]
         self.each = [(i, x.cell) for i, x in written]
         cells = [x.cell for _, x in written]
         found, self.results = [x for _, x in written], []
@@ -210,8 +213,18 @@ class Changing:
 
 
 def changed(cell: Any) -> bool:
+    """True if an argument was changed in place, or bound anew by an operator that would have."""
+    return cell.argument is not None and (cell.argument.rebound or written_to(cell))
+
+
+def written_to(cell: Any) -> bool:
     """True if an argument's cell was written; one whose contents are in doubt says so when it is read."""
-    return bool(cell.version or cell.doubt)
+    return cell.argument is not None and bool(cell.version or cell.doubt)
+
+
+def is_scalar(leaf: Any) -> bool:
+    """True for NumPy's scalar, or a value traced as one: it never changes in place."""
+    return isinstance(leaf, np.generic) or (is_traced(leaf) and not leaf.cell.is_array)
 
 
 @final
@@ -220,36 +233,6 @@ class Described:
 
     def __init__(self, interface: dict[str, Any]) -> None:
         self.__array_interface__ = interface
-
-
-@final
-class Writing:
-    """A program whose first results are the contents of arguments, as a function that changes those."""
-
-    __slots__ = ("ready", "run", "writes")
-
-    def __init__(self, run: Run, writes: Writes, ready: Callable[[Any], Any] | None = None) -> None:
-        self.run, self.writes = run, writes
-        self.ready = ready  # what makes an argument as a device's kernels read it: itself, or a copy
-        if hasattr(run, "told"):  # it knows of a better way soon
-            run.told = self.settle
-
-    def settle(self, run: Run) -> None:
-        self.run = run
-
-    def __call__(self, *arrays: Any) -> list[Any]:
-        writes = self.writes
-        writes.check(arrays)
-        given = arrays if self.ready is None else self.made_ready(arrays)
-        return writes.of(writes.carried(arrays, self.run(*given)))
-
-    def made_ready(self, arrays: Sequence[Any]) -> list[Any]:
-        """The arrays, those that are written as kernels write them."""
-        assert self.ready is not None
-        given = list(arrays)
-        for w in self.writes.each:
-            given[w.input] = self.ready(given[w.input])
-        return given
 
 
 def change(x: Any, value: Any, name: str, title: str) -> None:
