@@ -180,7 +180,7 @@ class Native:
                 self.inlined.add(name)
             handed = ", ".join(self.handed(segment, step, a, temps) for a in kernel.arguments)
             segment.calls.append(Text(f"{name}({handed});"))
-            segment.work += max(v.type.size for v in (*step.eqn.outs, *step.eqn.inputs))
+            segment.work += work_of(step)
         if pieces.kernels:
             self.made.append(self.made_of(step, pieces.kernels))
 
@@ -349,6 +349,13 @@ def texts(named: Sequence[Named]) -> str:
 
 def problem_of(eqn: Eqn, shared: frozenset[tuple[int, int]] = frozenset()) -> Problem:
     return Problem(eqn.op, tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs), "c", shared)
+
+
+def work_of(step: Step) -> int:
+    """The elements that a step goes through: of an update in place those that it writes."""
+    outs, inputs = step.eqn.outs, step.eqn.inputs
+    in_place = step.shared and isinstance(step.eqn.op, WRITES)
+    return max(v.type.size for v in (inputs[1:] if in_place else (*outs, *inputs)))
 
 
 def lifetimes(needs: Sequence[Need]) -> list[Lifetime]:
