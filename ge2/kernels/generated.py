@@ -243,9 +243,7 @@ class CUpdateSlice(Generated):
 
 def unless_same(kernel: CKernel) -> CKernel:
     """A copy that is not made where a donated input lends its memory to the result."""
-    names = [a.declaration.split("*")[-1] for a in kernel.arguments if a.kind in ("array", "result")]
-    test = Text(f"if ((const void *){names[0]} == (const void *){names[1]})", body=(Text("return;"),))
-    return replace(kernel, body=(test, *kernel.body))
+    return replace(kernel, unless_same=True)
 
 
 # ------------------------------------------------------------------------------------------- matrix products

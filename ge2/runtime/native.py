@@ -160,11 +160,11 @@ class Native:
     def step(self, segment: Segment, step: Step) -> None:
         if step.kind in ("view", "host"):
             return
+        if self.fails and any(self.buffer(v).written for v in step.eqn.outs):
+            segment.calls.append(Text("if (lib->error->code) return lib->error->code;"))
         if step.kind == "loop":
             segment.calls += Loop(self, segment, step).texts()
             return
-        if self.fails and any(self.buffer(v).written for v in step.eqn.outs):
-            segment.calls.append(Text("if (lib->error->code) return lib->error->code;"))
         problem = problem_of(step.eqn, step.shared)
         family = select(problem).family
         assert isinstance(family, Generated), f"{step.eqn.op} was taken for C"
@@ -178,8 +178,9 @@ class Native:
             self.prices.setdefault(name, kernel_seconds(step.eqn))
             if self.short:
                 self.inlined.add(name)
-            handed = ", ".join(self.handed(segment, step, a, temps) for a in kernel.arguments)
-            segment.calls.append(Text(f"{name}({handed});"))
+            handed = [self.handed(segment, step, a, temps) for a in kernel.arguments]
+            call = f"{name}({', '.join(handed)});"
+            segment.calls.append(Text(unless_same(kernel, handed) + call))
             segment.work += work_of(step)
         if pieces.kernels:
             self.made.append(self.made_of(step, pieces.kernels))
@@ -349,6 +350,14 @@ def texts(named: Sequence[Named]) -> str:
 
 def problem_of(eqn: Eqn, shared: frozenset[tuple[int, int]] = frozenset()) -> Problem:
     return Problem(eqn.op, tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs), "c", shared)
+
+
+def unless_same(kernel: CKernel, handed: Sequence[str]) -> str:
+    """The condition on which a copy is made: its result does not lie where it would copy from."""
+    if not kernel.unless_same:
+        return ""
+    arrays = [text for a, text in zip(kernel.arguments, handed, strict=True) if a.kind in ("array", "result")]
+    return f"if ((const void *){arrays[0]} != (const void *){arrays[1]}) "
 
 
 def work_of(step: Step) -> int:

@@ -332,7 +332,6 @@ class Scheduler:
             buffer = self.buffers[out]
             if buffer.storage != "output":
                 continue
-            buffer = self.buffers[out]
             for x in self.donors(out):
                 if x.type == out.type and self.may_take(buffer, x):
                     buffer.donor, buffer.written = self.buffers[x].name, out in self.written
@@ -350,9 +349,11 @@ class Scheduler:
         eqn = self.graph.eqns[first]
         homes = [self.buffers[v].base or self.buffers[v] for v in eqn.outs]
         made = [i for i, home in enumerate(homes) if home is buffer]
-        i = made[0]
+        if last > first or len(made) != 1:
+            return False
+        (i,) = made
         plain = eqn.outs[i].type == x.type and eqn.outs[i] not in self.layouts
-        if last > first or made[1:] or not plain or not self.in_place(first, i, x):
+        if not plain or not self.in_place(first, i, x):
             return False
         self.there.setdefault(first, set()).add((i, eqn.inputs.index(x)))
         return True

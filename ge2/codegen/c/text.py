@@ -83,6 +83,7 @@ class CKernel:
     equations: int = 0
     total: str = ""
     helpers: tuple[str, ...] = ()  # what a user's C needs before the function
+    unless_same: bool = False  # a copy that is not to be made of an array to itself
 
     @property
     def title(self) -> str:
