@@ -20,6 +20,7 @@ from ge2 import tree_util as tree_util
 from ge2.base.config import config as config
 from ge2.base.dtypes import BFLOAT16 as bfloat16
 from ge2.base.source import named_scope as named_scope
+from ge2.base.tracebacks import hides_methods as _hides_methods
 from ge2.base.tracebacks import publish as _publish
 from ge2.runtime import checking_leaks as checking_leaks
 from ge2.runtime import clear_caches as clear_caches
@@ -102,6 +103,7 @@ __all__ = [
 ]
 
 _publish(globals())
+_hides_methods(type(config))
 
 if _typing.TYPE_CHECKING:
     from ge2 import test_util as test_util

@@ -17,6 +17,7 @@ from ge2.base.errors import KernelError as KernelError
 from ge2.base.errors import MemoryLimitError as MemoryLimitError
 from ge2.base.errors import NonFiniteError as NonFiniteError
 from ge2.base.errors import NoRuleError as NoRuleError
+from ge2.base.errors import NotAValue as NotAValue
 from ge2.base.errors import OutOfBoundsError as OutOfBoundsError
 from ge2.base.errors import OutOfMemoryError as OutOfMemoryError
 from ge2.base.errors import ParseError as ParseError
@@ -30,6 +31,7 @@ from ge2.base.errors import TracerBoolConversionError as TracerBoolConversionErr
 from ge2.base.errors import TracerIntegerConversionError as TracerIntegerConversionError
 from ge2.base.errors import TypeRuleError as TypeRuleError
 from ge2.base.errors import UnexpectedTracerError as UnexpectedTracerError
+from ge2.base.errors import UnknownSetting as UnknownSetting
 from ge2.base.errors import VerifyError as VerifyError
 from ge2.base.errors import WideningError as WideningError
 from ge2.base.errors import ZeroWeightsError as ZeroWeightsError
@@ -52,6 +54,7 @@ __all__ = [
     "MemoryLimitError",
     "NoRuleError",
     "NonFiniteError",
+    "NotAValue",
     "OutOfBoundsError",
     "OutOfMemoryError",
     "ParseError",
@@ -64,6 +67,7 @@ __all__ = [
     "TracerIntegerConversionError",
     "TypeRuleError",
     "UnexpectedTracerError",
+    "UnknownSetting",
     "VerifyError",
     "WideningError",
     "ZeroWeightsError",

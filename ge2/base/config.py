@@ -14,13 +14,13 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import field, fields
 from threading import RLock
 from typing import Any, Final, NoReturn, cast, final
 
-from ge2.base.errors import InputError
+from ge2.base.errors import InputError, UnknownSetting
 from ge2.base.log import Ge2Warning, logger, warn
 from ge2.base.record import record
 
@@ -194,21 +194,14 @@ class Config:
             for scope in filter(None, [ref() for ref in _alive]):
                 scope.key = None
 
-    @contextmanager
-    def using(self, **changes: Any) -> Iterator[None]:
+    def using(self, **changes: Any) -> AbstractContextManager[None]:
         """Changes settings inside a `with`, for this thread or task alone.
 
         >>> with config.using(threads=1):
         ...     config.threads
         1
         """
-        values = _all_checked(changes)
-        outer = _scope.get()
-        token = _scope.set(_open_scope({**(outer.values if outer else {}), **values}))
-        try:
-            yield
-        finally:
-            _scope.reset(token)
+        return _using(_all_checked(changes))
 
     def snapshot(self) -> Settings:
         """All settings as they are here and now."""
@@ -217,6 +210,16 @@ class Config:
     def thread_count(self) -> int:
         """How many threads to use: `threads`, or for 0 the number of cores that this process may use."""
         return self.threads or allowed_cores()
+
+
+@contextmanager
+def _using(values: dict[str, Any]) -> Iterator[None]:
+    outer = _scope.get()
+    token = _scope.set(_open_scope({**(outer.values if outer else {}), **values}))
+    try:
+        yield
+    finally:
+        _scope.reset(token)
 
 
 def allowed_cores() -> int:
@@ -295,11 +298,6 @@ def _one_checked(name: str, value: Any) -> Any:
 def _refuse(name: str) -> NoReturn:
     """AttributeError too, so that `hasattr` and `copy` work."""
     raise UnknownSetting(f"there is no setting {name!r}", fix=_nearest(name, FIELDS))
-
-
-@final
-class UnknownSetting(InputError, AttributeError):
-    """A name that is not a setting."""
 
 
 # --- the environment ----------------------------------------------------------------------------------------

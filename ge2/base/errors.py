@@ -5,6 +5,8 @@ Ge2Error
 │   └── ShapeError                    ... because their shapes do not fit (also a ValueError)
 │       └── OutOfBoundsError          ... because an axis or an index lies outside (also an IndexError)
 ├── InputError                        an argument is of a kind that ge2 does not take
+│   ├── NotAValue                     an operand is of a class that NumPy knows nothing of
+│   ├── UnknownSetting                there is no setting of that name (also an AttributeError)
 │   ├── ArgumentError                 ... of a value that the function does not take (also a ValueError)
 │   ├── ZeroWeightsError              ... weights that sum to zero (also a ZeroDivisionError)
 │   └── PytreeError                   two containers differ in structure (also a ValueError)
@@ -64,6 +66,12 @@ class OutOfBoundsError(ShapeError, IndexError): ...
 
 
 class InputError(Ge2Error, TypeError): ...
+
+
+class NotAValue(InputError): ...
+
+
+class UnknownSetting(InputError, AttributeError): ...  # so that `hasattr` and `copy` work
 
 
 class ArgumentError(InputError, ValueError): ...

@@ -21,6 +21,21 @@ def is_masked(x: object) -> bool:
     return isinstance(x, loaded("numpy.ma", "MaskedArray"))
 
 
+def as_array(x: object, name: str) -> str:
+    """How an object that is no array becomes one, in a call where it is `name`; nothing if in no plain way.
+
+    >>> from fractions import Fraction
+    >>> as_array(Fraction(1, 2), "x"), as_array({1}, "x")
+    ('float(x)', 'np.array(sorted(x))')
+    """
+    cls = type(x)
+    if hasattr(cls, "to_numpy"):  # a DataFrame, Series or Index
+        return f"{name}.to_numpy()"
+    if hasattr(cls, "__float__") and not hasattr(cls, "dtype"):
+        return f"float({name})"
+    return f"np.array(sorted({name}))" if isinstance(x, set | frozenset) else ""
+
+
 def numpy_generators() -> tuple[type, ...]:
     """The classes of NumPy's generators of random numbers, if there can be any."""
     return loaded("numpy.random", "Generator", "RandomState")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -41,7 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name is not None and name not in COMMANDS:
         return unknown(name)
     try:
-        return dispatch(parser_for(name), words)
+        code = dispatch(parser_for(name), words)
+        sys.stdout.flush()  # so that what cannot be written is known here
+        return code
     except Ge2Error as error:
         print(f"ge2: {type(error).__name__}: {error}", file=sys.stderr)
         return FAILED
@@ -50,6 +53,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output left, as `head` does; nothing more can be said
+        return FAILED
+    except OSError as error:
+        if error.filename is not None:  # of a file, not of our output
+            raise
+        print(f"ge2: the output cannot be written: {error.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still holds
         return FAILED
 
 

@@ -73,7 +73,8 @@ def promote_types(type1: Any, type2: Any) -> Any:
 
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
     """Whether a cast is allowed by a rule, as `numpy.can_cast`; of an array its dtype counts."""
-    return allowed(as_dtype(from_.dtype if hasattr(from_, "dtype") else from_), as_dtype(to), casting)
+    of_value = hasattr(from_, "dtype") and not isinstance(from_, type)  # np.float32 has one for its values
+    return allowed(as_dtype(from_.dtype if of_value else from_), as_dtype(to), casting)
 
 
 def issubdtype(arg1: Any, arg2: Any) -> bool:

@@ -12,12 +12,22 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import BOOL, COMPLEX, FLOAT64, FLOATS, INEXACT, INT64, INTEGERS, PYTHON, SHORT
-from ge2.base.errors import ArgumentError, Ge2Error, InPlaceError, InputError, TypeRuleError
+from ge2.base.dtypes import (
+    BOOL,
+    COMPLEX,
+    FLOAT64,
+    FLOATS,
+    INEXACT,
+    INT64,
+    INTEGERS,
+    PYTHON,
+    SHORT,
+    python_type,
+)
+from ge2.base.errors import ArgumentError, Ge2Error, InPlaceError, InputError, NotAValue, TypeRuleError
 from ge2.base.source import here
 from ge2.ir import ArrayType, type_of
 from ge2.numpy.promotion import (
-    NotAValue,
     array,
     as_dtype,
     broadcast,
@@ -435,6 +445,24 @@ def _of_numbers(name: str, inner: Function) -> Function:
     return operator
 
 
+def _of_order(sign: str, inner: Function) -> Function:
+    """A comparison of Python's, which knows no order of complex numbers; NumPy's function does."""
+
+    def operator(a: Any, b: Any) -> Any:
+        if _is_number(a) and _is_number(b) and COMPLEX.intersection((type_of(a).dtype, type_of(b).dtype)):
+            names = [f"'{python_type(type_of(x).dtype).__name__}'" for x in (a, b)]
+            what = f"'{sign}' not supported between instances of {' and '.join(names)}"
+            raise TypeRuleError(what, where=here(), fix=f"x.real {sign} y, or abs(x) {sign} y")
+        return inner(a, b)
+
+    return operator
+
+
+def _is_number(x: Any) -> bool:
+    t = getattr(x, "type", None)
+    return bool(t.weak) if t is not None else type(x) in PYTHON
+
+
 def _of_number(inner: Function) -> Function:
     return lambda x: inner(weakly(x, INT64) if _is_weak_bool(x) else x)
 
@@ -454,6 +482,7 @@ _OTHER = {
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
     "eq": np.equal, "ne": np.not_equal,
 }  # fmt: skip
+_ORDER = {"lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 operators: dict[str, Function] = {
     **{name: _of_numbers(name, INNER[f]) for name, f in _ARITHMETIC.items()},
     **{
@@ -461,6 +490,7 @@ operators: dict[str, Function] = {
         for name, f in (("neg", np.negative), ("pos", np.positive), ("abs", np.absolute))
     },
     **{name: INNER[f] for name, f in _OTHER.items()},
+    **{name: _of_order(sign, INNER[_OTHER[name]]) for name, sign in _ORDER.items()},
 }
 _raised = operators["pow"]
 

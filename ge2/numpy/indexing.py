@@ -195,6 +195,9 @@ def parts_of(p: Any, t: ArrayType, alone: int) -> list[Any]:
     kind = type(p)
     if p is None or p is Ellipsis or kind is slice or kind is int:
         return [p]
+    if kind is str:
+        what = f"an array has no field {p!r}: integers, slices, `...`, None and arrays of integers index it"
+        raise OutOfBoundsError(what, where=here(), fix="a dict of arrays as the argument: p['a']")
     if kind is bool or kind is np.bool_:
         if alone == 1 and p:
             return [None]
@@ -213,7 +216,8 @@ def parts_of(p: Any, t: ArrayType, alone: int) -> list[Any]:
         return [Masked(i, n) for i, n in zip(np.nonzero(x), own.shape, strict=True)]
     if own.dtype not in INTEGERS:
         what = f"arrays used as indices must be of integer (or boolean) type; got {own}"
-        raise OutOfBoundsError(what, where=here(), fix="index.astype(int)")
+        fix = f"x[{int(p)}]" if type(p) is float and p.is_integer() else "x[i.astype(int)]"
+        raise OutOfBoundsError(what, where=here(), fix=fix)
     if own.weak and is_traced(x):
         return [cast(x, INT64)]
     return [operator.index(x)] if not own.shape and not is_traced(x) else [x]

@@ -14,9 +14,11 @@ from ge2.numpy.joining import concatenate
 from ge2.numpy.promotion import array, broadcast, cast, fresh, one_axis
 from ge2.numpy.selecting import take
 from ge2.numpy.shapes import part
+from ge2.ops.elementwise import ADD, SUB
 from ge2.ops.shape import Pad
 
 OWN = ("edge", "reflect", "symmetric", "wrap")
+ODD = {"reflect": 1, "symmetric": 0}  # by how many elements the mirror lies inside
 FEW = 16  # slices, beyond which a gather is better
 
 
@@ -35,14 +37,17 @@ def pad(array_: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> A
             f"pad: mode {mode!r} is not supported", where=here(), fix=", ".join(("constant", *OWN))
         )
     values = kwargs.pop("constant_values", 0) if mode == "constant" else 0
-    if kwargs.pop("reflect_type", "even") != "even" or kwargs:
-        raise ArgumentError(
-            f"pad: unsupported arguments for mode {mode!r}: {list(kwargs)}",
-            where=here(),
-            fix="reflect_type='even'",
+    odd = mode in ODD and kwargs.pop("reflect_type", "even") == "odd"
+    if kwargs:
+        what = f"unsupported keyword arguments for mode {mode!r}: {', '.join(sorted(kwargs))}"
+        fix = {"constant": "constant_values=", **dict.fromkeys(ODD, "reflect_type=")}.get(
+            mode, "np.pad(x, n)"
         )
+        raise ArgumentError(what, where=here(), fix=fix)
     if not any(map(any, sides)):
         return fresh(x)
+    if odd:
+        return mirrored(x, sides, ODD[mode])
     return constant(x, sides, values) if mode == "constant" else of_own(x, sides, mode)
 
 
@@ -113,6 +118,34 @@ def of_own(x: Any, sides: list[tuple[int, int]], mode: Any) -> Any:
         else:
             x = concatenate([_run(x, axis, *piece) for piece in pieces], axis)
     return x
+
+
+def mirrored(x: Any, sides: list[tuple[int, int]], inside: int) -> Any:
+    """Point reflections in the elements at the ends: twice the end, minus the elements from there on."""
+    for axis, (before, after) in enumerate(sides):
+        if (before or after) and not type_of(x).shape[axis]:
+            what = f"can't extend empty axis {axis} of {type_of(x)} using modes other than 'constant'"
+            raise ShapeError(what, where=here())
+        if type_of(x).shape[axis] == 1 and inside:
+            edges = [(before, after) if i == axis else (0, 0) for i in range(len(sides))]
+            x = of_own(x, edges, "edge")
+            continue
+        while before or after:
+            n = type_of(x).shape[axis] - inside
+            low, high = min(before, n), min(after, n)
+            around = [turned_over(x, axis, low, inside, 0), x, turned_over(x, axis, high, inside, 1)]
+            x = concatenate(around, axis)
+            before, after = before - low, after - high
+    return x
+
+
+def turned_over(x: Any, axis: int, count: int, inside: int, end: int) -> Any:
+    """So many elements beyond an end: the first (0) or the last (1)."""
+    size = type_of(x).shape[axis]
+    first = size - inside - count if end else inside
+    near = _run(x, axis, first + count - 1, count, -1)
+    edge = part(x, axis, size - 1, size) if end else part(x, axis, 0, 1)
+    return SUB(broadcast(ADD(edge, edge), type_of(near).shape), near)
 
 
 def runs(index: Any) -> list[tuple[int, int, int]]:

@@ -26,7 +26,7 @@ from ge2.base.dtypes import (
     python_type,
     short,
 )
-from ge2.base.errors import ArgumentError, InputError, OutOfBoundsError, ShapeError, TypeRuleError
+from ge2.base.errors import ArgumentError, InputError, NotAValue, OutOfBoundsError, ShapeError, TypeRuleError
 from ge2.base.gpu import on_gpu
 from ge2.base.loaded import is_masked
 from ge2.base.source import here
@@ -40,10 +40,6 @@ Axes = int | Sequence[int] | None
 
 
 # ------------------------------------------------------------------------------------------------- values
-
-
-class NotAValue(InputError):
-    """An operand of a class that NumPy knows nothing of."""
 
 
 def lift(x: Any) -> Any:
@@ -194,7 +190,18 @@ def _resolve(ufunc: np.ufunc, kinds: tuple[Kind, ...], dtype: np.dtype | None) -
         return ufunc.resolve_dtypes((*kinds, *(None,) * ufunc.nout), **asked)
     except TypeError as error:
         names = ", ".join(k.name if isinstance(k, np.dtype) else f"Python {k.__name__}" for k in kinds)
-        raise TypeRuleError(f"{ufunc.__name__} of {names}: {error}", where=here(), fix="x.astype") from None
+        what = f"{ufunc.__name__} of {names}: {error}"
+        raise TypeRuleError(what, where=here(), fix=accepted(ufunc)) from None
+
+
+def accepted(ufunc: np.ufunc) -> str:
+    """The fix for operands of dtypes that a ufunc does not take."""
+    if ufunc is np.negative:
+        return "~x, or np.logical_not(x)"
+    if ufunc is np.subtract:
+        return "x ^ y, or x.astype(int) - y"
+    whole = "bitwise" in ufunc.__name__ or "shift" in ufunc.__name__ or ufunc in (np.invert, np.gcd, np.lcm)
+    return "x.astype(np.int64)" if whole else "x.astype(np.float64)"
 
 
 @cache
@@ -218,7 +225,10 @@ def as_dtype(dtype: Any) -> np.dtype:
     >>> as_dtype(float)
     dtype('float64')
     """
-    found: np.dtype = np.dtype(dtype)
+    try:
+        found: np.dtype = np.dtype(dtype)
+    except TypeError as error:
+        raise InputError(f"{error}", where=here(), fix="np.float32, or its name") from None
     if not known(found):
         raise InputError(f"dtype {found} is not supported", where=here(), fix=" or ".join(map(short, SHORT)))
     return found
@@ -272,6 +282,11 @@ def one_axis(axis: Any, ndim: int, what: Any = None) -> int:
         what = f"axis {found} is out of bounds for array of dimension {ndim}{of}"
         raise OutOfBoundsError(what, where=here(), fix=fix)
     return int(found % ndim)
+
+
+def reduced_axes(axis: Axes, ndim: int, what: Any = None) -> Dims:
+    """As `all_axes`; but NumPy's ufuncs reduce a number along axis 0, too, which changes nothing."""
+    return () if not ndim and type(axis) is int and axis in (0, -1) else all_axes(axis, ndim, what)
 
 
 def all_axes(axis: Axes, ndim: int, what: Any = None) -> Dims:

@@ -26,6 +26,7 @@ from ge2.numpy.promotion import (
     fresh,
     lift,
     one_axis,
+    reduced_axes,
     reshape,
     resolve,
 )
@@ -78,7 +79,7 @@ def accumulate(name: str, op: Callable[..., Any], merge: Any, unit: int) -> Call
         x = array(a)
         t = type_of(x)
         x = cast(x, as_dtype(dtype) if dtype is not None else wide(t.dtype))
-        axes = all_axes(axis, t.ndim, x)
+        axes = reduced_axes(axis, t.ndim, x)
         x = masked(x, where, unit)
         y = op(axes)(x) if axes else fresh(x)
         y = merge(y, cast(lift(initial), type_of(x).dtype)) if is_set(initial) else y
@@ -104,7 +105,7 @@ def extreme(name: str, op: Callable[..., Any], merge: Any) -> Callable[..., Any]
         no_out(name, out)
         x = array(a)
         t = type_of(x)
-        axes = all_axes(axis, t.ndim, x)
+        axes = reduced_axes(axis, t.ndim, x)
         first = cast(lift(initial), t.dtype) if is_set(initial) else None
         if where is not True and where is not UNSET:
             if first is None:
@@ -142,7 +143,7 @@ def truth_of(name: str, op: Callable[..., Any], unit: bool) -> Callable[..., Any
         no_out(name, out)
         x = e.truth(array(a))
         shape = type_of(x).shape
-        axes = all_axes(axis, len(shape), x)
+        axes = reduced_axes(axis, len(shape), x)
         x = masked(x, where, unit)
         return finish(op(axes)(x) if axes else fresh(x), shape, axes, keepdims)
 
@@ -178,6 +179,7 @@ def arg_extreme(name: str, op: Callable[..., Any]) -> Callable[..., Any]:
         no_out(name, out)
         x = array(a)
         shape = type_of(x).shape
+        axis = None if not shape and axis in (0, -1) else axis
         axes = tuple(range(len(shape))) if axis is None else (one_axis(axis, len(shape), x),)
         x = reshape(x, (math.prod(shape),)) if axis is None else x
         at = 0 if axis is None else axes[0]

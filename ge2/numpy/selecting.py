@@ -110,6 +110,9 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
     if times is None:
         what = f"the length of repeat would depend on repeats, which is traced {type_of(repeats)}"
         raise ConcretizationTypeError(what, where=here(), fix="a NumPy array of repeats")
+    if times.size and times.min() < 0:
+        what = f"repeats may not contain negative values; got {repeats!r:.40}"
+        raise ArgumentError(what, where=here(), fix="np.maximum(repeats, 0)")
     x = ravel(a) if axis is None else array(a)
     axis = one_axis(0 if axis is None else axis, type_of(x).ndim, x)
     shape = type_of(x).shape

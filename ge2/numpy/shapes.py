@@ -21,6 +21,7 @@ from ge2.numpy.promotion import (
     common_shape,
     fresh,
     one_axis,
+    reduced_axes,
 )
 from ge2.numpy.promotion import broadcast as spread
 from ge2.numpy.promotion import reshape as reshaped
@@ -77,7 +78,7 @@ def squeeze(a: Any, axis: Axes = None) -> Any:
     """Without axes of size 1, or without the given ones, as `numpy.squeeze`."""
     x = array(a)
     shape = type_of(x).shape
-    axes = [i for i, n in enumerate(shape) if n == 1] if axis is None else all_axes(axis, len(shape), x)
+    axes = [i for i, n in enumerate(shape) if n == 1] if axis is None else reduced_axes(axis, len(shape), x)
     if builtins.any(shape[i] != 1 for i in axes):
         what = "cannot select an axis to squeeze out which has size not equal to one"
         what += f": axis {axis} of {type_of(x)}"
@@ -334,7 +335,10 @@ def triu(m: Any, k: int = 0) -> Any:
 def triangle(m: Any, k: int, lower: bool) -> Any:
     x = array(m)
     t = type_of(x)
-    n = t.shape[-1] if t.shape else 0
+    if not t.shape:
+        what = f"{'tril' if lower else 'triu'} takes a matrix, or a vector that is each of its rows; got {t}"
+        raise ShapeError(what, where=here(), fix="np.atleast_2d(x)")
+    n = t.shape[-1]
     mask = below_diagonal(t.shape[-2:] if t.ndim > 1 else (n, n), k)
     x = spread(x, (n, n)) if t.ndim == 1 else x
     mask, zero = spread(mask, type_of(x).shape), t.dtype.type(0)

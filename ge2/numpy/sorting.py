@@ -59,7 +59,7 @@ def sort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, 
 def argsort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
     """The indices that sort along an axis, always stably, as `numpy.argsort(..., stable=True)`."""
     check_kind(kind, stable)
-    x, axis = in_order(a, axis, order)
+    x, axis = in_order(a, None if axis in (0, -1) and not type_of(array(a)).shape else axis, order)
     return ArgSort(axis)(x)
 
 

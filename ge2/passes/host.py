@@ -54,7 +54,7 @@ def compute(op: Op, out: ArrayType, *numbers: Any) -> Any:
 def as_python_does(name: str, numbers: Sequence[Any]) -> Any:
     try:
         return PYTHON_OPERATORS[name](*numbers)
-    except (ArithmeticError, ValueError):
+    except (ArithmeticError, ValueError, TypeError):  # `math` knows no complex numbers
         if name in WHOLE_DIVISIONS and all(type(x) is int for x in numbers):
             raise
         return None  # NumPy says

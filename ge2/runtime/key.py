@@ -11,6 +11,7 @@ import numpy as np
 from ge2.base.dtypes import python_type
 from ge2.base.errors import InputError
 from ge2.base.gpu import on_gpu
+from ge2.base.loaded import as_array
 from ge2.base.pytree import Structure, why_leaf
 from ge2.base.source import here
 from ge2.ir import ShapeDtypeStruct
@@ -70,7 +71,7 @@ def refuse(f: Function, leaves: list[Any], structure: Structure, i: int, why: st
     raise InputError(
         f"{what}: {more}" if more else what,
         where=here(),
-        fix=f"{container_fix(leaves[i])}, if it is a constant",
+        fix=as_array(leaves[i], name) or f"{container_fix(leaves[i])}, if it is a constant",
     )
 
 

@@ -173,12 +173,18 @@ def numbers_and_names(
         if not variadic[0] and not -len(positional) <= n < len(positional):
             plural = "" if len(positional) == 1 else "s"
             shape = f"{title(function)} takes {len(positional)} positional argument{plural}"
-            raise InputError(f"{what}_argnums names argument {n}, but {shape}", where=here())
+            raise InputError(
+                f"{what}_argnums names argument {n}, but {shape}",
+                where=here(),
+                fix=f"{what}_argnums={len(positional) - 1}: they count from 0"
+                if positional
+                else f"no {what}_argnums",
+            )
     for name in names:
         if not variadic[1] and name not in (*positional, *keywords):
             known = ", ".join((*positional, *keywords))
             words = f"{what}_argnames names {name!r}, which is no parameter of {title(function)}"
-            raise InputError(words, where=here(), fix=known)
+            raise InputError(words, where=here(), fix=f"{what}_argnames={known!r}")
     numbers = {n % len(positional) if n < 0 and positional else n for n in numbers}
     names |= {positional[n] for n in numbers if n < len(positional)}
     return frozenset(numbers | {i for i, p in enumerate(positional) if p in names}), frozenset(names)

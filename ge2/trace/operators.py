@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from operator import index
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy
 
@@ -95,10 +95,14 @@ class Operators(ArrayMethods):
 
     @property
     def shape(self) -> Dims: return self.type.shape
+    @shape.setter
+    def shape(self, value: Any) -> None: self._fixed("shape", f"x = x.reshape({value!r:.40})")
     @property
     def ndim(self) -> int: return self.type.ndim
     @property
     def dtype(self) -> numpy.dtype: return self.type.dtype
+    @dtype.setter
+    def dtype(self, value: Any) -> None: self._fixed("dtype", "x = x.astype(dtype)")
     @property
     def size(self) -> int: return self.type.size
     @property
@@ -125,6 +129,10 @@ class Operators(ArrayMethods):
     def flat(self, value: Any) -> None: self.flat[:] = value
 
     # fmt: on
+
+    def _fixed(self, name: str, fix: str) -> NoReturn:
+        what = f"x.{name} = value changes an array itself; {self.label()} keeps its {name}"  # type: ignore[attr-defined]
+        raise InPlaceError(what, where=here(), fix=fix)
 
     def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, **more: Any) -> Any:
         return np.sum(self, axis, dtype, out=out, **more)

@@ -12,7 +12,7 @@ import numpy as np
 from ge2.base.config import config
 from ge2.base.dtypes import PYTHON, known
 from ge2.base.errors import Ge2Error, InPlaceError, InputError, UnexpectedTracerError
-from ge2.base.loaded import is_masked
+from ge2.base.loaded import as_array, is_masked
 from ge2.base.pytree import register_leaf
 from ge2.base.source import Source, here
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Var, current, interpreting, type_of
@@ -426,6 +426,8 @@ def check_type(x: Any) -> ArrayType:
             where=here(),
             fix="x.filled(value), and the mask as an array of its own",
         )
+    if hasattr(type(x), "to_numpy"):
+        raise InputError(f"a {type(x).__name__}", where=here(), fix=as_array(x, "x"))
     if not hasattr(x, "dtype") and not hasattr(x, "type"):
         raise InputError(
             f"{type(x).__name__} is neither an array nor a number",
@@ -435,7 +437,7 @@ def check_type(x: Any) -> ArrayType:
     t = type_of(x)
     if not known(t.dtype):
         swapped = not t.dtype.isnative and known(t.dtype.newbyteorder("="))
-        fix = "x.astype(x.dtype.newbyteorder('='))" if swapped else "x.astype of a number type"
+        fix = "x.astype(x.dtype.newbyteorder('='))" if swapped else as_number(t.dtype)
         why = (
             "its bytes are in another order than this machine's"
             if swapped
@@ -443,6 +445,17 @@ def check_type(x: Any) -> ArrayType:
         )
         raise InputError(f"an array of dtype {t.dtype}: {why}", where=here(), fix=fix)
     return t
+
+
+def as_number(dtype: np.dtype) -> str:
+    """The fix for an array whose elements are no numbers that ge2 computes with."""
+    if dtype.names:
+        return f"x[{dtype.names[0]!r}], and each other field, as arrays of their own"
+    if dtype.kind in "US":
+        return "np.unique(x, return_inverse=True)[1], a number for each word"
+    if dtype.kind in "mM":
+        return "x.astype(np.int64), or (x - x[0]) / np.timedelta64(1, 's')"
+    return "x.astype(np.float64)"
 
 
 def check_known(x: Any) -> Any:

@@ -146,13 +146,23 @@ def differentiable(call: Arguments, leaves: Sequence[int], holomorphic: bool, al
                     where=here(),
                 )
         elif not allow_int:
-            kind = type_of(call.leaves[i]) if dtype is not None else type(call.leaves[i]).__name__
+            leaf = call.leaves[i]
+            kind = type_of(leaf) if dtype is not None else type(leaf).__name__
             raise GradientError(
                 f"{call.title}: the derivative by {call.name(i)}, {kind}, is not defined",
                 where=here(),
-                fix="x.astype(np.float64), 2.0 instead of 2, another argnums, or allow_int=True",
+                fix=as_float(leaf, call.name(i)),
             )
     return wanted
+
+
+def as_float(leaf: Any, name: str) -> str:
+    """The fix for an argument that has no derivative."""
+    if isinstance(leaf, bool | int):
+        return f"{float(leaf)} in place of {leaf}, or argnums= of another argument"
+    if hasattr(leaf, "astype"):
+        return f"{name}.astype(np.float64), argnums= of another argument, or allow_int=True"
+    return "argnums= of an argument that holds numbers"
 
 
 def check_scalar(call: Arguments, closed: Closed, returned: Results, holomorphic: bool) -> None:
@@ -170,7 +180,7 @@ def check_scalar(call: Arguments, closed: Closed, returned: Results, holomorphic
         fix = (
             "np.real or np.abs of the result, or holomorphic=True"
             if type.dtype in COMPLEX
-            else "a floating result"
+            else "a loss that is no integer: rounding, comparing and counting have no derivative"
         )
         kind = "complex" if holomorphic else "real"
         raise GradientError(
@@ -475,6 +485,7 @@ def leaf_axes(
         raise InputError(
             f"vmap: in_axes has {len(in_axes)} entries, but {call.title} was given {len(args)} arguments",
             where=here(),
+            fix=f"in_axes=({', '.join(['0'] * len(args))}), None where an argument is shared by all",
         )
     spec = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
     flat = spread_axes("in_axes", call, (spec, 0), (args, kwargs))
@@ -520,7 +531,9 @@ def common_size(call: Arguments, axes: Sequence[int | None], given: int | None) 
         listed = ", ".join(f"{call.name(i)} has {size}" for i, size in sizes.items())
         asked = "" if given is None else f", axis_size is {given}"
         raise InputError(
-            f"vmap: the mapped axes differ in size: {listed}{asked}", where=here(), fix="in_axes="
+            f"vmap: the mapped axes differ in size: {listed}{asked}",
+            where=here(),
+            fix="in_axes=(0, None), None where all share it",
         )
     if not found:
         raise InputError(
@@ -575,6 +588,7 @@ def moved(
             raise InputError(
                 f"vmap: out_axes={axis!r}, but {name} has {y.ndim} axes, the mapped one included",
                 where=here(),
+                fix=f"out_axes={y.ndim - 1}",
             )
         ys.append(np.moveaxis(y, 0, axis) if axis else y)
     return ys

@@ -13,6 +13,7 @@ import numpy as np
 from ge2.base.dtypes import INEXACT, PYTHON
 from ge2.base.errors import InputError, PytreeError
 from ge2.base.gpu import beside, on_gpu
+from ge2.base.loaded import as_array
 from ge2.base.pytree import (
     KeyPath,
     Structure,
@@ -84,7 +85,8 @@ class Arguments:
     def refused(self, i: int) -> InputError:
         leaf = self.leaves[i]
         why = why_leaf(leaf)
-        fix = "a number or an array; for a class of your own, ge2.tree_util.register_pytree_node_class"
+        own = "a number or an array; for a class of your own, ge2.tree_util.register_pytree_node_class"
+        fix = as_array(leaf, self.name(i)) or own
         kind = type(leaf).__name__
         what = f"{self.name(i)} of {self.title} is a {kind}, neither an array nor a container of arrays"
         return InputError(what + (f": {why}" if why else ""), where=here(), fix=fix)
@@ -177,14 +179,25 @@ class Arguments:
 
 
 def numbered(argnums: int | Sequence[int]) -> tuple[int, ...]:
-    return tuple(map(index, argnums)) if isinstance(argnums, Sequence) else (index(argnums),)
+    """The numbers of arguments, as a tuple."""
+    given: tuple[Any, ...] = tuple(argnums) if isinstance(argnums, Sequence) else (argnums,)
+    if not all(hasattr(n, "__index__") for n in given):
+        what = f"argnums counts arguments by integers; got {argnums!r}"
+        raise InputError(what, where=here(), fix="argnums=0 for the first, (0, 1) for two")
+    return tuple(map(index, given))
 
 
 def placed(argnum: int, given: int, title: str) -> int:
     """The place of an argument that may be counted from the end."""
     if not -given <= argnum < given:
         what = f"argnums names argument {argnum}, but {title} was given {given}"
-        raise InputError(what, where=here(), fix="pass it by position; argnums count from 0")
+        raise InputError(
+            what,
+            where=here(),
+            fix=f"argnums={given - 1}: they count from 0, those given by position"
+            if given
+            else "f(x), by position",
+        )
     return argnum % given
 
 
@@ -241,6 +254,7 @@ class Results:
             raise InputError(
                 f"with has_aux=True the function returns a pair, (result, aux); it returned {got}",
                 where=here(),
+                fix="return loss, aux",
             )
         leaves, self.structure = flatten(result)
         self.main = self.structure.children[0] if self.has_aux else self.structure

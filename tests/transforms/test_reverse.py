@@ -157,7 +157,7 @@ def test_integer_gradients_are_errors_that_name_the_argument():
 
     with pytest.raises(GradientError, match=r"count.*~i64.*") as error:
         grad(f, argnums=1)({"w": 1.0}, 3)
-    assert here(error) and "x.astype" in str(error.value)
+    assert here(error) and "3.0 in place of 3" in str(error.value)
     with pytest.raises(GradientError, match=r"model\['w'\]"):
         grad(f)({"w": np.ones(2, np.int32)}, 3)
     with pytest.raises(GradientError, match="mode"):

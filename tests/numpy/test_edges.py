@@ -1,0 +1,73 @@
+"""Arguments at the edge of what NumPy takes: its answer, or an error that says what to write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.errors import ArgumentError, InPlaceError, ShapeError, TypeRuleError
+
+X = np.array([1.0, 5.0, 2.0])
+NUMBER = np.array(3.0)
+ALONG_NOTHING = ("sum", "prod", "min", "max", "any", "all", "argmax", "argmin", "ptp", "nansum", "nanmax")
+
+
+def traced(f: Callable[..., Any], *args: Any) -> Any:
+    return ge2.make_jaxpr(f)(*args)(*args)[0]
+
+
+@pytest.mark.parametrize("name", [*ALONG_NOTHING, "count_nonzero", "squeeze", "argsort"])
+@pytest.mark.parametrize("axis", [0, -1])
+def test_a_number_is_reduced_along_its_axis_0_as_in_numpy(name: str, axis: int) -> None:
+    f = getattr(np, name)
+    found, wanted = traced(lambda x: f(x, axis=axis), NUMBER), np.asarray(f(NUMBER, axis=axis))
+    assert (found.shape, found.dtype, found.tolist()) == (wanted.shape, wanted.dtype, wanted.tolist())
+
+
+@pytest.mark.parametrize("mode", ["reflect", "symmetric"])
+@pytest.mark.parametrize("width", [1, 7, (0, 4), (9, 0), (3, 8)])
+def test_padding_by_point_reflections(mode: Any, width: Any) -> None:
+    for x in (X, X.astype(np.uint8), X[:1], X[:2] * 1j, np.outer(X, X)):
+        f = lambda x: np.pad(x, width, mode=mode, reflect_type="odd")  # noqa: E731
+        np.testing.assert_allclose(traced(f, x), f(x))
+        assert traced(f, x).dtype == x.dtype
+
+
+def test_what_python_has_no_answer_for_numpy_has() -> None:
+    np.testing.assert_allclose(ge2.jit(np.sqrt)(1j), np.sqrt(1j))
+    with pytest.raises(TypeError, match="'<' not supported between instances of 'complex' and 'int'"):
+        ge2.jit(lambda x: x < 2)(1j)
+    assert ge2.numpy.can_cast(np.float32, np.float64)
+    assert not ge2.numpy.can_cast(np.float64, np.float32)
+
+
+def assign(name: str) -> Callable[[Any], Any]:
+    def f(x: Any) -> Any:
+        y = x * 2
+        setattr(y, name, (3, 1))
+        return y
+
+    return f
+
+
+REFUSED: list[tuple[Callable[..., Any], Any, type[Exception], str]] = [
+    (assign("shape"), X, InPlaceError, "x = x.reshape((3, 1))"),
+    (assign("dtype"), X, InPlaceError, "x = x.astype(dtype)"),
+    (lambda x: np.repeat(x, -1), X, ArgumentError, "np.maximum(repeats, 0)"),
+    (lambda x: np.tril(x), NUMBER, ShapeError, "np.atleast_2d(x)"),
+    (lambda x: np.pad(x, 1, reflect_type="odd"), X, ArgumentError, "constant_values="),
+    (lambda x: -(x > 1), X, TypeRuleError, "~x, or np.logical_not(x)"),
+    (lambda x: (x > 1) - (x > 2), X, TypeRuleError, "x ^ y, or x.astype(int) - y"),
+    (lambda x: x & 1, X, TypeRuleError, "x.astype(np.int64)"),
+]
+
+
+@pytest.mark.parametrize(("f", "x", "kind", "fix"), REFUSED)
+def test_what_has_no_meaning_is_refused_with_a_fix(f: Any, x: Any, kind: Any, fix: str) -> None:
+    with pytest.raises(kind) as caught:
+        ge2.make_jaxpr(f)(x)
+    assert str(caught.value).endswith(f"\n  try  {fix}")
