@@ -35,6 +35,7 @@ SUITES = {
         ),
         "long_chains": ("chain-1000", "chain-100000", "chain-1000000"),
         "call": (),
+        "eager": (),
         "imports": (),
         "digits": (),
         "start": (),

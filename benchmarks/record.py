@@ -17,7 +17,17 @@ from typing import Any, final
 
 from ge2 import config
 
-PACKAGES = ("ge2", "numpy", "ml_dtypes", "jax", "torch", "cupy-cuda13x", "cupy-cuda12x", "scikit-learn")
+PACKAGES = (
+    "ge2",
+    "numpy",
+    "ml_dtypes",
+    "jax",
+    "autograd",
+    "torch",
+    "cupy-cuda13x",
+    "cupy-cuda12x",
+    "scikit-learn",
+)
 
 
 @final

@@ -21,6 +21,7 @@ from ge2.trace.writes import Writes
 from ge2.transforms.arguments import Arguments, Results, checked_type, is_array, leaves_like, numbered, owned
 from ge2.transforms.derive import DERIVE
 from ge2.transforms.partition import DISPATCH, partition
+from ge2.transforms.remembered import Derivative, Memory, Part
 from ge2.transforms.vjp import vjp_graph
 from ge2.transforms.vmap import vmap_graph
 from ge2.transforms.zeros import empty, is_float0
@@ -76,10 +77,12 @@ def value_and_grad(
     (array(5.), array([2., 4.]))
     """
 
+    memory, options = Memory(), (argnums, has_aux, holomorphic, allow_int)
+
     @wraps(fun)
     @hides
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        return differentiate(fun, args, kwargs, (argnums, has_aux, holomorphic, allow_int), with_value=True)
+        return differentiate(fun, args, kwargs, options, True, memory)
 
     return wrapped
 
@@ -122,12 +125,12 @@ def grad(
     12.0
     """
 
+    memory, options = Memory(), (argnums, has_aux, holomorphic, allow_int)
+
     @wraps(fun)
     @hides
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        value, gradient = differentiate(
-            fun, args, kwargs, (argnums, has_aux, holomorphic, allow_int), with_value=has_aux
-        )
+        value, gradient = differentiate(fun, args, kwargs, options, has_aux, memory)
         return (gradient, value[1]) if has_aux else gradient
 
     return wrapped
@@ -194,14 +197,20 @@ def differentiate(
     kwargs: dict[str, Any],
     options: tuple[Argnums, bool, bool, bool],
     with_value: bool,
+    memory: Memory,
 ) -> tuple[Any, Any]:
     """The value (None if not asked for) and the gradient."""
+    key = memory.key(args, kwargs)
+    known = None if key is None else memory.find(key)
+    if known is not None:
+        return known.build(known.results(flatten(args)[0]))
     argnums, has_aux, holomorphic, allow_int = options
     call = Arguments.of(fun, args, kwargs)
     numbers = numbered(argnums)
     leaves = sorted({i for n in numbers for i in call.of_argument(n)})
     wanted = differentiable(call, leaves, holomorphic, allow_int)
     returned = Results(has_aux)
+    around = None if key is None else memory.around(key, fun, args)
     closed, writes = staged(call, wanted, returned, "grad")
     check_scalar(call, closed, returned, holomorphic)
     joint, count = joint_graph(closed, call, wanted), len(closed.graph.outputs)
@@ -209,13 +218,23 @@ def differentiate(
     if not with_value:
         outputs, count = joint.outputs[count - written :], written
         joint = without_dead_code(Graph(joint.inputs, joint.eqns, outputs, joint.consts))
-    values = (*closed.captured, *call.values())
-    results = owned(run(joint, values), values)
-    grads = dict(zip(wanted, results[count:], strict=True))
-    parts = [gradient_like(call, n, grads) for n in numbers]
-    value = returned.build(results[:count]) if with_value else None
+    places = dict(zip(wanted, range(count, len(joint.outputs)), strict=True))
+    parts = [part_of(call, n, places) for n in numbers]
+    several, shown = isinstance(argnums, Sequence), returned if with_value else None
+    derivative = Derivative(joint, closed.captured, shown, count, parts, several)
+    if key is not None and around is not None and not (closed.looked or writes):
+        memory.keep(key, around, derivative)
+    results = derivative.results(call.values())
     call.carry(writes, results[:count])
-    return value, tuple(parts) if isinstance(argnums, Sequence) else parts[0]
+    return derivative.build(results)
+
+
+def part_of(call: Arguments, argnum: int, places: dict[int, int]) -> Part:
+    """The structure of one argument, and for each leaf the place of its cotangent, or what integers have."""
+    types = dict(zip(call.arrays, call.types(), strict=True))
+    leaves = call.of_argument(argnum)
+    found = [places[i] if i in places else empty(types[i].shape if i in types else ()) for i in leaves]
+    return call.structure_of(argnum), found
 
 
 def staged(

@@ -1,0 +1,127 @@
+"""Derivatives that eager calls repeat: of functions whose surroundings can be seen, by argument types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, Final, final
+
+import numpy as np
+
+from ge2.base.config import config
+from ge2.base.dtypes import PYTHON
+from ge2.base.pytree import Structure, flatten, unflatten
+from ge2.base.record import mutable
+from ge2.ir import Graph
+from ge2.trace import run
+from ge2.transforms.arguments import Results, at_top, owned
+
+if TYPE_CHECKING:
+    from ge2.transforms.surroundings import Surroundings
+
+Part = tuple[Structure, Sequence[Any]]  # of the gradient: for each leaf a place among the results, or itself
+SIGNATURES: Final = 32  # that one function remembers; the oldest is forgotten first
+CAPTURED: Final = 1 << 20  # bytes of constants beyond which a trace is not kept
+LONGEST: Final = 4096  # equations that are written as Python
+TIRES: Final = 4  # changes of its surroundings after which a function is traced at each call
+
+
+@final
+@mutable
+class Derivative:
+    """A joint graph, the arrays it captured, and what its results become.
+
+    The value is built of the first `count` results by `returned`, or not at all; then the gradient, a tuple
+    if by `several` arguments.
+    """
+
+    graph: Graph
+    captured: Sequence[Any]
+    returned: Results | None
+    count: int
+    parts: Sequence[Part]
+    several: bool
+    run: Callable[..., Sequence[Any]] | None = None
+
+    def results(self, leaves: Sequence[Any]) -> list[Any]:
+        """The results of the graph for the arrays among the arguments."""
+        values = (*self.captured, *leaves)
+        return owned(run(self.graph, values) if self.run is None else self.run(*values), values)
+
+    def build(self, found: Sequence[Any]) -> tuple[Any, Any]:
+        """The value and the gradient."""
+        value = self.returned.build(found[: self.count]) if self.returned is not None else None
+        gradients = [
+            unflatten(s, [found[i] if type(i) is int else i for i in places]) for s, places in self.parts
+        ]
+        return value, tuple(gradients) if self.several else gradients[0]
+
+    def small(self) -> bool:
+        return sum(getattr(x, "nbytes", 0) for x in self.captured) <= CAPTURED
+
+
+@final
+class Memory:
+    """What one transformed function remembers: for each signature a derivative, from its second call on."""
+
+    __slots__ = ("changes", "known")
+    decides_nothing = True  # of what a function that holds it computes
+
+    def __init__(self) -> None:
+        self.known: dict[Hashable, tuple[Derivative, Surroundings, Any] | None] = {}
+        self.changes = 0
+
+    def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable | None:
+        """The signature of an eager call; None for one that is traced each time."""
+        if kwargs or self.changes >= TIRES or not at_top():
+            return None
+        if config.check or config.check_leaks or config.debug_nans or config.debug_infs:
+            return None
+        leaves, structure = flatten(args)
+        types: list[Any] = []
+        for x in leaves:
+            kind = type(x)
+            if kind is np.ndarray:
+                types.append((x.shape, x.dtype))
+            elif kind in PYTHON or isinstance(x, np.generic):
+                types.append(kind)
+            else:
+                return None
+        return structure, *types
+
+    def find(self, key: Hashable) -> Derivative | None:
+        """What is known for a signature, if nothing around the function has changed since."""
+        found = self.known.get(key)
+        if found is None:
+            return None
+        derivative, around, settings = found
+        if settings is config.key and around.unchanged():
+            return derivative
+        self.known.pop(key, None)
+        self.changes += 1
+        return None
+
+    def around(self, key: Hashable, fun: Any, args: tuple[Any, ...]) -> Surroundings | None:
+        """What the function reads, before it is traced for a signature that came once before."""
+        if key not in self.known:
+            self.known[key] = None
+            if len(self.known) > SIGNATURES:
+                self.known.pop(next(iter(self.known)), None)
+            return None
+        from ge2.transforms.surroundings import Surroundings, is_built_in  # not needed for a first call
+
+        try:
+            return Surroundings(fun) if is_built_in(args) else None
+        except LookupError:
+            self.changes = TIRES
+            return None
+
+    def keep(self, key: Hashable, around: Surroundings, derivative: Derivative) -> None:
+        """Remembers a trace that neither had an effect nor changed what it reads."""
+        if derivative.graph.effect or not derivative.small() or not around.unchanged():
+            self.changes += 1
+            return
+        if len(derivative.graph.eqns) <= LONGEST:
+            from ge2.transforms.straight import straight  # as above
+
+            derivative.run = straight(derivative.graph)
+        self.known[key] = derivative, around, config.key

@@ -1,0 +1,227 @@
+"""Eager derivatives that are remembered: never an older trace's where anything has changed."""
+
+from __future__ import annotations
+
+import contextvars
+import random
+import time
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2 import grad, jit, value_and_grad
+from ge2.transforms.straight import straight
+
+X = np.array([0.5, -1.0, 2.0])
+SCALE = 2.0
+WEIGHTS = np.array([1.0, 2.0, 3.0])
+LOG: list[int] = []
+LARGE, JITTED = np.ones(100_000), jit(np.sum)
+SETTING = contextvars.ContextVar("SETTING", default=1.0)
+
+
+@pytest.fixture(autouse=True)
+def unchecked():
+    """Nothing is remembered while graphs are checked."""
+    with ge2.config.using(check=False):
+        yield
+
+
+def helper(x):
+    return x * SCALE
+
+
+class Config:
+    scale = 1.0
+
+
+class Model:
+    def __init__(self):
+        self.scale = 1.0
+
+    def __call__(self, x):
+        return np.sum(x * self.scale)
+
+    def loss(self, x):
+        return np.sum(x * self.scale)
+
+
+def cells(g):
+    """The cells of a function and of those that it wraps."""
+    for c in g.__closure__ or ():
+        yield c
+        if hasattr(c.cell_contents, "__closure__"):
+            yield from cells(c.cell_contents)
+
+
+def entries(g):
+    """What a transformed function remembers."""
+    memories = {id(c.cell_contents): c.cell_contents for c in cells(g) if hasattr(c.cell_contents, "known")}
+    return [e for memory in memories.values() for e in memory.known.values() if e is not None]
+
+
+def settled(g, *args):
+    """The third result, after two equal ones."""
+    first = g(*args)
+    for _ in range(2):
+        again = g(*args)
+        np.testing.assert_array_equal(again, first)
+    return again
+
+
+def test_a_pure_function_is_remembered_by_signature():
+    g = grad(lambda x, y: np.sum(np.sin(x) * helper(y)), (0, 1))
+    for x, y in ((X, 2 * X), (X, 1.5), (X.astype("f4"), X.astype("f4")), (X[:2], X[:2])):
+        want = np.cos(x) * y * SCALE, (np.sin(x) * SCALE if np.ndim(y) else np.sum(np.sin(x) * SCALE))
+        for _ in range(3):
+            for found, w in zip(g(x, y), want, strict=True):
+                np.testing.assert_allclose(found, w, rtol=1e-6)
+        assert type(g(x, y)[1]) is (np.ndarray if np.ndim(y) else float)
+    assert len(entries(g)) == 4
+
+
+def test_values_and_auxiliary_results():
+    g = value_and_grad(lambda p: (np.sum(p["w"] * p["b"][0]), {"n": p["w"] + 1}), has_aux=True)
+    for k in range(4):
+        p = {"w": X + k, "b": [2.0 * X]}
+        (value, aux), found = g(p)
+        assert value == np.sum(p["w"] * p["b"][0])
+        np.testing.assert_array_equal(aux["n"], p["w"] + 1)
+        np.testing.assert_array_equal(found["w"], p["b"][0])
+        found["w"][:] = np.nan  # it is the caller's own
+    assert len(entries(g)) == 1
+
+
+def test_higher_orders():
+    g = grad(grad(lambda x: x**3 * SCALE))
+    assert [g(x) for x in (1.0, 2.0, 3.0)] == [12.0, 24.0, 36.0]
+    assert len(entries(g)) == 1
+
+
+def test_globals_and_helpers(monkeypatch):
+    g = grad(lambda x: np.sum(helper(x) * WEIGHTS))
+    np.testing.assert_array_equal(settled(g, X), 2 * WEIGHTS)
+    assert entries(g)
+    monkeypatch.setitem(globals(), "SCALE", 5.0)
+    np.testing.assert_array_equal(settled(g, X), 5 * WEIGHTS)
+    monkeypatch.setitem(globals(), "helper", lambda x: -x)
+    np.testing.assert_array_equal(settled(g, X), -WEIGHTS)
+    monkeypatch.setitem(globals(), "sum", lambda x: 0.0)
+    np.testing.assert_array_equal(settled(g, X), -WEIGHTS)
+
+
+def test_arrays_in_place():
+    w, table = np.ones(3), {"k": [1.0, np.ones(3)]}
+    g = grad(lambda x: np.sum(x * np.sin(w) * table["k"][1]) * table["k"][0])
+    np.testing.assert_allclose(settled(g, X), np.sin(np.ones(3)))
+    assert entries(g)
+    w[1] = 0.0
+    np.testing.assert_allclose(settled(g, X), np.sin([1.0, 0.0, 1.0]))
+    table["k"][1][0] = 4.0
+    np.testing.assert_allclose(settled(g, X), np.sin([1.0, 0.0, 1.0]) * [4, 1, 1])
+    table["k"][0] = -1.0
+    np.testing.assert_allclose(settled(g, X), -np.sin([1.0, 0.0, 1.0]) * [4, 1, 1])
+
+
+def test_cells_defaults_and_code():
+    k = 1.0
+
+    def f(x, *, by=[2.0]):  # noqa: B006 a default that changes
+        return np.sum(x) * k * by[0]
+
+    g = grad(f)
+    assert settled(g, X)[0] == 2.0 and entries(g)
+    k = 3.0
+    assert settled(g, X)[0] == 6.0
+    f.__kwdefaults__["by"][0] = 4.0
+    assert settled(g, X)[0] == 12.0
+
+    def plain(x, c=1.0):
+        return np.sum(x) * c
+
+    g = grad(plain)
+    assert settled(g, X)[0] == 1.0 and entries(g)
+    plain.__defaults__ = (7.0,)
+    assert settled(g, X)[0] == 7.0
+    plain.__code__ = (lambda x, c: np.sum(x * x)).__code__
+    np.testing.assert_array_equal(settled(g, X), 2 * X)
+
+
+def reads_an_attribute(x):
+    return np.sum(x) * Config.scale
+
+
+def test_attributes_are_looked_up_each_time(monkeypatch):
+    model, g = Model(), grad(reads_an_attribute)
+    assert settled(g, X)[0] == 1.0 and not entries(g)
+    monkeypatch.setattr(Config, "scale", 2.0)
+    assert settled(g, X)[0] == 2.0
+    for f in (model, model.loss, lambda x: model.loss(x)):
+        g = grad(f)
+        model.scale = 1.0
+        assert settled(g, X)[0] == 1.0 and not entries(g)
+        model.scale = 3.0
+        assert settled(g, X)[0] == 3.0
+
+
+IMPURE = {
+    "print": lambda x: (print("here"), np.sum(x))[1],
+    "append": lambda x: (LOG.append(1), np.sum(x))[1],
+    "random": lambda x: np.sum(x) * np.random.rand(),
+    "python_random": lambda x: np.sum(x) * random.random(),
+    "time": lambda x: np.sum(x) * time.time(),
+    "contextvar": lambda x: np.sum(x) * SETTING.get(),
+    "looks": lambda x: np.sum(x) if x[0] > 0 else -np.sum(x),
+    "converts": lambda x: np.sum(x) * int(x[0]),
+    "globals": lambda x: np.sum(x) * globals()["SCALE"],
+    "jitted": lambda x: JITTED(x),
+    "debug": lambda x: (ge2.debug.print("x"), np.sum(x))[1],
+    "large": lambda x: np.sum(x) * LARGE[0],
+}
+
+
+@pytest.mark.parametrize("f", IMPURE.values(), ids=IMPURE)
+def test_what_cannot_be_seen_is_traced_each_time(f):
+    g = grad(f)
+    for _ in range(4):
+        g(X)
+    assert not entries(g)
+
+
+def test_effects_happen_at_each_call(capsys):
+    LOG.clear()
+    g, h = grad(IMPURE["append"]), grad(IMPURE["print"])
+    for _ in range(5):
+        g(X), h(X)
+    assert LOG == [1] * 5 and capsys.readouterr().out == "here\n" * 5
+    monday = grad(lambda x: np.sum(x) if x[0] > 0 else -np.sum(x))
+    assert [monday(x)[0] for x in (X, X, X, -X, -X, X)] == [1, 1, 1, -1, -1, 1]
+
+
+def test_settings_and_tracing():
+    g = grad(lambda x: np.sum(np.sqrt(x)))
+    settled(g, np.abs(X))
+    np.testing.assert_allclose(jit(g)(np.abs(X)), g(np.abs(X)))
+    np.testing.assert_allclose(ge2.vmap(g)(np.abs(X)[None]), g(np.abs(X))[None])
+    with ge2.config.using(debug_nans=True), pytest.raises(FloatingPointError):
+        g(X)
+
+
+def test_straight_code_is_the_graph():
+    """Values that die lend their memory, views and results do not."""
+    n = 5000
+
+    def f(x, y):
+        a = np.sin(x) * 2.0 + y
+        v = a[::-1]
+        b = np.cos(a) * y
+        c = np.where(b > 0, b, v) + np.tanh(b.reshape(50, -1)).T.reshape(-1)
+        return a, np.sum(c * c), np.exp(-c) + b, v * 3, 1.5
+
+    x, y = np.linspace(-1, 1, n), np.linspace(2, 3, n)
+    graph = ge2.make_jaxpr(f)(x, y).graph
+    kept = x.copy(), y.copy()
+    for found, want in zip(straight(graph)(x, y), graph(x, y), strict=True):
+        np.testing.assert_array_equal(found, want)
+    np.testing.assert_array_equal((x, y), kept)
