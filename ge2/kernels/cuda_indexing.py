@@ -18,7 +18,7 @@ from ge2.kernels.cuda import Cuda, Operands
 from ge2.kernels.cuda_grid import ALONG, OVER, Grid, added, far, lettered, packed
 from ge2.kernels.kernel import Problem
 from ge2.kernels.loops import described, merged
-from ge2.ops.index import Gather, Indexed
+from ge2.ops.index import Gather, Indexed, spans
 from ge2.ops.reduce import kept
 from ge2.passes.match import Index
 
@@ -53,7 +53,7 @@ class Rows:
     ) -> None:
         self.op, self.x, self.indices, self.ins, (self.of_x, self.of_y) = op, x, indices, ins, of
         others, shape = kept(op.axes, x.ndim), index_dims(indices)
-        rank, rest = len(shape), tuple(x.shape[a] for a in others)
+        rank, rest = len(shape), tuple(n for _, n, _ in spans(op, x.shape))
         strides = (0,) * (rank + len(rest)) if self.of_y.value else self.of_y.strides
         each = [o.strides or (0,) * rank for o in ins]
         self.over, (self.y_over, *self.strides) = merged(shape, strides[:rank], *each)

@@ -20,6 +20,7 @@ from ge2.kernels.cuda import Cuda, Operands, copying
 from ge2.kernels.cuda_indexing import Rows, nowhere
 from ge2.kernels.cuda_sums import Sums
 from ge2.kernels.cuda_updates import Writes, loaded, plus, stored
+from ge2.kernels.indexing import windowed
 from ge2.kernels.kernel import Problem
 from ge2.ops.index import Indexed, Scatter, ScatterAdd
 
@@ -37,7 +38,8 @@ class CudaWriting(Cuda):
         assert isinstance(op, Indexed)
         target = replace(outs[0], strides=strides_of(x.shape))
         first = () if (0, 0) in problem.shared else copying(x, x, ins[0], target, chip).kernels
-        rows = Rows(op, x, indices, ins[2:], (target, ins[1]))
+        part = windowed(op, x.shape, target)
+        rows = Rows(op, x, indices, ins[2:], (part, ins[1]))
         if not rows.count * rows.length:
             return Kernels(first)
         found = self.write(Writes(problem, rows, updates, chip))

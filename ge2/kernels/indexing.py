@@ -21,7 +21,7 @@ from ge2.ir import ArrayType, Dims
 from ge2.kernels.generated import Generated, Operands, Pieces, copying, unless_same
 from ge2.kernels.kernel import Problem
 from ge2.kernels.loops import GRAIN, Head, loops, merged, shared
-from ge2.ops.index import Gather, Indexed, Scatter, ScatterAdd
+from ge2.ops.index import Gather, Indexed, Scatter, ScatterAdd, spans
 from ge2.ops.reduce import kept
 from ge2.passes.match import Index
 
@@ -44,10 +44,11 @@ class Rows:
         self.head = Head(threads)
         self.shape: Dims = next((t.shape for t in indices if t.shape), ())
         self.others = kept(op.axes, x.ndim)
+        self.rest = tuple(n for _, n, _ in spans(op, x.shape))
 
     def lay(self, x: Operand, y: Operand) -> None:
         """Joins the axes that x and y treat as one."""
-        rank, rest = len(self.shape), tuple(self.x.shape[a] for a in self.others)
+        rank, rest = len(self.shape), self.rest
         strides = (0,) * (rank + len(rest)) if y.value else y.strides
         each = [o.strides or (0,) * rank for o in self.ins]
         self.over, (self.y_over, *self.strides) = merged(self.shape, strides[:rank], *each)
@@ -106,6 +107,14 @@ class Rows:
     def inner(self, body: Sequence[Text]) -> list[Text]:
         """The loops along a row but for the last."""
         return loops(self.u[:-1], self.head.sizes(self.u[:-1], self.along[:-1]), body)
+
+
+def windowed(op: Indexed, shape: Dims, x: Operand) -> Operand:
+    """The part of an array that is written to, as an array of its own."""
+    start, step = [0] * len(shape), [1] * len(shape)
+    for axis, (first, _, each) in zip(kept(op.axes, len(shape)), spans(op, shape), strict=True):
+        start[axis], step[axis] = first, each
+    return x.part(tuple(start), tuple(step))
 
 
 def added(a: str, b: str) -> str:
@@ -182,7 +191,7 @@ class CWriting(Generated):
         """Threads share the columns of long rows, else places: each goes through all indices for its own."""
         op, (x, _, *indices) = problem.op, problem.inputs
         assert isinstance(op, Indexed)
-        target = replace(out, offset=0, strides=strides_of(x.shape))
+        target = windowed(op, x.shape, replace(out, strides=strides_of(x.shape)))
         rows = Rows(op, x, indices, ins[2:], threads)
         rows.lay(target, ins[1])
         head, body = rows.head, rows.checks()

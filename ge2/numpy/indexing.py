@@ -358,9 +358,21 @@ def at_places(x: Any, k: Key, value: Any, write: Callable[[Dims], Callable[..., 
         value = turned(reshape(value, tuple(rest)), back)
     if not k.slices(t) and not k.flipped:
         return write(k.axes)(x, value, *k.arrays)
+    if write is Scatter:
+        return written_part(x, k, value)
     part = write(k.axes)(reshape(viewed(x, k), k.kept), value, *k.arrays)
     part = reshape(part, k.sizes)
     return placed(x, Rev(k.flipped)(part) if k.flipped else part, k)
+
+
+def written_part(x: Any, k: Key, value: Any) -> Any:
+    """The array with a value at index arrays beside slices and integers, which touches no other element."""
+    t, axes = type_of(x), tuple(all_axes_of(k.axes, k.dropped))
+    rest = [a for a in range(t.ndim) if a not in axes]
+    window = tuple([(k.start[a], k.sizes[a], k.step[a]) for a in rest])
+    value = reshape(value, (*k.spread, *(k.sizes[a] for a in rest)))
+    flipped = tuple([len(k.spread) + rest.index(a) for a in k.flipped])
+    return Scatter(axes, window)(x, Rev(flipped)(value) if flipped else value, *k.arrays)
 
 
 def is_new(k: Key, axis: int) -> bool:

@@ -20,6 +20,8 @@ from ge2.ops.elementwise import stretch
 from ge2.ops.reduce import kept
 from ge2.ops.shape import front, inverse
 
+Window = tuple[tuple[int, int, int], ...]
+
 
 class Indexed(Op):
     """Indexes the axes `axes` by one integer array each, all of one shape or scalars."""
@@ -42,7 +44,7 @@ class Indexed(Op):
         if len(shapes) > 1:
             listed = ", ".join(map(str, indices))
             raise ShapeError(f"{self.name} takes indices of one shape, or scalars; got {listed}")
-        return (*next(iter(shapes), ()), *(x.shape[i] for i in kept(self.axes, x.ndim)))
+        return (*next(iter(shapes), ()), *(n for _, n, _ in inside(self, x)))
 
     def places(self, x: Any, indices: Sequence[Any]) -> Any:
         """Each index as one number, counted in row-major order over the indexed axes."""
@@ -57,6 +59,31 @@ class Indexed(Op):
         shape = index_shape(indices, axes)
         moved = [stretch(i, a, (size, *shape)) for i, a in zip(indices, axes, strict=True)]
         return [indices[0].count((size, *shape), 0, INT64), *moved]
+
+
+def spans(op: Indexed, shape: Dims) -> Window:
+    """What an operation reads or writes of each axis that it does not index: start, count and step."""
+    window: Window = getattr(op, "window", ())
+    return window or tuple((0, shape[a], 1) for a in kept(op.axes, len(shape)))
+
+
+def inside(op: Indexed, x: ArrayType) -> Window:
+    """The spans, none of which leaves its axis."""
+    found, over = spans(op, x.shape), [x.shape[a] for a in kept(op.axes, x.ndim)]
+    if len(found) != len(over):
+        raise ShapeError(f"{op.name} along {op.axes} has a window of {len(found)} axes of {x}")
+    for n, (start, count, step) in zip(over, found, strict=True):
+        if min(start, count) < 0 or step < 1 or (count and start + (count - 1) * step >= n):
+            raise ShapeError(f"{op.name}: {count} from {start} in steps of {step} lie outside of {x}")
+    return found
+
+
+def part_of(op: Indexed, shape: Dims) -> tuple[slice, ...]:
+    """The part of an array that it reads or writes: all of the axes that it indexes."""
+    found = [slice(None)] * len(shape)
+    for axis, (start, n, step) in zip(kept(op.axes, len(shape)), spans(op, shape), strict=True):
+        found[axis] = slice(start, start + n * step, step)
+    return tuple(found)
 
 
 def within(index: Any, n: int, axis: int) -> Any:
@@ -136,6 +163,10 @@ class Writing(Indexed):
 
     def reference(self, *arrays: Any) -> Any:
         x, updates, *indices = arrays
+        if getattr(self, "window", ()):
+            whole, part = np.array(x), part_of(self, x.shape)
+            whole[part] = type(self)(self.axes).reference(x[part], updates, *indices)  # type: ignore[call-arg]
+            return whole
         order = (*self.axes, *kept(self.axes, x.ndim))
         turned = np.transpose(x, order)
         row = math.prod(turned.shape[len(self.axes) :])
@@ -156,10 +187,14 @@ class Writing(Indexed):
         x = leading(x, axis, size)
         if not any(a is not None for a in rest):
             updates = leading(updates, of_updates, size, len(index_shape(indices, rest)))
-            return (type(self)(over)(x, updates, *indices),), (0,)  # type: ignore[call-arg]
+            return (self.along(over, ((0, size, 1),))(x, updates, *indices),), (0,)
         count, *moved = self.batch_indices(indices, rest, size)
         updates = leading(updates, of_updates, size)
-        return (type(self)((0, *over))(x, updates, count, *moved),), (0,)  # type: ignore[call-arg]
+        return (self.along((0, *over), ())(x, updates, count, *moved),), (0,)
+
+    @abstractmethod
+    def along(self, axes: Dims, first: Window) -> Op:
+        """The same along other axes; where it has a window, `first` is that of the axes before."""
 
 
 def index_dims(updates: Any, x: Any, axes: Dims) -> Dims:
@@ -174,6 +209,9 @@ class ScatterAdd(Writing):
 
     axes: Dims
     name = "scatter_add"
+
+    def along(self, axes: Dims, first: Window) -> Op:
+        return ScatterAdd(axes)
 
     def write(self, y: Any, places: Any, updates: Any) -> None:
         updates = updates.astype(y.dtype, copy=False)
@@ -195,10 +233,20 @@ class ScatterAdd(Writing):
 @final
 @record
 class Scatter(Writing):
-    """`x` with the updates in place of the elements at the indices; of several for a place the last wins."""
+    """`x` with the updates in place of the elements at the indices; of several for a place the last wins.
+
+    With a window, they go to a part of the axes that are not indexed: (start, count, step) of each, in order.
+    """
 
     axes: Dims
+    window: Window = ()
     name = "scatter"
+
+    def params(self) -> dict[str, Any]:
+        return {"axes": self.axes} | ({"window": self.window} if self.window else {})
+
+    def along(self, axes: Dims, first: Window) -> Op:
+        return Scatter(axes, (*first, *self.window) if self.window else ())
 
     def write(self, y: Any, places: Any, updates: Any) -> None:
         y[places] = updates
@@ -212,7 +260,7 @@ class Scatter(Writing):
 
     def of_winners(self, ct: Value, updates: Value, indices: Sequence[Value]) -> Value:
         """What each update is owed: nothing if a later one overwrote it."""
-        at = ct.gathered(self.axes, *indices)
+        at = windowed(ct, self).gathered(self.axes, *indices)
         shape = index_shape(indices, (None,) * len(indices))
         count = math.prod(shape)
         if count < 2:
@@ -224,6 +272,16 @@ class Scatter(Writing):
         last: Value = Scatter(over)(none, number, *indices)
         won = last.gathered(over, *indices).same(number)
         return won.spread(updates.shape, tuple(range(len(shape)))).select(at, at.zeros())
+
+
+def windowed(x: Value, op: Scatter) -> Value:
+    """The part of `x` that is written to."""
+    if not op.window:
+        return x
+    start, stop, step = [0] * x.ndim, [*x.shape], [1] * x.ndim
+    for axis, (first, n, each) in zip(kept(op.axes, x.ndim), op.window, strict=True):
+        start[axis], stop[axis], step[axis] = first, first + (n - 1) * each + 1 if n else first, each
+    return x.sliced(tuple(start), tuple(stop), tuple(step))
 
 
 @final

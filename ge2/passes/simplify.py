@@ -9,6 +9,7 @@ from typing import Any
 from ge2.base.dtypes import BOOL, COMPLEX, FLOATS, can_cast
 from ge2.ir import ArrayType, Atom, Graph
 from ge2.ops.elementwise import BY_NAME, ConvertElementType
+from ge2.ops.index import Scatter, spans
 from ge2.ops.shape import BroadcastInDim, Reshape, Transpose
 from ge2.passes.sweep import Rule, Rules, Sweep, number
 
@@ -150,6 +151,21 @@ def unpadded(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> A
     return None if any((*op.low, *op.high, *op.inner)) else inputs[0]
 
 
+def written_in_part(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
+    """A part that is written at indices and put back: the whole is written there, and nowhere else."""
+    put = sweep.made_by(inputs[1], "scatter")
+    cut = None if put is None else sweep.made_by(put.inputs[0], "slice")
+    if put is None or cut is None or cut.inputs[0] != inputs[0] or cut.op.start != op.start:  # type: ignore[attr-defined]
+        return None
+    (part,), scatter, rest = [a.type.shape for a in cut.outs], put.op, list[tuple[int, int, int]]()
+    if cut.op.step != op.step or any(part[a] != out.shape[a] for a in scatter.axes):  # type: ignore[attr-defined]
+        return None
+    others = [a for a in range(len(part)) if a not in scatter.axes]  # type: ignore[attr-defined]
+    for a, (start, n, step) in zip(others, spans(scatter, part), strict=True):  # type: ignore[arg-type]
+        rest.append((op.start[a] + start * op.step[a], n, step * op.step[a]))
+    return sweep.make(Scatter(scatter.axes, tuple(rest)), (inputs[0], *put.inputs[1:]), out)  # type: ignore[attr-defined]
+
+
 # fmt: off
 RULES: Rules = {
     "add": (neutral(0, "either", minus=True), plus_minus),  # x + 0.0 is not exact for -0.0, x + -0.0 is
@@ -181,5 +197,6 @@ RULES: Rules = {
     "reduce_max": (over_nothing,), "reduce_min": (over_nothing,),
     "reduce_or": (over_nothing,), "reduce_and": (over_nothing,),
     "concatenate": (alone,),
+    "update_slice": (written_in_part,),
 }
 # fmt: on

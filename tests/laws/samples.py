@@ -226,6 +226,14 @@ def indexing() -> dict[str, list[Sample]]:
 
         return Sample(cls(axes), draw, EVERY)
 
+    def windowed(i: Dims) -> Sample:
+        def draw(rng: Rng, d: np.dtype) -> tuple[Any, ...]:
+            return numbers(rng, (6, 3, 4), d), numbers(rng, (*i, 2, 3), d), indices(rng, i, 3, INT64)
+
+        return Sample(ops.Scatter((1,), ((1, 2, 3), (0, 3, 1))), draw, EVERY)
+
+    writes = {c.name: [sample(c, *case) for case in cases] for c in (ops.Gather, ops.ScatterAdd, ops.Scatter)}
+    writes["scatter"] += [windowed(()), windowed((2,))]
     slices: list[tuple[Dims, Dims, Dims, Dims]] = [
         ((4, 3), (2, 2), (1, 0), (2, 1)),
         ((5,), (2,), (0,), (3,)),
@@ -234,7 +242,7 @@ def indexing() -> dict[str, list[Sample]]:
         ((2,), (2,), (0,), (1,)),
     ]
     return {
-        **{c.name: [sample(c, *case) for case in cases] for c in (ops.Gather, ops.ScatterAdd, ops.Scatter)},
+        **writes,
         "update_slice": [of(ops.UpdateSlice(a, b), s, t) for s, t, a, b in slices],
     }
 

@@ -114,8 +114,26 @@ def two_carries(a):
     return lax.fori_loop(0, 30, row, (a, B.copy()))
 
 
+def beside_slices(a):
+    """Writes at a traced place beside slices and integers; through views too."""
+
+    def row(i, a):
+        a[i, 1:-1] = B[1:-1] * i
+        a[i, 3] = 5.0
+        a[1:-1, i] += 1.0
+        a[::2, i] = a[1::2, i]
+        a[i, 30:2:-3] = a[i, :10]
+        b = a[2:20, 5:]
+        b[:, i] = a[i, :18]
+        a[i][2:5] = 0.5
+        return a
+
+    return lax.fori_loop(0, 30, row, a)
+
+
 PROGRAMS = (
-    *(nested, triangle, while_in_scan, loop_in_while, branch, loop_in_branch, several_writes, two_carries),
+    *(beside_slices, nested, triangle, while_in_scan, loop_in_while),
+    *(branch, loop_in_branch, several_writes, two_carries),
 )
 
 

@@ -16,7 +16,7 @@ from ge2.codegen.cuda.writer import cast
 from ge2.codegen.values import held as widened
 from ge2.ir import ArrayType, Eqn
 from ge2.ops.elementwise import ADD, Pointlike, Pointwise
-from ge2.ops.index import Gather, Scatter, ScatterAdd, UpdateSlice
+from ge2.ops.index import Gather, Scatter, ScatterAdd, UpdateSlice, spans
 from ge2.ops.random import Draw
 from ge2.ops.shape import Concatenate, Iota, Pad
 
@@ -251,8 +251,13 @@ class Reader:
         each = at.each()
         pairs = zip(op.axes, indices, strict=True)
         hit = [f"{held(each[a])} == {self.place(i, x.type.shape[a], Index((), '0'))}" for a, i in pairs]
-        rest = tuple(text for a, text in enumerate(each) if a not in op.axes)
-        old, new = self.element(x, at), self.element(updates, Index(updates.type.shape, "", rest))
+        rest = [text for a, text in enumerate(each) if a not in op.axes]
+        others = [n for a, n in enumerate(x.type.shape) if a not in op.axes]
+        for i, ((start, n, _), size) in enumerate(zip(spans(op, x.type.shape), others, strict=True)):
+            rest[i] = f"{rest[i]} - {start}" if start else rest[i]
+            if n != size:
+                hit.append(f"(unsigned)({rest[i]}) < {n}u")
+        old, new = self.element(x, at), self.element(updates, Index(updates.type.shape, "", tuple(rest)))
         if isinstance(op, ScatterAdd):
             dtype = widened(x.type.dtype)
             new = expression(ADD.lowering.expression, [old, held_as(new)], dtype, dtype)
@@ -302,7 +307,8 @@ def spoken(eqn: Eqn) -> bool:
     if isinstance(op, UpdateSlice):
         return set(op.step) <= {1}
     if isinstance(op, WRITES):
-        return not any(a.type.shape for a in eqn.inputs[2:])
+        even = all(step == 1 for _, _, step in spans(op, eqn.inputs[0].type.shape))
+        return even and not any(a.type.shape for a in eqn.inputs[2:])
     return not isinstance(op, Pointlike) or isinstance(op.lowering, Pointwise)
 
 
