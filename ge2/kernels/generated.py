@@ -16,7 +16,7 @@ from ge2.base.record import record
 from ge2.codegen.c.axes import strides_of
 from ge2.codegen.c.kernel import c_kernel
 from ge2.codegen.c.layout import Layout, viewed
-from ge2.codegen.c.text import Argument, CKernel, Operand, Text, whole
+from ge2.codegen.c.text import ALONE, Argument, CKernel, Operand, Text, by_team, whole
 from ge2.codegen.c.typed import HELD, STORED, SUFFIX
 from ge2.ir import ArrayType, Dims, Eqn, Var
 from ge2.kernels.kernel import Family, Launch, Problem
@@ -29,8 +29,13 @@ from ge2.ops.region import Region
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Rev, Slice, StopGradient, Transpose
 
 Operands = Sequence[Operand]
+Sides = tuple[int, int, int, int]  # of a product: how many, rows, columns, terms
 TABLE = 1 << 14  # bytes of an array that stands in the text
 TINY = 4096  # multiplications; GE2_TINY of product.h
+THIN = 4  # terms of a sum; GE2_THIN of product.h
+THINNEST = 1 << 20  # multiplications from which on threads, which BLAS has, are worth waking
+FEW = 512  # multiplications of each of many products for whose sizes the loops are written
+MANY = 1 << 18  # multiplications of them all that are worth waking other threads for
 VIEWS = (BroadcastInDim, Transpose, Reshape, Slice, Rev, StopGradient)
 
 
@@ -347,29 +352,80 @@ class Multiply:
         rows, columns = (volume(t, axes) for axes in groups[1:])
         return Matrix(copy, rows * columns, columns, 1)
 
-    def product(self, a: Matrix, b: Matrix, out: Operand, sizes: tuple[int, int, int, int]) -> CKernel:
-        suffix, ctype = SUFFIX[self.dtype], STORED[self.dtype]
+    def product(self, a: Matrix, b: Matrix, out: Operand, sizes: Sides) -> CKernel:
+        ctype, types = STORED[self.dtype], ", ".join(map(str, self.problem.inputs))
         arguments = [
             Argument(f"const {ctype} *a", "array", (a.operand, self.dtype)),
             Argument(f"const {ctype} *b", "array", (b.operand, self.dtype)),
             Argument(f"{ctype} *c", "result", (out, self.dtype)),
-            *(
-                Argument(f"int64_t {name}", "size", value)
-                for name, value in zip(("count", "rows", "columns", "inner"), sizes, strict=True)
-            ),
-            *(Argument(f"int64_t a_{name}", "size", getattr(a, name)) for name in ("batch", "row", "column")),
-            *(Argument(f"int64_t b_{name}", "size", getattr(b, name)) for name in ("batch", "row", "column")),
+            Argument("int64_t count", "size", sizes[0]),
         ]
-        call = "rows, columns, inner, a + i * a_batch, a_row, a_column, b + i * b_batch, b_row, b_column"
-        c = "c + i * rows * columns"
-        if self.dtype in FLOATS | COMPLEX:
-            arguments.append(Argument("const ge2_services *lib", "services"))
-            line = Text(f"ge2_product_{suffix}(lib, {call}, {c});")
-        else:
-            line = Text(f"ge2_product_loops_{suffix}({call}, {c});")
-        body = Text("for (int64_t i = 0; i < count; i++)", body=(line,))
-        types = ", ".join(map(str, self.problem.inputs))
-        return CKernel("product", f"{self.op} of {types}", tuple(arguments), (body,), 1)
+        blas = self.dtype in FLOATS | COMPLEX
+        write = thin if blas and is_thin(*sizes) else by_blas if blas else by_loops
+        line = write(SUFFIX[self.dtype], arguments, a, b, sizes)
+        body = [Text("for (int64_t i = 0; i < count; i++)", body=(line,))]
+        if self.threads != ALONE and small(sizes) and math.prod(sizes) > MANY:
+            arguments.append(Argument("int threads", "threads"))
+            body = by_team(body[0], "threads > 1", "threads", "for schedule(static)")
+        return CKernel("product", f"{self.op} of {types}", tuple(arguments), tuple(body), 1)
+
+
+def small(sizes: Sides) -> bool:
+    """Whether each of several products is so small that its loops are written for its sizes."""
+    count, *sides = sizes
+    return count > 1 and 0 < math.prod(sides) <= FEW
+
+
+def is_thin(count: int, m: int, n: int, k: int) -> bool:
+    """Whether each element has few terms, and a call of BLAS costs more than they do."""
+    return 0 < k <= THIN and TINY < m * n * k <= THINNEST
+
+
+def by_blas(suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides) -> Text:
+    """A product by BLAS, or by loops where its sizes make them quicker."""
+    operands = called(arguments, a, b, sizes)
+    arguments.append(Argument("const ge2_services *lib", "services"))
+    return Text(f"ge2_product_{suffix}(lib, {operands});")
+
+
+def by_loops(suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides) -> Text:
+    """A product of a type that BLAS lacks."""
+    return Text(f"ge2_product_loops_{suffix}({called(arguments, a, b, sizes)});")
+
+
+def called(arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides) -> str:
+    """Sizes and operands as the functions of product.h take them; what they stand for joins the arguments."""
+    sides = [*map(str, sizes[1:])]
+    if not small(sizes):
+        sides = ["rows", "columns", "inner"]
+        arguments += [Argument(f"int64_t {s}", "size", n) for s, n in zip(sides, sizes[1:], strict=True)]
+    for name, x in (("a", a), ("b", b)):
+        for part in ("batch", "row", "column"):
+            arguments.append(Argument(f"int64_t {name}_{part}", "size", getattr(x, part)))
+    operands = "a + i * a_batch, a_row, a_column, b + i * b_batch, b_row, b_column"
+    return f"{', '.join(sides)}, {operands}, c + i * {sides[0]} * {sides[1]}"
+
+
+def thin(suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides) -> Text:
+    """A product of few terms as loops, the innermost along the longer side of the result."""
+    _, m, n, k = sizes
+    arguments += [Argument("int64_t rows", "size", m), Argument("int64_t columns", "size", n)]
+
+    def number(name: str, value: int) -> str:
+        if value in (1, k):  # what a compiler should know
+            return str(value)
+        arguments.append(Argument(f"int64_t {name}", "size", value))
+        return name
+
+    def matrix(name: str, x: Matrix, *order: str) -> str:
+        strides = ", ".join(number(f"{name}_{part}", getattr(x, part)) for part in order)
+        return f"{name} + i * {number(f'{name}_batch', x.batch)}, {strides}"
+
+    if m > n:
+        both = f"columns, rows, {k}, {matrix('b', b, 'column', 'row')}, {matrix('a', a, 'column', 'row')}"
+        return Text(f"ge2_product_terms_{suffix}({both}, c + i * rows * columns, 1, columns);")
+    both = f"rows, columns, {k}, {matrix('a', a, 'row', 'column')}, {matrix('b', b, 'row', 'column')}"
+    return Text(f"ge2_product_terms_{suffix}({both}, c + i * rows * columns, columns, 1);")
 
 
 def volume(t: ArrayType, axes: Dims) -> int:

@@ -31,6 +31,7 @@ def test_what_is_found_multiplies(letter):
     if at == 0:
         pytest.skip("this NumPy's BLAS hides its names")
     assert works(at, letter, services().ilp64)
+    assert blas.works_on_vectors(getattr(services(), f"{letter}gemv"), letter, services().ilp64)
 
 
 def test_what_does_not_multiply_is_not_believed(monkeypatch):
@@ -48,7 +49,8 @@ def test_without_symbols_there_are_zeros(monkeypatch, library):
 
 
 def test_packed_as_c_reads_it():
-    assert struct.unpack("=QQQQq", Blas(1, 2, 3, 1 << 63, True).pack()) == (1, 2, 3, 1 << 63, 1)
+    numbers = (1, 2, 3, 1 << 63, True, 5, 6, 7, 8)
+    assert struct.unpack("=QQQQQQQQq", Blas(*numbers).pack()) == (1, 2, 3, 1 << 63, 5, 6, 7, 8, 1)
 
 
 def test_threads_are_set_and_read():

@@ -44,22 +44,28 @@ ROW_MAJOR, PLAIN = 101, 111
 @final
 @record
 class Blas:
-    """Addresses of `cblas_?gemm`, 0 where not found, and whether their integers have 64 bits."""
+    """Addresses of `cblas_?gemm` and `cblas_?gemv`, 0 where not found; whether integers have 64 bits."""
 
     sgemm: int = 0
     dgemm: int = 0
     cgemm: int = 0
     zgemm: int = 0
     ilp64: bool = False
+    sgemv: int = 0
+    dgemv: int = 0
+    cgemv: int = 0
+    zgemv: int = 0
 
     @property
     def whole(self) -> bool:
-        """Whether each of the products is there."""
+        """Whether each of the products of matrices is there."""
         return all((self.sgemm, self.dgemm, self.cgemm, self.zgemm))
 
     def pack(self) -> bytes:
         """The head of a `ge2_services`: all but the place for an error."""
-        return np.array([self.sgemm, self.dgemm, self.cgemm, self.zgemm, self.ilp64], np.uint64).tobytes()
+        matrices = self.sgemm, self.dgemm, self.cgemm, self.zgemm
+        vectors = self.sgemv, self.dgemv, self.cgemv, self.zgemv
+        return np.array([*matrices, *vectors, self.ilp64], np.uint64).tobytes()
 
 
 @cache
@@ -74,9 +80,16 @@ def services() -> Blas:
         found = {t: address(library, spelling.format(t)) for t in DTYPES}
         if found["d"] and all(works(at, t, ilp64) for t, at in found.items() if at):
             mention("matrix products by %s", spelling.format("?"))
-            return Blas(**{f"{t}gemm": at for t, at in found.items()}, ilp64=ilp64)
+            each = {f"{t}gemm": at for t, at in found.items()} | vectors(library, spelling, ilp64)
+            return Blas(**each, ilp64=ilp64)
     mention("NumPy's BLAS was not found; np.matmul serves")
     return Blas()
+
+
+def vectors(library: CDLL | None, spelling: str, ilp64: bool) -> dict[str, int]:
+    """The products of a matrix and a vector beside those of matrices."""
+    found = {t: address(library, spelling.replace("gemm", "gemv").format(t)) for t in DTYPES}
+    return {f"{t}gemv": at for t, at in found.items() if at and works_on_vectors(at, t, ilp64)}
 
 
 @cache
@@ -124,6 +137,19 @@ def works(at: int, letter: str, ilp64: bool) -> bool:
     places = (a.ctypes.data, 3, b.ctypes.data, 4, keep, y.ctypes.data, 4)
     gemm(ROW_MAJOR, PLAIN, PLAIN, 2, 4, 3, scale, *places)
     return bool(y.tolist() == [[20, 23, 26, 29], [56, 68, 80, 92]])
+
+
+def works_on_vectors(at: int, letter: str, ilp64: bool) -> bool:
+    """Whether the function at an address multiplies a matrix and a vector."""
+    size, real = c_int64 if ilp64 else c_int32, letter in "sd"
+    scalar: Any = {"s": c_float, "d": c_double}.get(letter, c_void_p)
+    order = (c_int, c_int, size, size, scalar, c_void_p, size, c_void_p, size, scalar, c_void_p, size)
+    gemv, dtype = CFUNCTYPE(None, *order)(at), np.dtype(DTYPES[letter])
+    a, x = np.arange(6).reshape(2, 3).astype(dtype), np.arange(6).astype(dtype)
+    y, one, zero = np.full(2, 7, dtype), np.ones((), dtype), np.zeros((), dtype)
+    scale, keep = (one.item(), zero.item()) if real else (one.ctypes.data, zero.ctypes.data)
+    gemv(ROW_MAJOR, PLAIN, 2, 3, scale, a.ctypes.data, 3, x.ctypes.data, 2, keep, y.ctypes.data, 1)
+    return bool(y.tolist() == [10, 28])
 
 
 # -------------------------------------------------------------------------------------------------- threads

@@ -13,10 +13,10 @@ from ge2.codegen.environment import render
 
 KERNEL, PROGRAM = "c/kernel.c.jinja", "c/program.c.jinja"
 PRODUCTS = {
-    "f32": "GE2_PRODUCT_BLAS(f32, float, sgemm, float, one, zero)",
-    "f64": "GE2_PRODUCT_BLAS(f64, double, dgemm, double, one, zero)",
-    "c64": "GE2_PRODUCT_BLAS(c64, float _Complex, cgemm, const void *, &one, &zero)",
-    "c128": "GE2_PRODUCT_BLAS(c128, double _Complex, zgemm, const void *, &one, &zero)",
+    "f32": "GE2_PRODUCT_BLAS(f32, float, sgemm, sgemv, float, one, zero)",
+    "f64": "GE2_PRODUCT_BLAS(f64, double, dgemm, dgemv, double, one, zero)",
+    "c64": "GE2_PRODUCT_BLAS(c64, float _Complex, cgemm, cgemv, const void *, &one, &zero)",
+    "c128": "GE2_PRODUCT_BLAS(c128, double _Complex, zgemm, zgemv, const void *, &one, &zero)",
 }
 
 

@@ -47,6 +47,7 @@ typedef struct {
 /* What a program borrows from its process: NumPy's BLAS (null where its symbols were not found). */
 typedef struct {
     void *sgemm, *dgemm, *cgemm, *zgemm; /* cblas_?gemm */
+    void *sgemv, *dgemv, *cgemv, *zgemv; /* cblas_?gemv */
     int64_t ilp64;                       /* whether their integers have 64 bits, or else 32 */
     ge2_error *error;
 } ge2_services;

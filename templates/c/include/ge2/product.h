@@ -40,6 +40,19 @@ enum { GE2_ROW_MAJOR = 101, GE2_PLAIN = 111, GE2_TURNED = 112 };
             }                                                                                                       \
     }
 
+/* Complex numbers are multiplied by parts, as NumPy and BLAS do it, without the branches of C99. */
+#define GE2_TIMES_REAL(S, T) \
+    GE2_FN T ge2_product_of_##S(T a, T b) { return a * b; }
+#define GE2_TIMES_COMPLEX(S, T) \
+    GE2_FN T ge2_product_of_##S(T a, T b) { \
+        return __builtin_complex( \
+            __real__ a * __real__ b - __imag__ a * __imag__ b, __real__ a * __imag__ b + __imag__ a * __real__ b); \
+    }
+GE2_TIMES_REAL(f32, float)
+GE2_TIMES_REAL(f64, double)
+GE2_TIMES_COMPLEX(c64, float _Complex)
+GE2_TIMES_COMPLEX(c128, double _Complex)
+
 /* For few terms: four sums of every fourth product, none of which waits for another, in the type itself. Each has at
    most a quarter of the terms, so their rounding is that of BLAS's strands. */
 #define GE2_FEW 64 /* terms of a sum */
@@ -55,7 +68,7 @@ enum { GE2_ROW_MAJOR = 101, GE2_PLAIN = 111, GE2_TURNED = 112 };
                     const T left = a[i * a_row + l * a_column];                                                     \
                     const T *right = b + l * b_row + first * b_column;                                              \
                     _Pragma("omp simd") for (int64_t j = 0; j < width; j++)                                         \
-                        sum[l % 4][j] += left * right[j * b_column];                                                \
+                        sum[l % 4][j] += ge2_product_of_##S(left, right[j * b_column]);                                  \
                 }                                                                                                   \
                 for (int64_t j = 0; j < width; j++)                                                                 \
                     c[i * n + first + j] = (sum[0][j] + sum[1][j]) + (sum[2][j] + sum[3][j]);                       \
@@ -87,12 +100,46 @@ enum { GE2_ROW_MAJOR = 101, GE2_PLAIN = 111, GE2_TURNED = 112 };
 #define GE2_WIDE_c64 double _Complex
 #define GE2_WIDE_c128 double _Complex
 
-/* One call of cblas_?gemm; `ALPHA` is how it takes a factor. */
-#define GE2_PRODUCT_BLAS(S, T, GEMM, ALPHA, ONE, ZERO)                                                              \
+/* A known few terms each, along the longer side of c: BLAS would pack more than it multiplies, and wake threads. */
+#define GE2_THIN 4 /* terms of a sum */
+#define GE2_PRODUCT_THIN(S, T)                                                                                      \
+    GE2_FN void ge2_product_terms_##S(                                                                              \
+        int64_t m, int64_t n, const int64_t k, const T *a, int64_t a_row, int64_t a_column, const T *b,             \
+        int64_t b_row, int64_t b_column, T *c, int64_t c_row, int64_t c_column) {                                   \
+        for (int64_t i = 0; i < m; i++) {                                                                           \
+            T left[GE2_THIN];                                                                                       \
+            for (int64_t l = 0; l < k; l++) left[l] = a[i * a_row + l * a_column];                                  \
+            _Pragma("omp simd") for (int64_t j = 0; j < n; j++) {                                                   \
+                T sum = ge2_product_of_##S(left[0], b[j * b_column]);                                                                  \
+                for (int64_t l = 1; l < k; l++) sum += ge2_product_of_##S(left[l], b[l * b_row + j * b_column]);                     \
+                c[i * c_row + j * c_column] = sum;                                                                  \
+            }                                                                                                       \
+        }                                                                                                           \
+    }
+
+/* One call of cblas_?gemv: `rows` of `columns` numbers lie `lead` apart. */
+#define GE2_PRODUCT_VECTOR(S, T, GEMV, ALPHA, ONE, ZERO)                                                            \
+    GE2_FN void ge2_product_vector_##S(                                                                             \
+        const ge2_services *lib, int how, int64_t rows, int64_t columns, const T *a, int64_t lead, const T *x,      \
+        int64_t step, T *y) {                                                                                       \
+        const T one = 1, zero = 0;                                                                                  \
+        if (lib->ilp64)                                                                                             \
+            ((void (*)(int, int, int64_t, int64_t, ALPHA, const T *, int64_t, const T *, int64_t, ALPHA, T *,       \
+                       int64_t))lib->GEMV)(GE2_ROW_MAJOR, how, rows, columns, ONE, a, lead, x, step, ZERO, y, 1);   \
+        else                                                                                                        \
+            ((void (*)(int, int, int, int, ALPHA, const T *, int, const T *, int, ALPHA, T *, int))lib->GEMV)(      \
+                GE2_ROW_MAJOR, how, (int)rows, (int)columns, ONE, a, (int)lead, x, (int)step, ZERO, y, 1);          \
+        (void)one, (void)zero;                                                                                      \
+    }
+
+/* One call of cblas_?gemm, or of cblas_?gemv for a vector; `ALPHA` is how they take a factor. */
+#define GE2_PRODUCT_BLAS(S, T, GEMM, GEMV, ALPHA, ONE, ZERO)                                                        \
     GE2_PRODUCT_LOOPS(S, T, GE2_WIDE_##S)                                                                           \
     GE2_PRODUCT_STRANDS(S, T)                                                                                       \
     GE2_PRODUCT_SMALL(S, T)                                                                                         \
     GE2_PRODUCT_ANY(S, T)                                                                                           \
+    GE2_PRODUCT_THIN(S, T)                                                                                          \
+    GE2_PRODUCT_VECTOR(S, T, GEMV, ALPHA, ONE, ZERO)                                                                \
     GE2_FN void ge2_product_##S(                                                                                    \
         const ge2_services *lib, int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column,      \
         const T *b, int64_t b_row, int64_t b_column, T *c) {                                                        \
@@ -105,6 +152,20 @@ enum { GE2_ROW_MAJOR = 101, GE2_PLAIN = 111, GE2_TURNED = 112 };
         }                                                                                                           \
         if (m * n * k <= GE2_TINY || GE2_LACKS(lib->GEMM)) {                                                        \
             ge2_product_any_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c);                                \
+            return;                                                                                                 \
+        }                                                                                                           \
+        if (n == 1 && lib->GEMV && b_row > 0) { /* a @ x, x a column */                                             \
+            if (a_column == 1)                                                                                      \
+                ge2_product_vector_##S(lib, GE2_PLAIN, m, k, a, m > 1 ? a_row : k, b, b_row, c);                    \
+            else                                                                                                    \
+                ge2_product_vector_##S(lib, GE2_TURNED, k, m, a, a_column, b, b_row, c);                            \
+            return;                                                                                                 \
+        }                                                                                                           \
+        if (m == 1 && lib->GEMV && a_column > 0) { /* y @ b, y a row */                                             \
+            if (b_column == 1)                                                                                      \
+                ge2_product_vector_##S(lib, GE2_TURNED, k, n, b, k > 1 ? b_row : n, a, a_column, c);                \
+            else                                                                                                    \
+                ge2_product_vector_##S(lib, GE2_PLAIN, n, k, b, b_column, a, a_column, c);                          \
             return;                                                                                                 \
         }                                                                                                           \
         const T one = 1, zero = 0;                                                                                  \
