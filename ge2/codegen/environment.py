@@ -8,6 +8,7 @@ import textwrap
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from ge2.codegen.comment import comment, one_line
 from ge2.codegen.kept import page
 
 if TYPE_CHECKING:
@@ -41,16 +42,17 @@ def environment() -> Environment:
     found.globals["margin"] = margin
     found.globals["note"] = note
     found.globals["wrap"] = wrap
+    found.filters["comment"], found.filters["one_line"] = comment, one_line
     return found
 
 
-def margin(code: str, comment: str, indent: int) -> str:
+def margin(code: str, words: str, indent: int) -> str:
     """A line of code with its comment in the margin.
 
     >>> margin("f(x)", "why", 4)
     'f(x)                                                            # why'
     """
-    return f"{code:<{MARGIN - indent}}  # {comment}" if comment else code
+    return f"{code:<{MARGIN - indent}}  # {one_line(words)}" if words else code
 
 
 def note(line: Any, indent: int) -> str:
@@ -59,7 +61,7 @@ def note(line: Any, indent: int) -> str:
     Where it stands depends on the code alone: comments have sizes in them, and code for other sizes is to
     have the same lines, or it would be compiled again. What the margin has no room for is cut.
     """
-    code, said = wrap(line.code, indent), line.comment
+    code, said = wrap(line.code, indent), one_line(line.comment)
     if not said:
         return code
     if len(code) > MARGIN:

@@ -23,6 +23,7 @@ from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
 from ge2.passes.early import early
 from ge2.passes.group import LONG, NONE, Group, Uses, leader, merged, seen_from, too_large
 from ge2.passes.host import on_host
+from ge2.passes.round_halves import round_halves
 
 BLOCK = 1 << 15
 NOTHING: frozenset[int] = frozenset()
@@ -401,10 +402,11 @@ class Rebuild:
             writer.equation(self.old[i], group.entries[i])
         outs = tuple(v for i in node for v in self.old[i].outs if v in self.wanted)
         inner = Graph(tuple(writer.inputs), tuple(writer.eqns), outs)
+        inner, axes = round_halves(inner, tuple(writer.axes))
         space = tuple(n for _, n in sorted((number[a], n) for a, n in group.axes.items()))
         kind = "rowwise" if group.whole else "reduce" if group.folded else "pointwise"
         return Eqn(
-            Region(kind, space, tuple(writer.axes), inner),
+            Region(kind, space, axes, inner),
             tuple(writer.inputs),
             outs,
             self.old[node[-1]].source,

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final
 
+from ge2.base.dtypes import HALF
 from ge2.codegen.c.layout import Layout, plain, viewed
 from ge2.codegen.cuda.cut import half
 from ge2.codegen.cuda.gemm import contraction
@@ -24,6 +26,7 @@ from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.region import Region
 from ge2.ops.shape import BroadcastInDim, Reshape, Rev, Slice, Transpose
 from ge2.ops.while_loop import WhileLoop
+from ge2.passes.round_halves import round_halves
 from ge2.runtime.cost import computing
 
 VIEWS: Final = (BroadcastInDim, Transpose, Reshape, Slice, Rev)
@@ -106,8 +109,18 @@ class Epilogues:
 def together(product: Eqn, rest: Eqn) -> Eqn:
     (y,) = product.outs
     given = tuple(dict.fromkeys(a for a in (*product.inputs, *rest.inputs) if a is not y))
-    op = ProductRegion(Graph(given, (product, rest), rest.outs))  # type: ignore[arg-type]
+    op = ProductRegion(Graph(given, (product, rounded(rest, y)), rest.outs))  # type: ignore[arg-type]
     return Eqn(op, given, rest.outs, product.source)
+
+
+def rounded(rest: Eqn, product: Var) -> Eqn:
+    """The region, which is to read sums in float32 where it read them rounded to a half type."""
+    region = rest.op
+    assert isinstance(region, Region)
+    place = region.graph.inputs[rest.inputs.index(product)]
+    inexact = (place,) if product.type.dtype in HALF else ()
+    inner, axes = round_halves(region.graph, region.axes, inexact)
+    return replace(rest, op=replace(region, graph=inner, axes=axes))
 
 
 def parted(eqn: Eqn, product: Var) -> tuple[Eqn, ...] | None:

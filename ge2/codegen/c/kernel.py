@@ -187,7 +187,7 @@ class Writer:
         runs = frozenset() if few else frozenset(w for w in local if in_runs(w))
         simd = vectorises(loop.works) and not (few and self.axes.sizes[a] < FEW)
         flags, checks = self.nan_flags(local) if simd else ([], [])
-        before, pragma, after = self.gathered(local, runs, simd)
+        before, pragma, after = self.gathered(loop, local, runs, simd)
         if not runs:
             return [
                 *flags,
@@ -234,14 +234,15 @@ class Writer:
         return [line]
 
     def gathered(
-        self, local: Sequence[Work], runs: frozenset[Work], simd: bool
+        self, loop: Loop, local: Sequence[Work], runs: frozenset[Work], simd: bool
     ) -> tuple[list[Text], str, list[Text]]:
         """States of an innermost loop: their declarations, its pragma, and what is done with them after."""
         before: list[Text] = []
         after: list[Text] = []
         clauses: dict[str, list[str]] = {}
         for w in local:
-            name = self.local[w] = self.one_gathered(w, w in runs, before, after)
+            part = w in runs or (w in self.nans and self.carried(w, loop))
+            name = self.local[w] = self.one_gathered(w, part, w in runs, before, after)
             if w in self.nans:
                 clauses.setdefault("|", []).append(self.nans[w])
             clauses.setdefault(clause(w), []).append(name)
@@ -261,11 +262,22 @@ class Writer:
             after.append(Text(f"if ({name}) {state} = {number(math.nan, w.xs[0].dtype)};"))
         return before, after
 
-    def one_gathered(self, w: Work, run: bool, before: list[Text], after: list[Text]) -> str:
-        """The name of the state within the loop: its own, or one that is merged into its own after."""
+    def carried(self, w: Work, loop: Loop) -> bool:
+        """True if the state enters the loop with what earlier iterations of an outer loop left in it."""
+        assert w.y is not None
+        return self.homes[w.y].first is not loop
+
+    def one_gathered(
+        self, w: Work, own: bool, run: bool, before: list[Text], after: list[Text]
+    ) -> str:
+        """The name of the state within the loop: the reduction's, or one that is merged into that after.
+
+        `own`: it has to be one that begins here. An extreme that is NaN already would be lost where
+        OpenMP merges the lanes by `a > b ? a : b`.
+        """
         assert w.y is not None
         home, name = self.homes[w.y], self.state(w)
-        if not home.dims and not run:
+        if not home.dims and not own:
             return name
         part = f"{label(w.y.name)}_part"
         dtype = w.xs[0].dtype if run else state_dtype(w)

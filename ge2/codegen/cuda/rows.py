@@ -377,7 +377,7 @@ class Rows:
             x, by = w.xs
             if by in self.said.divisors or w.y.dtype != FLOAT32 or not self.alike(x, by):
                 continue
-            name = self.said.divisors[by] = f"by{len(self.said.divisors) or ''}"
+            name = self.said.divisors[by] = self.said.fresh("by")
             lines.append(Text(f"const ge2_divisor {name} = ge2_divisor_f32({self.said.operand(by)});"))
         return lines
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from ge2.codegen.blocks import Tiling
 from ge2.codegen.c.nest import Home, Loop, Work, homes
 from ge2.codegen.c.text import Operand, Text
 from ge2.codegen.cuda import folds
-from ge2.codegen.cuda.places import Places, label
+from ge2.codegen.cuda.places import RESERVED, Places, label
 from ge2.codegen.cuda.typed import HELD, SUFFIX, expression, helpers_of, number
 from ge2.codegen.values import Held, Param, Values
 from ge2.codegen.works import axes_of, works_of
@@ -65,12 +66,19 @@ class Statements:
         self.v = ""  # how the element along the lane is told, where several are at hand
         self.packs: dict[Param, str] = {}  # arrays of which several elements were read before
         self.divisors: dict[Held, str] = {}  # what many elements are divided by, prepared
+        self.taken: Counter[str] = Counter()  # words that this kernel has names of
         self.apart = False  # whether no element at hand is at a place that it is compared with
         self.near = ""  # "_near" where no such number is far from 1
         self.striped: dict[Work, str] = {}  # states of which each neighbour has its own
         self.drawn: dict[Held, str] = {}  # random bits of which several elements were made before
         self.widened: set[Param] = set()  # arrays of half types that were read as floats
         self.written: dict[Param, str] = {}  # results of which several elements are written after
+
+    def fresh(self, word: str) -> str:
+        """A name that no other value of the kernel has: `by`, `by1`, ... The word is a reserved one."""
+        assert word in RESERVED, word
+        self.taken[word] += 1
+        return f"{word}{self.taken[word] - 1 or ''}"
 
     # -- values
 
