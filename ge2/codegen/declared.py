@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ge2.base.config import config
+from ge2.base.errors import VerifyError
+
 ASIDE = re.compile(r"/\*.*?\*/|//[^\n]*|^[ \t]*#[^\n]*|\"(?:\\.|[^\"\\])*\"", re.DOTALL | re.MULTILINE)
 MARK = re.compile(r"[(){};]")
 NOT_TYPES = frozenset((
@@ -18,9 +21,18 @@ DECLARED = re.compile(
     r"(?P<mark>\s+|\s*[*&]+\s*)(?P<rest>[^;]*)",
     re.DOTALL,
 )
-NAME = re.compile(r"(?:[*&]|const\b|__restrict__\b|restrict\b|\s)*\(?\s*(?:[*&]\s*)?(?:const\s+)?(\w+)\s*(?:=(?!=)|\[|$|\))")
+NAME = re.compile(
+    r"(?:[*&]|const\b|__restrict__\b|restrict\b|\s)*\(?\s*(?:[*&]\s*)?(?:const\s+)?(\w+)\s*(?:=(?!=)|\[|$|\))"
+)
 LOOP = re.compile(r"for ?\((.*?);")
 FUNCTION = re.compile(r"\b(?:void|int)\b.*\w\(([^()]*)\)$")
+
+
+def checked(source: str) -> str:
+    """The source of a kernel, which in check mode declares no name where it is declared already."""
+    if config.check and (names := declared_twice(source)):
+        raise VerifyError(f"a kernel declares {', '.join(names)} twice:\n{source}")
+    return source
 
 
 def declared_twice(source: str) -> list[str]:

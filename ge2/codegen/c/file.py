@@ -9,6 +9,7 @@ from typing import final
 from ge2.base.record import record
 from ge2.codegen.c.text import CKernel, Text
 from ge2.codegen.c.typed import headers
+from ge2.codegen.declared import checked
 from ge2.codegen.environment import render
 
 KERNEL, PROGRAM = "c/kernel.c.jinja", "c/program.c.jinja"
@@ -33,7 +34,7 @@ class Named:
     kernel: CKernel
 
     def text(self) -> str:
-        return render(KERNEL, self)
+        return checked(render(KERNEL, self))
 
 
 @final

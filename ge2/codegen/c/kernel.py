@@ -267,9 +267,7 @@ class Writer:
         assert w.y is not None
         return self.homes[w.y].first is not loop
 
-    def one_gathered(
-        self, w: Work, own: bool, run: bool, before: list[Text], after: list[Text]
-    ) -> str:
+    def one_gathered(self, w: Work, own: bool, run: bool, before: list[Text], after: list[Text]) -> str:
         """The name of the state within the loop: the reduction's, or one that is merged into that after.
 
         `own`: it has to be one that begins here. An extreme that is NaN already would be lost where

@@ -27,8 +27,8 @@ RESERVED = frozenset((
     "short", "signed", "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void",
     "volatile", "while", "asm", "typeof", "main", "unix", "linux", "I", "abs", "exp", "log", "sin",
     "cos", "tan", "pow", "sqrt", "floor", "ceil", "chunk", "task", "tasks", "team", "threads", "from",
-    "to", "at", "end", "width", "part", "scratch", "n", "k", "p", "lib", "arena", "error", "grain",
-    "equation",
+    "to", "at", "end", "home", "low", "high", "run", "width", "part", "scratch", "n", "k", "p",
+    "lib", "arena", "error", "grain", "equation",
 ))
 # fmt: on
 

@@ -9,6 +9,7 @@ from ge2.base.record import record
 from ge2.codegen.c.text import Text
 from ge2.codegen.cuda.kernel import CudaKernel, Fixed, codes
 from ge2.codegen.cuda.typed import headers
+from ge2.codegen.declared import checked
 from ge2.codegen.environment import render
 
 KERNEL = "cuda/kernel.cu.jinja"
@@ -65,7 +66,7 @@ class Source:
         return (*((LET,) if k.lets else ()), *((WAIT,) if k.waits else ()))
 
     def text(self) -> str:
-        return render(KERNEL, self)
+        return checked(render(KERNEL, self))
 
 
 def same_code(source: Source) -> str:

@@ -32,7 +32,8 @@ RESERVED = frozenset((
     "acos", "asin", "atan", "cbrt", "ceil", "cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1",
     "floor", "fma", "fmax", "fmin", "fmod", "hypot", "ldexp", "log", "log10", "log1p", "log2", "max",
     "min", "pow", "rint", "round", "sin", "sinh", "sqrt", "tan", "tanh", "trunc", "by", "here", "k", "v", "t",
-    "n", "p", "s", "r", "u", "part", "parts", "row", "rest", "first", "team", "step", "some",
+    "n", "p", "s", "r", "u", "at", "e", "from", "to", "mine", "slot", "turn", "room", "fetch", "part",
+    "parts", "row", "rest", "first", "team", "step", "some",
 ))
 # fmt: on
 

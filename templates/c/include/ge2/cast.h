@@ -53,13 +53,17 @@ GE2_TRUNCATED(f64, double)
     GE2_CAST(f, F, c64, float _Complex, (float _Complex)X) \
     GE2_CAST(f, F, c128, double _Complex, (double _Complex)X)
 
+/* Without -ftrapping-math, gcc takes float -> integer -> float for one rounding, which keeps the sign of -0.5. */
+#define GE2_UNSIGNED_ZERO(Y, X) (sizeof(X) < 4 || X != 0 ? (Y)X : (Y)0)
+
 #define GE2_INTEGER_CASTS(f, F) \
     GE2_CAST(f, F, bool, uint8_t, x != 0) \
     GE2_TO_INTEGERS(f, F, x, GE2_WRAPPED) \
-    GE2_CAST(f, F, f32, float, (float)x) \
-    GE2_CAST(f, F, f64, double, (double)x) \
-    GE2_TO_HALVES(f, F, f32, (float)x) \
-    GE2_TO_COMPLEX(f, F, x)
+    GE2_CAST(f, F, f32, float, GE2_UNSIGNED_ZERO(float, x)) \
+    GE2_CAST(f, F, f64, double, GE2_UNSIGNED_ZERO(double, x)) \
+    GE2_TO_HALVES(f, F, f32, GE2_UNSIGNED_ZERO(float, x)) \
+    GE2_CAST(f, F, c64, float _Complex, (float _Complex)GE2_UNSIGNED_ZERO(float, x)) \
+    GE2_CAST(f, F, c128, double _Complex, (double _Complex)GE2_UNSIGNED_ZERO(double, x))
 
 #define GE2_HALF_CASTS(f, F, TRUNCATED) \
     GE2_CAST(f, F, bool, uint8_t, ge2_cast_##f##_f32(x) != 0) \
