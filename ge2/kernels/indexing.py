@@ -92,7 +92,8 @@ class Rows:
         for k, (t, operand) in enumerate(zip(self.indices, self.ins, strict=True)):
             read = name = f"index{k}"
             if not operand.value:
-                read = f"{name}[{head.place(name, self.i, self.strides[k])}]"
+                place = head.place(name, self.i, self.strides[k])
+                read = f"ge2_index_read_{SUFFIX[t.dtype]}({name if place == '0' else f'{name} + {place}'})"
             term = f"ge2_index_{SUFFIX[t.dtype]}({read}, {self.extent(k)})"
             step = self.x_over[k]
             terms.append(term if step == 1 else f"{term} * {head.size(f'x_{k}', step)}")
@@ -280,7 +281,8 @@ class CIndex(Generated):
         first, last = f"x + {head.place('x', letters[:-1], steps[:-1])}", ends[-1] if ends else "1"
         run = f"{first}, {last}, {head.size('step', steps[-1] if steps else 1)}, {size}, {axis}"
         test = Text(f"if (ge2_index_outside_{suffix}({run}, {head.services()})) return;")
-        wrapped = f"ge2_index_{suffix}(x[{head.place('x', letters, steps)}], {size})"
+        read = f"ge2_index_read_{suffix}(x + {head.place('x', letters, steps)})"
+        wrapped = f"ge2_index_{suffix}({read}, {size})"
         move = Text(f"y[{head.place('y', letters, places)}] = (int32_t){wrapped};")
         body = [*loops(letters[:-1], ends[:-1], [test]), *loops(letters, ends, [move])]
         return Pieces((head.kernel("index", problem, body),))

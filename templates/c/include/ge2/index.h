@@ -9,11 +9,17 @@ GE2_FN void ge2_fail(const ge2_services *lib, int64_t index, int64_t axis, int64
     if (lib->error->code == GE2_OK) *lib->error = (ge2_error){GE2_INDEX, index, axis, size, equation};
 }
 
-/* ge2_index_i64: an index that is known to be inside, counted from the start. ge2_index_outside_i64: whether one of n,
+/* ge2_index_read_i64: an index out of an array, read once: another thread may write there after all were found inside.
+ * ge2_index_i64: one that was found inside, counted from the start; what became of it since, it names an element.
+ * ge2_index_outside_i64: whether one of n,
  * `step` apart, is outside an axis of that size; the first of them becomes the error. ge2_index_clamped_i64: an index
  * for those who look later whether it was `outside`. */
 #define GE2_INDICES(t, T) \
-    GE2_FN int64_t ge2_index_##t(T i, int64_t size) { return (int64_t)i < 0 ? (int64_t)i + size : (int64_t)i; } \
+    GE2_FN T ge2_index_read_##t(const T *x) { return *(const volatile T *)x; } \
+    GE2_FN int64_t ge2_index_##t(T i, int64_t size) { \
+        const int64_t at = (int64_t)i < 0 ? (int64_t)i + size : (int64_t)i; \
+        return (uint64_t)at < (uint64_t)size ? at : 0; \
+    } \
     GE2_FN int ge2_index_is_outside_##t(T i, int64_t size) { \
         return (uint64_t)(int64_t)i + (uint64_t)size >= 2 * (uint64_t)size; \
     } \
@@ -31,10 +37,13 @@ GE2_FN void ge2_fail(const ge2_services *lib, int64_t index, int64_t axis, int64
             for (int64_t i = 0; i < n; i++) outside |= ge2_index_is_outside_##t(x[i], size); \
         } \
         if (!outside) return 0; \
-        int64_t first = 0; \
-        while (!ge2_index_is_outside_##t(x[first * step], size)) first++; \
-        ge2_fail(lib, (int64_t)x[first * step], axis, size, equation); \
-        return 1; \
+        for (int64_t first = 0; first < n; first++) { \
+            const T i = ge2_index_read_##t(x + first * step); \
+            if (!ge2_index_is_outside_##t(i, size)) continue; \
+            ge2_fail(lib, (int64_t)i, axis, size, equation); \
+            return 1; \
+        } \
+        return 0; /* another thread has written there since */ \
     } \
     GE2_FN int ge2_index_outside_##t( \
         const T *x, int64_t n, int64_t step, int64_t size, int64_t axis, int64_t equation, int threads, \
