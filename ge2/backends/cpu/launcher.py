@@ -24,6 +24,7 @@ from ge2.base.record import record
 from ge2.ir import Dims
 
 INDEX: Final = 1  # GE2_INDEX
+POWER: Final = 2  # GE2_POWER
 KINDS: Final[dict[str, tuple[type, tuple[type, ...]]]] = {  # what a number becomes, and of what
     "b": (bool, (bool,)),
     "i": (int, (bool, int)),
@@ -93,7 +94,8 @@ def make_launcher(
 
     `sizes` is its `n`; `numbers`, 16 bytes each, follow the Python numbers among the inputs in `k`; `arena`
     is the bytes of scratch that each call has to itself. A `heavy` program runs without the interpreter's
-    lock. An index out of range is IndexError at that of the `lines` which its equation has. `owner`, which
+    lock. An index out of range is IndexError at that of the `lines` which its equation has, a negative
+    power of integers ValueError. `owner`, which
     may hold the machine code, lives as long as the launcher. `plain`: by ctypes, extension or not.
 
     A call copies arguments that are not contiguous, refuses those of another type with InputError, and takes
@@ -154,11 +156,13 @@ class Checks:
 
     def fail(self, code: int, index: int, axis: int, size: int, equation: int) -> NoReturn:
         """The error of a program as an exception."""
-        if code != INDEX:
-            raise Ge2Error(f"a compiled program failed with code {code}", where=self.line(equation))
-        text = f"index {index} is out of bounds for axis {axis} with size {size}"
         where = self.line(equation)
-        raise IndexError(f"{text}\n  at   {where}" if where else text)
+        at = f"\n  at   {where}" if where else ""
+        if code == INDEX:
+            raise IndexError(f"index {index} is out of bounds for axis {axis} with size {size}{at}")
+        if code == POWER:
+            raise ValueError(f"Integers to negative integer powers are not allowed.{at}")
+        raise Ge2Error(f"a compiled program failed with code {code}", where=where)
 
     def line(self, equation: int) -> str | None:
         line = self.lines[equation] if 0 <= equation < len(self.lines) else None

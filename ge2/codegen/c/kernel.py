@@ -47,7 +47,18 @@ TASKS = 64  # the most tasks of a sum that has partial results
 STACK = 4096  # the most elements of an array on the stack
 FEW = 8  # the rounds of a loop that are not worth a vector
 OPERANDS = ("array", "result", "value")  # kinds of arguments whose value is an operand and its dtype
-ORDER = ("array", "result", "value", "constant", "size", "partial", "scratch", "threads")
+ORDER = (
+    "services",
+    "equation",
+    "array",
+    "result",
+    "value",
+    "constant",
+    "size",
+    "partial",
+    "scratch",
+    "threads",
+)
 
 
 def c_kernel(region: Region, operands: Mapping[Var, Operand], threads: int) -> CKernel:
@@ -479,9 +490,17 @@ class Writer:
             )
         if op.name == "convert_element_type":
             return cast(operands[0], dtype, eqn.outs[0].type.dtype)
+        if op.name == "pow" and dtype.kind == "i":
+            return self.power(operands, dtype)
         if getattr(op, "edition", 0):
             self.helpers.update(dict.fromkeys(helpers_of(op.lowering.helpers, dtype)))
         return expression(op.lowering.expression, operands, dtype, w.y.dtype)
+
+    def power(self, operands: Sequence[str], dtype: np.dtype) -> str:
+        """A power of integers, which a negative exponent makes the error of the call, as in NumPy."""
+        services = self.places.argue("lib", "const ge2_services *lib", "services")
+        equation = self.places.argue("equation", "int64_t equation", "equation")
+        return expression(f"ge2_power({{0}}, {{1}}, {equation}, {services})", operands, dtype, dtype)
 
     def operand(self, x: Held) -> str:
         """A value, wherever it is."""

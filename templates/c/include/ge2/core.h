@@ -37,7 +37,7 @@ typedef union {
     double c[2];
 } ge2_number;
 
-enum { GE2_OK = 0, GE2_INDEX = 1 };
+enum { GE2_OK = 0, GE2_INDEX = 1, GE2_POWER = 2 };
 
 /* The first error of a call. `equation` counts the equations of the graph that the file was made from. */
 typedef struct {

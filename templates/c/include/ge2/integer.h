@@ -49,7 +49,14 @@
     GE2_FN T ge2_fmod_##t(T a, T b) { return ge2_rem_##t(a, b); } \
     GE2_BY_SIZE(t, T, W)
 
-/* `ge2_pow` of a negative exponent, which NumPy refuses, is the true power rounded towards 0; 0 for a = 0. */
+/* Several threads may meet a negative exponent; the first error of a call stands. */
+static __attribute__((unused, noinline, cold)) void ge2_power_fails(const ge2_services *lib, int64_t equation) {
+    _Pragma("omp critical(ge2_power)")
+    if (lib->error->code == GE2_OK) *lib->error = (ge2_error){GE2_POWER, 0, 0, 0, equation};
+}
+
+/* `ge2_pow` of a negative exponent is the true power rounded towards 0; 0 for a = 0. NumPy refuses it, and so does
+ * `ge2_power`: it is the error of the call. */
 #define GE2_SIGNED(t, T, W, BITS, F, Q, INVERSE_OF_0) \
     GE2_INTEGER(t, T, W, BITS) \
     GE2_FN T ge2_abs_##t(T a) { return a < 0 ? (T)(0 - (W)a) : a; } \
@@ -59,6 +66,10 @@
     GE2_FN T ge2_pow_##t(T a, T b) { \
         T last = b & 1 ? a : (T)((W)a * (W)a); \
         return b < 0 ? ((W)a + 1 <= 2 ? last : 0) : ge2_integer_pow_##t(a, (uint64_t)b); \
+    } \
+    GE2_FN T ge2_power_##t(T a, T b, int64_t equation, const ge2_services *lib) { \
+        if (b < 0) ge2_power_fails(lib, equation); \
+        return ge2_pow_##t(a, b); \
     } \
     /* rounded towards 0; the one quotient that overflows is least / -1, which wraps */ \
     GE2_FN W ge2_quotient_##t(T a, T b) { \

@@ -1,0 +1,70 @@
+"""No extreme loses a NaN, wherever it is, however many loops and threads a reduction is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from itertools import product
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ge2
+from ge2.base.config import config
+from ge2.runtime.compile import compile_graph
+from tests.small import tiny
+from tests.together import needs_compiler, together
+
+SHAPES, DTYPES = ((5, 8), (3, 70), (33, 40)), (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
+FOLDS: tuple[Callable[..., Any], ...] = (
+    np.max, np.min, np.ptp, np.argmax, lambda a, axis: np.max(a, axis=axis) + np.sum(a, axis=axis),
+)  # fmt: skip
+BEFORE: tuple[Callable[[Any], Any], ...] = (
+    lambda a: a + a[:, :1], lambda a: a + a[:1], lambda a: a.T * 2, lambda a: a,
+)  # fmt: skip
+CASES = [*product(SHAPES, DTYPES, FOLDS, BEFORE, (None, 0, 1), (1, 2))]
+
+
+def program(fold: Any, before: Any, axis: int | None) -> Callable[[Any], Any]:
+    return lambda a: fold(before(a), axis=axis)
+
+
+def has_nan(y: Any) -> Any:
+    """Where a NaN is; of indices, the indices."""
+    y = np.asarray(y)
+    return y if y.dtype.kind == "i" else np.isnan(y.astype(np.float64))
+
+
+@pytest.mark.parametrize("executor", [pytest.param("c", marks=needs_compiler), "c, cut small", "blocked"])
+def test_no_extreme_loses_a_nan(
+    executor: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "small" in executor:
+        tiny(monkeypatch)
+    name = executor.split(",")[0]
+    made = []
+    with together() if name == "c" else nullcontext():
+        for at in rng.choice(len(CASES), 60, replace=False):
+            shape, dtype, fold, before, axis, threads = CASES[at]
+            f, a = program(fold, before, axis), rng.standard_normal(shape).astype(dtype)
+            with config.using(executor=name, threads=threads):
+                executable = compile_graph(ge2.jit(f).trace(a).jaxpr)
+                executable.build()
+            made.append((CASES[at], f, a, executable))
+    for case, f, a, executable in made:
+        for place in ((0, 0), (1, a.shape[1] // 2), (a.shape[0] - 1, a.shape[1] - 1)):
+            x = a.copy()
+            x[place] = np.nan
+            with np.errstate(invalid="ignore"):
+                wanted = has_nan(f(x))
+            np.testing.assert_array_equal(has_nan(executable(x)[0]), wanted, err_msg=f"{case} {place}")
+
+
+def test_debug_nans_sees_what_an_extreme_met() -> None:
+    """The maximum of an infinity less itself, in the second of several inner loops."""
+    a = np.ones((5, 8), np.float32)
+    a[1, 4] = np.inf
+    with ge2.debug_nans(), pytest.raises(ge2.errors.NonFiniteError, match="sub made a NaN"):
+        ge2.jit(lambda a: np.max((a - a) + a[:, :1]))(a)
