@@ -14,8 +14,9 @@ from ge2.codegen.comment import comment, one_line
 from tests.together import needs_compiler
 
 HOSTILE = (
-    "a*/b", "*/ int system(const char *); /*", "x\n#include <nope.h>\n", "a\\\n/ int y;", "??/\n", '"""', "'''",
-    "caf\xe9 \u2202 \U0001f600", '#line 9 "x"', "{{ 7*7 }}", "%s%n", "\0\r\f", "//", "*\\\n/ error", "/*", "/*/",
+    "a*/b", "*/ int system(const char *); /*", "x\n#include <nope.h>\n", "a\\\n/ int y;", "??/\n",
+    '"""', "'''", "caf\xe9 \u2202 \U0001f600", '#line 9 "x"', "{{ 7*7 }}", "%s%n", "\0\r\f", "//",
+    "*\\\n/ error", "/*", "/*/",
 )  # fmt: skip
 
 

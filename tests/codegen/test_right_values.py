@@ -1,4 +1,4 @@
-"""Values at the edges of types: casts and tests of half types, signs of zeros, powers, indices that change."""
+"""Values at the edges of types: half types cast and tested, signs of zeros, powers, indices that change."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_negative_power_of_integers_rounds_towards_zero_on_a_gpu() -> None:
 
 @needs_compiler
 def test_an_index_is_read_once_from_its_array() -> None:
-    """Each kernel looks at all indices, then reads each by the one function that reads once and stays inside."""
+    """Each kernel looks at all indices, then reads each by the function that reads once and stays inside."""
     x, at = np.arange(12.0).reshape(4, 3), np.array([[2], [-1]])
 
     def f(x: Any, at: Any) -> Any:
