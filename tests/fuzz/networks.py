@@ -144,7 +144,8 @@ class Network:
             target = self.floats(self.batch, self.length, classes)
             return (lambda x, y, p: np.square(x @ p[w] - y).mean()), target
         target = self.rng.integers(0, classes, (self.batch, self.length))
-        return (lambda x, y, p, kind=int(self.rng.integers(3)): entropy(x @ p[w], y, kind)), target
+        kind = int(self.rng.integers(3))
+        return (lambda x, y, p: entropy(x @ p[w], y, kind)), target
 
     def step(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         begin, x = self.inputs()
