@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from ge2.base.dtypes import HALF
 from ge2.ir import Atom, Dims, Eqn, Graph, Var
 from ge2.ops.elementwise import ConvertElementType
@@ -78,6 +80,6 @@ class Rounding:
         return self.rounded[x]
 
 
-def leaves(x: Atom, dtypes: set[object]) -> bool:
+def leaves(x: Atom, dtypes: set[np.dtype]) -> bool:
     """True if an operand of a half type is read by an equation of another."""
     return x.type.dtype in HALF and x.type.dtype not in dtypes

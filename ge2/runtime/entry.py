@@ -45,7 +45,10 @@ def compiled(
     device: int | None = None,
     writes: Writes | None = None,
 ) -> Executable:
-    """The executable of a graph under the settings of now, on a GPU if named; equal graphs share one."""
+    """The executable of a graph under the settings of now, on a GPU if named.
+
+    Equal graphs of the same lines share one.
+    """
     with spent("import"):
         from ge2.runtime.compile import compile_graph  # passes and templates are not needed before
 
@@ -87,13 +90,15 @@ def key_of(
     device: int | None,
     writes: Writes | None = None,
 ) -> Any:
-    """What decides an executable, and which files are written of it."""
-    words = words_of(graph) if config.nvtx else ()
-    return graph, donated, config.key, config.dump, limit, device, words, writes
+    """What decides an executable, and which files are written of it: a graph, and the lines that it is from.
+
+    Errors of a call name the caller's lines. Equal kernels of other lines are the same text, compiled once.
+    """
+    return graph, donated, config.key, config.dump, limit, device, words_of(graph), writes
 
 
 def words_of(graph: Graph) -> tuple[str, ...]:
-    """The user's lines, which stand in the names of ranges."""
+    """The user's lines, which errors name, and ranges."""
     from ge2.runtime.scopes import spoken  # hardly ever needed
 
     return spoken(graph)

@@ -95,3 +95,27 @@ def test_an_index_is_read_once_from_its_array() -> None:
     body = text[text.rindex("#include") :]
     reads = body.replace("ge2_index_read_i64(index", "").replace("*index", "").replace("(index", "")
     assert "ge2_index_read_i64(index" in body and "index0[" not in reads and "index1[" not in reads
+
+
+def first(x: Any, at: Any) -> Any:
+    return np.log(x[at])
+
+
+def second(x: Any, at: Any) -> Any:
+    return np.log(x[at])
+
+
+@needs_compiler
+def test_errors_name_the_lines_of_the_caller_where_graphs_are_equal() -> None:
+    """Code belongs to the graph, names and lines to who calls it."""
+    x, at = np.arange(1.0, 5), np.array([1, 2])
+    for f in (first, second):
+        jitted = ge2.jit(f)
+        jitted(x, at)
+        with pytest.raises(IndexError, match=f"in {f.__name__}$"):
+            jitted(x, at + 9)
+        with (
+            ge2.debug_nans(),
+            pytest.raises(ge2.errors.NonFiniteError, match=f"(?s)in {f.__name__} .*in {f.__name__}"),
+        ):
+            jitted(-x, at)

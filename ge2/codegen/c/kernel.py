@@ -496,7 +496,7 @@ class Writer:
             self.helpers.update(dict.fromkeys(helpers_of(op.lowering.helpers, dtype)))
         return expression(op.lowering.expression, operands, dtype, w.y.dtype)
 
-    def power(self, operands: Sequence[str], dtype: np.dtype) -> str:
+    def power(self, operands: list[str], dtype: np.dtype) -> str:
         """A power of integers, which a negative exponent makes the error of the call, as in NumPy."""
         services = self.places.argue("lib", "const ge2_services *lib", "services")
         equation = self.places.argue("equation", "int64_t equation", "equation")
