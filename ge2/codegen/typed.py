@@ -23,6 +23,11 @@ BAKED = frozenset((0.0, 0.5, 1.0, 2.0, 3.0))  # numbers that stand in the text, 
 CALL = re.compile(r"ge2_(\w+)(?:<(-?\w+)>)?\(")
 LONGEST = sorted(map(re.escape, SHORT.values()), key=len, reverse=True)
 NAMED = re.compile(rf"\bge2_([a-z0-9]+(?:_[a-z]+[a-z0-9]*)*?)_({'|'.join(LONGEST)})\b")
+# Functions of special.h and special.cuh; erf and erfc CUDA has itself.
+SPECIAL = frozenset((
+    "bessel", "bessel_scaled", "digamma", "erfcx", "erfinv", "gammaln", "log_ndtr", "logistic", "logit",
+    "ndtr", "ndtri", "polygamma", "xlog1py", "xlogy",
+))  # fmt: skip
 
 
 @final

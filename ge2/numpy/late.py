@@ -37,6 +37,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "nanquantiles": ("nanmedian", "nanpercentile", "nanquantile"),
     "polynomials": ("poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub"),
+    "special": ("i0", "kaiser"),
     "windows": ("sliding_window_view",),
 }
 OTHERS: dict[str, tuple[str, ...]] = {  # not in the main namespace: where NumPy keeps its own
@@ -69,8 +70,6 @@ REFUSED: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("core", "ctypeslib", "f2py", "lib", "test", "__version__"), INNER),
     **dict.fromkeys(("complex256", "float128"), ("GPUs and vector units have no such numbers", "float64")),
     "emath": ("the dtype of its results depends on the values", "x.astype(complex) before np.sqrt"),
-    "i0": ("there is no Bessel function yet", "ge2.extend.elementwise"),
-    "kaiser": ("there is no Bessel function yet", "numpy.kaiser, as a constant"),
     "ma": ("a masked array is two arrays", "the data and a mask, with np.where"),
     "memmap": ("it lies in a file", "np.asarray(numpy.memmap(...))"),
     "polynomial": ("its classes hold plain coefficients", "np.polyval and its like"),

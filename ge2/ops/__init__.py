@@ -90,6 +90,9 @@ from ge2.ops.sort import ArgSort as ArgSort
 from ge2.ops.sort import SearchSorted as SearchSorted
 from ge2.ops.sort import Sort as Sort
 from ge2.ops.sort import TopK as TopK
+from ge2.ops.special import SPECIAL as SPECIAL
+from ge2.ops.special import Bessel as Bessel
+from ge2.ops.special import Polygamma as Polygamma
 from ge2.ops.while_loop import WhileLoop as WhileLoop
 
 LOOPS: tuple[type[Op], ...] = (ScanLoop, ScanSaving, WhileLoop)  # "repeat" is made by a pass
@@ -101,13 +104,14 @@ CLASSES: tuple[type[Op], ...] = (
     StopGradient, Barrier, Name,
     DotGeneral, Gather, ScatterAdd, Scatter, UpdateSlice,
     CumSum, CumProd, CumMax, CumMin, Sort, ArgSort, TopK, SearchSorted, RandomBits, RandomFold,
-    Fft, Rfft, Irfft, Solve, Pinv, Det, SlogDet, Cholesky, Qr, Eigh, Eig, Svd,
+    Fft, Rfft, Irfft, Solve, Pinv, Det, SlogDet, Cholesky, Qr, Eigh, Eig, Svd, Polygamma, Bessel,
 )
 # fmt: on
 
-ALL: tuple[Op | type[Op], ...] = (*ELEMENTWISE, *CLASSES, *CONTROL, *LOOPS, *CUSTOM, *SOLVES, *EFFECTS)
+NAMED = (*ELEMENTWISE, *SPECIAL)  # single values; of the others there are classes
+ALL: tuple[Op | type[Op], ...] = (*NAMED, *CLASSES, *CONTROL, *LOOPS, *CUSTOM, *SOLVES, *EFFECTS)
 TABLE: dict[str, Callable[..., Op]] = {
-    **{op.name: (lambda op=op: op) for op in ELEMENTWISE},
+    **{op.name: (lambda op=op: op) for op in NAMED},
     **{op.name: op for op in (*CLASSES, *CONTROL, *LOOPS, *CUSTOM, *SOLVES, *EFFECTS)},
 }
 OWN: dict[str, Callable[..., Op]] = {}  # of users, by name

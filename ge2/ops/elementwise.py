@@ -32,7 +32,8 @@ KINDS = {"b": "bool", "i": "integer", "f": "float", "c": "complex"}
 TRANSCENDENTAL: frozenset[str] = frozenset((
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "logaddexp", "logaddexp2", "logistic", "pow",
     "sqrt", "rsqrt", "cbrt", "hypot", "erf", "erfc", "sin", "cos", "tan", "asin", "acos", "atan", "atan2",
-    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erfcx", "erfinv", "ndtr", "ndtri", "log_ndtr",
+    "logit", "xlogy", "xlog1py", "gammaln", "digamma", "polygamma", "bessel",
 ))
 # fmt: on
 

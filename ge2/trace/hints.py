@@ -17,6 +17,7 @@ import numpy as np
 
 from ge2 import numpy as gnp
 from ge2.base.expression import MISSING, Expression
+from ge2.numpy import special
 from ge2.trace.absent import INSTEAD
 
 __all__ = ["hint"]
@@ -156,6 +157,8 @@ def of_module(f: Any, found: Expression, call: ast.Call, use: str, label: str) -
         return RANDOM
     if top == "numpy":
         return of_numpy(name, call, args, use, label)
+    if top == "scipy" and name in special.__all__:
+        return f"ge2.scipy.special.{name}({', '.join(args) or 'x'}), which needs no SciPy"
     if top in ("pandas", "matplotlib", "torch", "json", "PIL"):
         return f"{top} where the result is returned to, or ge2.debug.callback(f, x), which runs with values"
     if top in ("builtins", "ge2", ""):

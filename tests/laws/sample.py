@@ -90,9 +90,14 @@ def between_powers(rng: Rng, shape: Dims, dtype: np.dtype) -> Any:
     return np.asarray(rng.uniform(1.1, 1.9, shape) * 2.0 ** rng.integers(-3, 4, shape)).astype(dtype)
 
 
+def fraction(rng: Rng, shape: Dims, dtype: np.dtype) -> Any:
+    return numbers(rng, shape, dtype, 0, 1, signed=False)
+
+
 DOMAINS: dict[str, Callable[[Rng, Dims, np.dtype], Any]] = {
     **dict.fromkeys(("log", "log2", "log10", "sqrt", "rsqrt"), positive),
-    **dict.fromkeys(("asin", "acos", "atanh", "log1p", "tan"), unit),
+    **dict.fromkeys(("asin", "acos", "atanh", "log1p", "tan", "erfinv"), unit),
+    **dict.fromkeys(("ndtri", "logit"), fraction),
     "acosh": above_one,
     "frexp_mantissa": between_powers,
     "frexp_exponent": between_powers,
@@ -112,6 +117,10 @@ def power(rng: Rng, shape: Dims, dtype: np.dtype) -> tuple[Any, Any]:
     return a, abs(b).astype(dtype) if dtype.kind == "i" else b
 
 
+def with_positive(rng: Rng, shape: Dims, dtype: np.dtype) -> tuple[Any, Any]:
+    return numbers(rng, shape, dtype), positive(rng, shape, dtype)
+
+
 def shift(rng: Rng, shape: Dims, dtype: np.dtype) -> tuple[Any, Any]:
     return numbers(rng, shape, dtype), np.asarray(rng.integers(0, 5, shape)).astype(dtype)
 
@@ -125,6 +134,7 @@ def apart(rng: Rng, shape: Dims, dtype: np.dtype) -> tuple[Any, Any]:
 PAIRS: dict[str, Callable[[Rng, Dims, np.dtype], tuple[Any, Any]]] = {
     **dict.fromkeys(("rem", "fmod", "floor_div", "div"), quotient),
     **dict.fromkeys(("max", "min", "fmax", "fmin"), apart),
+    **dict.fromkeys(("xlogy", "xlog1py"), with_positive),
     "pow": power,
     "shift_left": shift,
     "shift_right": shift,

@@ -94,6 +94,15 @@ def other_elementwise() -> dict[str, list[Sample]]:
     }
 
 
+def families() -> dict[str, list[Sample]]:
+    """Special functions with a parameter."""
+    bessels = [ops.Bessel(n, s) for n in (0, 1, 2) for s in (False, True)]
+    return {
+        "polygamma": [of(ops.Polygamma(n), s, dtypes=FLOATS) for n, s in ((1, (2, 3)), (2, (3,)), (3, ()))],
+        "bessel": [of(op, (2, 3), dtypes=FLOATS) for op in bessels] + [of(bessels[0], (0,), dtypes=FLOATS)],
+    }
+
+
 # ------------------------------------------------------------------------------- reductions, shape, products
 
 
@@ -371,8 +380,9 @@ def constants() -> dict[str, list[Sample]]:
 
 
 SAMPLES: dict[str, list[Sample]] = {
-    **{op.name: list(elementwise(op)) for op in ops.ELEMENTWISE},
+    **{op.name: list(elementwise(op)) for op in (*ops.ELEMENTWISE, *ops.SPECIAL)},
     **other_elementwise(),
+    **families(),
     **reductions(),
     **shapes(),
     **products(),

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, HALF
-from ge2.codegen.typed import BITS, INTEGER, NAMED, SUFFIX, Spelling, baked
+from ge2.codegen.typed import BITS, INTEGER, NAMED, SPECIAL, SUFFIX, Spelling, baked
 
 STORED: dict[np.dtype, str] = {  # the type of an element of an array
     BOOL: "uint8_t", FLOAT32: "float", FLOAT64: "double",
@@ -50,10 +50,11 @@ def argument(index: str, dtype: np.dtype) -> str:
 EXPONENTIALS = ("exp", "exp2", "expm1", "sinh", "cosh", "tanh", "logaddexp", "logaddexp2")
 LOGARITHMS = ("log", "log2", "log10", "log1p", "asinh", "acosh", "atanh")
 ANGLES = ("sin", "cos", "tan", "asin", "acos", "atan", "atan2")
-POWERS = ("pow", "cbrt", "hypot", "erf", "erfc")
+POWERS = ("pow", "cbrt", "hypot")
 FLOAT_HEADERS = {
     **dict.fromkeys(EXPONENTIALS, "float_exp"), **dict.fromkeys(LOGARITHMS, "float_log"),
     **dict.fromkeys(ANGLES, "float_trig"), **dict.fromkeys(POWERS, "float_power"),
+    **dict.fromkeys((*SPECIAL, "erf", "erfc"), "special"),
 }  # fmt: skip
 FOLDS = frozenset(("indexed", "first", "at", "argmax", "argmin", "compensate", "compensated"))
 

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, HALF
-from ge2.codegen.typed import BITS, INTEGER, NAMED, SUFFIX, Spelling, baked
+from ge2.codegen.typed import BITS, INTEGER, NAMED, SPECIAL, SUFFIX, Spelling, baked
 
 STORED: dict[np.dtype, str] = {  # the type of an element of an array
     BOOL: "uint8_t", FLOAT32: "float", FLOAT64: "double",
@@ -76,4 +76,6 @@ def header(name: str, suffix: str) -> str:
         return FIRST[word]
     if name == "complex" or suffix in ("c64", "c128"):
         return "complex_maths" if name in COMPLEX_MATHS else "complex"
+    if name in SPECIAL:
+        return "special"
     return "fold" if name in FOLDS else KINDS.get(suffix, "integer")

@@ -1,0 +1,155 @@
+"""Special functions, each on one element at a time: of the normal distribution, of gamma, of Bessel.
+
+SciPy names them; none is needed to run them. `polygamma` and `bessel` are families whose members are one
+another's derivatives, so that derivatives of any order are as exact as the functions.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from math import pi, sqrt
+from typing import Any, final
+
+from ge2.base.errors import TypeRuleError
+from ge2.base.record import record
+from ge2.ir import ArrayType, Cotangents, Flags, Value
+from ge2.ops import special_reference as ref
+from ge2.ops.elementwise import (
+    EXP,
+    LOG,
+    LOG1P,
+    SIGN,
+    SQUARE,
+    Elementwise,
+    Pointlike,
+    Pointwise,
+    binary,
+    kind,
+    scaled,
+    unary,
+)
+from ge2.ops.special_reference import in_float64
+
+MOST = 14  # the highest derivative of digamma that the headers have
+ERFCX: Elementwise
+DIGAMMA: Elementwise
+
+
+def density(x: Value) -> Value:
+    """Of the normal distribution."""
+    return EXP(SQUARE(x) * -0.5) * (1 / sqrt(2 * pi))  # type: ignore[no-any-return]
+
+
+def quotient(a: Value, b: Value) -> Value:
+    """a / b, and 0 where a is 0."""
+    nothing = a.same(0)
+    return nothing.select(a.zeros(), a / nothing.select(b.ones(), b))
+
+
+# fmt: off
+ERF      = unary("erf",      in_float64(ref.erf),      "f", "ge2_erf({0})",
+                 lambda y, x: EXP(-SQUARE(x)) * (2 / sqrt(pi)))
+ERFC     = unary("erfc",     in_float64(ref.erfc),     "f", "ge2_erfc({0})",
+                 lambda y, x: EXP(-SQUARE(x)) * (-2 / sqrt(pi)))
+ERFCX    = unary("erfcx",    in_float64(ref.erfcx),    "f", "ge2_erfcx({0})",
+                 lambda y, x: x * y * 2.0 - 2 / sqrt(pi))
+ERFINV   = unary("erfinv",   in_float64(ref.erfinv),   "f", "ge2_erfinv({0})",
+                 lambda y, x: EXP(SQUARE(y)) * (sqrt(pi) / 2))
+NDTR     = unary("ndtr",     in_float64(ref.ndtr),     "f", "ge2_ndtr({0})", lambda y, x: density(x))
+NDTRI    = unary("ndtri",    in_float64(ref.ndtri),    "f", "ge2_ndtri({0})", lambda y, x: 1.0 / density(y))
+LOG_NDTR = unary("log_ndtr", in_float64(ref.log_ndtr), "f", "ge2_log_ndtr({0})",
+                 lambda y, x: sqrt(2 / pi) / ERFCX(x * -sqrt(0.5)))
+LOGISTIC = unary("logistic", in_float64(ref.logistic), "f", "ge2_logistic({0})", lambda y, x: y * (1.0 - y))
+LOGIT    = unary("logit",    in_float64(ref.logit),    "f", "ge2_logit({0})",
+                 lambda y, x: 1.0 / (x * (1.0 - x)))
+GAMMALN  = unary("gammaln",  in_float64(ref.gammaln),  "f", "ge2_gammaln({0})", lambda y, x: DIGAMMA(x))
+DIGAMMA  = unary("digamma",  in_float64(ref.digamma),  "f", "ge2_digamma({0})",
+                 lambda y, x: Polygamma(1)(x))
+XLOGY    = binary("xlogy",   in_float64(ref.xlogy),    "f", "ge2_xlogy({0}, {1})",
+                  lambda y, a, b: LOG(b), lambda y, a, b: quotient(a, b))
+XLOG1PY  = binary("xlog1py", in_float64(ref.xlog1py),  "f", "ge2_xlog1py({0}, {1})",
+                  lambda y, a, b: LOG1P(b), lambda y, a, b: quotient(a, b + 1.0))
+# fmt: on
+
+
+class Family(Pointlike):
+    """A function of one real number with a parameter, of which derivatives are others of its family."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def slope(self, y: Value, x: Value) -> Value:
+        """dy/dx."""
+
+    def float_type(self, types: Sequence[ArrayType]) -> tuple[ArrayType, ...]:
+        (x,) = types
+        if kind(x.dtype) != "f":
+            raise TypeRuleError(f"{self.name} takes float arrays; got {x}", fix="x.astype(float)")
+        return (x,)
+
+    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+        return [scaled(cts[0], self.slope(ys[0], xs[0]))]
+
+    def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
+        return [scaled(ts[0], self.slope(ys[0], xs[0]))]
+
+
+@final
+@record
+class Polygamma(Family):
+    """Derivative n of digamma, n from 1 to 14."""
+
+    n: int
+    name = "polygamma"
+
+    @property
+    def lowering(self) -> Pointwise:  # type: ignore[override]
+        return Pointwise(f"ge2_polygamma<{self.n}>({{0}})")
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        if not 1 <= self.n <= MOST:
+            what = f"polygamma of order {self.n}"
+            raise TypeRuleError(what, fix=f"an order from 1 to {MOST}, or digamma")
+        return self.float_type(types)
+
+    def reference(self, *arrays: Any) -> Any:
+        return in_float64(lambda x: ref.polygamma(x, self.n))(*arrays)
+
+    def slope(self, y: Value, x: Value) -> Value:
+        return Polygamma(self.n + 1)(x)  # type: ignore[no-any-return]
+
+
+@final
+@record
+class Bessel(Family):
+    """I(n, x) / x^n, of the modified Bessel function, times exp(-|x|) if `scaled`: an even function.
+
+    Its derivative is x times that of n + 1, so there is none that must be guarded at 0.
+    """
+
+    n: int
+    scaled: bool = False
+    name = "bessel"
+
+    @property
+    def lowering(self) -> Pointwise:  # type: ignore[override]
+        return Pointwise(f"ge2_bessel{'_scaled' if self.scaled else ''}<{self.n}>({{0}})")
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        return self.float_type(types)
+
+    def reference(self, *arrays: Any) -> Any:
+        return in_float64(lambda x: ref.bessel(x, self.n, self.scaled))(*arrays)
+
+    def slope(self, y: Value, x: Value) -> Value:
+        rise: Value = x * Bessel(self.n + 1, self.scaled)(x)
+        if not self.scaled:
+            return rise
+        sign: Value = SIGN(x)
+        return rise - y * sign
+
+
+SPECIAL = (
+    ERF, ERFC, ERFCX, ERFINV, NDTR, NDTRI, LOG_NDTR, LOGISTIC, LOGIT, GAMMALN, DIGAMMA, XLOGY, XLOG1PY,
+)  # fmt: skip

@@ -1,0 +1,5 @@
+"""Functions under SciPy's names, which need no SciPy."""
+
+from ge2.scipy import special as special
+
+__all__ = ["special"]

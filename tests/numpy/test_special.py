@@ -1,0 +1,110 @@
+"""ge2.scipy.special: SciPy's names and ufuncs, dtypes, derivatives of what is made of several operations."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.base.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
+from ge2.base.errors import Ge2Error, NoRuleError
+from ge2.scipy import special as sp
+from ge2.test_util import check_grads
+
+X = np.array([0.15, 0.4, 0.7, 0.9])
+OF_TWO = ("xlogy", "xlog1py")
+WHOLE = ("logsumexp", "softmax", "log_softmax")
+ONE = sorted(set(sp.__all__) - {*OF_TWO, *WHOLE, "polygamma"})
+
+
+def of_all(xp: Any, x: Any) -> list[Any]:
+    """Every function of a namespace, of numbers between 0 and 1."""
+    ones = [getattr(xp, name)(x) for name in (*ONE, *WHOLE)]
+    return [*ones, *(getattr(xp, name)(x, x[::-1]) for name in OF_TWO)]
+
+
+def test_every_name_has_its_function() -> None:
+    for name in sp.__all__:
+        assert len(inspect.getdoc(getattr(sp, name)) or "") > 15, name
+    assert set(dir(sp)) == set(sp.__all__)
+
+
+def test_values_are_scipy_s() -> None:
+    theirs = pytest.importorskip("scipy.special")
+    for x in (X, np.linspace(-3.7, 6.0, 23), np.array([-2.0, -0.0, 0.0, 1.0, 2.0, 30.0, np.nan])):
+        with np.errstate(all="ignore"):
+            for name, y, want in zip((*ONE, *WHOLE, *OF_TWO), of_all(sp, x), of_all(theirs, x), strict=True):
+                np.testing.assert_allclose(y, want, rtol=2e-13, atol=1e-14, err_msg=name)
+            np.testing.assert_allclose(sp.polygamma(2, x[x > 0]), theirs.polygamma(2, x[x > 0]), rtol=1e-13)
+
+
+def test_scipy_s_ufuncs_are_taken_by_what_they_are() -> None:
+    theirs = pytest.importorskip("scipy.special")
+    ufuncs = [getattr(theirs, name) for name in (*ONE, *OF_TWO) if hasattr(theirs, name)]
+    assert len(ufuncs) == len(ONE) + len(OF_TWO)
+
+    def f(x: Any) -> Any:
+        return sum(u(*(x,) * u.nin) for u in ufuncs)
+
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(ge2.jit(f)(X), f(X), rtol=1e-13)
+        check_grads(f, (X,), order=2)
+    erf = np.frompyfunc(lambda x: x, 1, 1)
+    with pytest.raises(NoRuleError):
+        ge2.jit(lambda x: erf(x))(X)
+
+
+def test_dtypes() -> None:
+    for dtype in (FLOAT16, BFLOAT16, FLOAT32, FLOAT64):
+        for y in of_all(sp, X.astype(dtype)):
+            assert y.dtype == dtype
+    assert sp.erf(1).dtype == sp.xlogy(1, np.int8(2)).dtype == FLOAT64
+    assert sp.xlogy(0.5, X.astype(FLOAT32)).dtype == FLOAT32
+    assert sp.xlogy(X[:, None], X[:2]).shape == (4, 2)
+
+
+def test_compiled_together() -> None:
+    for dtype, most in ((FLOAT64, 2e-15), (FLOAT32, 2e-6), (BFLOAT16, 2e-2)):
+        x = X.astype(dtype)
+        for y, want in zip(ge2.jit(lambda x: of_all(sp, x))(x), of_all(sp, x), strict=True):
+            assert y.dtype == dtype
+            np.testing.assert_allclose(y.astype(FLOAT64), want.astype(FLOAT64), rtol=most, atol=most)
+
+
+def test_derivatives_of_what_is_made_of_several() -> None:
+    x = np.array([-1.3, 0.4, 2.2])
+
+    def f(x: Any) -> Any:
+        y = sp.i1(x) * sp.i1e(x) + sp.log_expit(x) + sp.log_softmax(x) * sp.softmax(x)
+        return y + sp.gamma(x) + sp.entr(abs(x)) + sp.erfcinv(abs(x) / 3)
+
+    check_grads(f, (x,), order=2, rtol=1e-5)
+    check_grads(lambda x: sp.polygamma(1, x) + sp.gammaln(x), (x,), order=2, rtol=1e-5)
+
+
+def test_bessel_functions_have_every_derivative_at_0() -> None:
+    f: Any = sp.i0
+    for want in (1.0, 0.0, 0.5, 0.0, 0.375):
+        assert f(0.0) == want
+        f = ge2.grad(f)
+    assert ge2.grad(sp.i1)(0.0) == 0.5
+    assert ge2.grad(lambda x: sp.xlogy(x, 0.0 * x))(0.0) == -np.inf
+    assert ge2.grad(lambda y: sp.xlogy(0.0, y))(0.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("f", "what"),
+    [
+        (lambda x: sp.erf(x + 1j), "complex"),
+        (lambda x: sp.erf(x, where=x > 0), "where="),
+        (lambda x: sp.polygamma(x, x), "an integer"),
+        (lambda x: sp.polygamma(15, x), "order"),
+        (lambda x: sp.logsumexp(x, return_sign=True), "return_sign"),
+    ],
+)
+def test_mistakes_are_named(f: Any, what: str) -> None:
+    with pytest.raises(Ge2Error, match=what):
+        ge2.jit(f)(X)
