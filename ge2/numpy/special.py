@@ -178,12 +178,21 @@ def log_softmax(x: Any, axis: Axes = None) -> Any:
 # ------------------------------------------------------------------------------------------ SciPy's ufuncs
 
 
+def is_scipys(ufunc: np.ufunc) -> bool:
+    """True if it is what its name stands for in `scipy.special`, if that is imported."""
+    return getattr(sys.modules.get("scipy.special"), ufunc.__name__, None) is ufunc
+
+
+def full_name(ufunc: np.ufunc) -> str:
+    """The name of a ufunc and of the library that it is of."""
+    return f"{'scipy.special' if is_scipys(ufunc) else 'numpy'}.{ufunc.__name__}"
+
+
 def of_scipy(ufunc: np.ufunc) -> Function | None:
     """Our function for a ufunc of SciPy, known by being what its name stands for there; None for others."""
-    theirs, name = sys.modules.get("scipy.special"), ufunc.__name__
-    if theirs is None or name not in __all__ or getattr(theirs, name, None) is not ufunc:
+    if ufunc.__name__ not in __all__ or not is_scipys(ufunc):
         return None
-    found: Function = globals()[name]
+    found: Function = globals()[ufunc.__name__]
     e.UFUNCS[ufunc] = found
     return found
 

@@ -185,7 +185,7 @@ def special_ufunc(
     """A ufunc with `out=`, `where=` or `dtype=`, or one of its methods."""
     call = UFUNCS.get(ufunc) or special.of_scipy(ufunc)
     if call is None:
-        raise missing(f"numpy.{ufunc.__name__}")
+        raise missing(special.full_name(ufunc))
     if method != "__call__":
         call = gnp.ufunc_method(ufunc, method)
         if method in ("reduce", "accumulate") and ufunc in (np.add, np.multiply):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ge2 import numpy as gnp
+from ge2.numpy import special
 from ge2.numpy.known import REASONS
 from ge2.trace import Tracer
 
@@ -61,14 +62,14 @@ def page() -> str:
     sections = [
         listed("numpy", traced(np)),
         listed("numpy.linalg", traced(np.linalg)),
-        listed("numpy.fft", traced(np.fft)) if traced(np.fft) else "",
+        listed("numpy.fft", traced(np.fft)),
+        listed("scipy.special, and ge2.scipy.special, which needs no SciPy", special.__all__),
         listed("Methods and attributes of arrays", of_arrays()),
         listed("In ge2.numpy alone", alone),
         listed("Of values that are known alone", REASONS),
         listed("numpy.lib.stride_tricks", traced(np.lib.stride_tricks)),
         "## Not there, for a reason\n",
         "\n".join(f"* `{n}`: {why}; {fix}" for n, (why, fix) in sorted(gnp.late.REFUSED.items())) + "\n",
-        listed("Not there, of numpy.linalg", public(np.linalg) - traced(np.linalg)),
     ]
     return "\n".join([INTRO, *filter(None, sections)])
 

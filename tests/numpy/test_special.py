@@ -52,9 +52,12 @@ def test_scipy_s_ufuncs_are_taken_by_what_they_are() -> None:
     with np.errstate(all="ignore"):
         np.testing.assert_allclose(ge2.jit(f)(X), f(X), rtol=1e-13)
         check_grads(f, (X,), order=2)
-    erf = np.frompyfunc(lambda x: x, 1, 1)
-    with pytest.raises(NoRuleError):
-        ge2.jit(lambda x: erf(x))(X)
+    imposter = np.frompyfunc(lambda x: x, 1, 1)
+    for ufunc in (theirs.sindg, imposter):
+        with pytest.raises(NoRuleError, match="scipy.special.sindg" if ufunc is theirs.sindg else "numpy"):
+            ge2.jit(lambda x, u=ufunc: u(x))(X)
+    with pytest.raises(Ge2Error, match=r"try  ge2.scipy.special.softmax\(x\)"):
+        ge2.jit(lambda x: theirs.softmax(x))(X)
 
 
 def test_dtypes() -> None:
@@ -93,6 +96,13 @@ def test_bessel_functions_have_every_derivative_at_0() -> None:
     assert ge2.grad(sp.i1)(0.0) == 0.5
     assert ge2.grad(lambda x: sp.xlogy(x, 0.0 * x))(0.0) == -np.inf
     assert ge2.grad(lambda y: sp.xlogy(0.0, y))(0.0) == 0.0
+
+
+def test_numpy_s_bessel_function_and_window() -> None:
+    np.testing.assert_allclose(ge2.jit(np.i0)(X), np.i0(X), rtol=1e-14)
+    for n in (0, 1, 2, 7):
+        np.testing.assert_allclose(ge2.numpy.kaiser(n, 8.6), np.kaiser(n, 8.6), rtol=1e-13)
+    check_grads(lambda b: ge2.numpy.kaiser(5, b), (3.0,), order=1)
 
 
 @pytest.mark.parametrize(
