@@ -193,7 +193,8 @@ class CPad(Generated):
         op, (x,), (to,) = problem.op, problem.inputs, problem.outs
         assert isinstance(op, Pad)
         if (0, 0) in problem.shared:  # x was made there
-            return Pieces(tuple(around(op, x.shape, to, outs[0], threads)))
+            parts = around(op.low, x.shape, to.shape)
+            return Pieces(tuple(filled_part(to, part, outs[0], threads) for part in parts))
         kernels = [filling(to, None, outs[0], threads)]
         start, step, first, shape = inside(op, x.shape, to.shape)
         if math.prod(shape):
@@ -203,18 +204,37 @@ class CPad(Generated):
         return Pieces(tuple(kernels))
 
 
-def around(op: Pad, shape: Dims, to: ArrayType, target: Operand, threads: int) -> list[CKernel]:
-    """Zeros before and after x along each axis, within what x spans of the axes before it."""
-    kernels: list[CKernel] = []
-    start, size = [0] * to.ndim, list(to.shape)
-    for a, (low, n, total) in enumerate(zip(op.low, shape, to.shape, strict=True)):
-        for first, count in ((0, low), (low + n, total - low - n)):
-            start[a], size[a] = first, count
+def around(low: Dims, shape: Dims, whole: Dims) -> list[tuple[Dims, Dims]]:
+    """Start and shape of the parts of an array beside a box: before and after it along each axis, within what
+    the box spans of the axes before it.
+
+    >>> around((1, 0), (2, 3), (4, 3))
+    [((0, 0), (1, 3)), ((3, 0), (1, 3))]
+    """
+    found = list[tuple[Dims, Dims]]()
+    start, size = [0] * len(whole), list(whole)
+    for a, (first, n, total) in enumerate(zip(low, shape, whole, strict=True)):
+        for at, count in ((0, first), (first + n, total - first - n)):
+            start[a], size[a] = at, count
             if math.prod(size):
-                part = ArrayType(tuple(size), to.dtype)
-                kernels.append(filling(part, None, target.part(tuple(start), (1,) * to.ndim), threads))
-        start[a], size[a] = low, n
-    return kernels
+                found.append((tuple(start), tuple(size)))
+        start[a], size[a] = first, n
+    return found
+
+
+def filled_part(to: ArrayType, part: tuple[Dims, Dims], target: Operand, threads: int) -> CKernel:
+    """Zeros in a part of an array."""
+    start, shape = part
+    return filling(to.with_shape(shape), None, target.part(start, (1,) * to.ndim), threads)
+
+
+def copied_part(
+    x: ArrayType, part: tuple[Dims, Dims], source: Operand, target: Operand, threads: int
+) -> CKernel:
+    """A part of an array, copied to where it is in another of the same shape."""
+    (start, shape), ones = part, (1,) * x.ndim
+    type_ = x.with_shape(shape)
+    return copying(type_, type_, source.part(start, ones), target.part(start, ones), threads)
 
 
 def inside(op: Pad, shape: Dims, out: Dims) -> tuple[Dims, Dims, Dims, Dims]:
@@ -240,8 +260,13 @@ class CUpdateSlice(Generated):
     def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
         op, (x, u) = problem.op, problem.inputs
         assert isinstance(op, UpdateSlice)
-        kernels = [unless_same(copying(x, x, ins[0], outs[0], threads))]
-        if u.size:
+        if (0, 1) in problem.shared and (0, 0) not in problem.shared:  # u was made there
+            parts = around(op.start, u.shape, x.shape)
+            return Pieces(tuple(copied_part(x, part, ins[0], outs[0], threads) for part in parts))
+        kernels = []
+        if (0, 0) not in problem.shared:
+            kernels.append(unless_same(copying(x, x, ins[0], outs[0], threads)))
+        if u.size and (0, 1) not in problem.shared:
             kernels.append(copying(u, u, ins[1], outs[0].part(op.start, op.step), threads))
         return Pieces(tuple(kernels))
 

@@ -165,7 +165,7 @@ class Native:
         if step.kind == "loop":
             segment.calls += Loop(self, segment, step).texts()
             return
-        problem = problem_of(step.eqn, step.shared)
+        problem = problem_of(step.eqn, self.surely_shared(step))
         family = select(problem).family
         assert isinstance(family, Generated), f"{step.eqn.op} was taken for C"
         ins = [self.operand("in", i, a) for i, a in enumerate(step.eqn.inputs)]
@@ -189,6 +189,12 @@ class Native:
         """What holds the memory of a value."""
         found = self.program.buffers[v]
         return found.base or found
+
+    def surely_shared(self, step: Step) -> frozenset[tuple[int, int]]:
+        """The results that lie in the memory of inputs, but for arguments: a caller may lend these or not."""
+        buffers, inputs = self.program.buffers, step.eqn.inputs
+        lent = [k for k, a in enumerate(inputs) if isinstance(a, Var) and buffers[a].storage == "input"]
+        return frozenset(pair for pair in step.shared if pair[1] not in lent)
 
     def operand(self, role: str, i: int, a: Var | Literal) -> Operand:
         if isinstance(a, Literal) or a.type.weak:

@@ -19,7 +19,7 @@ from ge2.kernels.generated import CProduct
 from ge2.kernels.kernel import Family, Problem
 from ge2.kernels.library import Library, Product
 from ge2.kernels.products import CudaBlas
-from ge2.ops.index import Gather
+from ge2.ops.index import Gather, UpdateSlice
 from ge2.ops.product_region import ProductRegion
 from ge2.ops.region import Region
 from ge2.ops.shape import (
@@ -44,6 +44,7 @@ from ge2.runtime.hosted import CONTROL
 from ge2.runtime.loops import carried, grounded, held, stands
 from ge2.runtime.program import END, Buffer, Program, Step
 from ge2.runtime.resident import resident
+from ge2.runtime.slice_writes import join_update, reads_elsewhere
 from ge2.trace.strong import strong
 
 VIEWS = (BroadcastInDim, Transpose, Reshape, Slice, Rev, StopGradient, Barrier)
@@ -120,6 +121,7 @@ class Scheduler:
         self.inner: dict[int, tuple[Program, ...]] = {}
         self.over: dict[int, dict[int, int]] = {}  # results of steps, and the operands they may write over
         self.makers = {v: e for e in graph.eqns for v in e.outs}
+        self.numbers: dict[Atom, int] = {v: n for n, e in enumerate(graph.eqns) for v in e.outs}
         self.there: dict[
             int, set[tuple[int, int]]
         ] = {}  # inputs of steps that are part of the result already
@@ -267,25 +269,32 @@ class Scheduler:
 
     def lend(self) -> None:
         """What an update or a loop writes over is made where the result lies, if nobody reads it later."""
+        views: dict[int, list[Buffer]] = {}
+        for buffer in self.buffers.values():
+            if buffer.base is not None:
+                views.setdefault(id(buffer.base), []).append(buffer)
         for n, eqn in enumerate(self.graph.eqns):
             for i, k in self.over.get(n, {}).items():
                 x = eqn.inputs[k]
                 old = self.buffers[x] if isinstance(x, Var) else None
-                if old is None or old.storage != "arena" or old.last != n or not self.alone(eqn, x):
+                if old is None or old.storage != "arena" or old.last != n or not self.over_alone(eqn, x):
                     continue
                 made = self.buffers[eqn.outs[i]]
                 new = made.base or made
                 new.first = min(new.first, old.first)
-                for buffer in self.buffers.values():
-                    if buffer.base is old:
-                        buffer.base = new
-                old.base, old.storage = new, "view"
+                moved = [*views.pop(id(old), ()), old]
+                for buffer in moved:
+                    buffer.base = new
+                views.setdefault(id(new), []).extend(moved)
+                old.storage = "view"
                 self.there.setdefault(n, set()).add((i, k))
 
     def join(self) -> None:
         """Parts that a region computes for a concatenation, or a padding, alone are made where they go."""
         for n, eqn in enumerate(self.graph.eqns):
             whole = self.buffers[eqn.outs[0]] if eqn.outs else None
+            if self.kinds[n] == "kernel" and isinstance(eqn.op, UpdateSlice) and self.target == "c":
+                join_update(self, n, eqn)
             if self.kinds[n] != "kernel" or whole is None or whole.base is not None:
                 continue
             for i, place in places_in(eqn).items():
@@ -314,6 +323,18 @@ class Scheduler:
         if not regional or source.storage != "arena" or a in self.layouts or self.reads[a] > 1:
             return None
         return (a, place) if self.kinds[source.first] == "kernel" else None
+
+    def over_alone(self, eqn: Eqn, x: Atom) -> bool:
+        """Whether an equation may write over an array: what else it reads of it are other elements."""
+        return self.alone(eqn, x) or (isinstance(eqn.op, UpdateSlice) and reads_elsewhere(self, eqn))
+
+    def number(self, a: Atom) -> int:
+        """The step that makes a value; -1 for an argument."""
+        return self.numbers.get(a, -1)
+
+    def is_elementwise(self, eqn: Eqn, i: int, x: Var) -> bool:
+        """Whether a region reads an element of an input only where it writes that of a result."""
+        return self.alone(eqn, x) and in_place(eqn, i, x, self.target)
 
     def alone(self, eqn: Eqn, x: Atom) -> bool:
         """Whether an equation reads an array once, and no other view of it."""

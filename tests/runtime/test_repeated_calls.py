@@ -13,7 +13,8 @@ from ge2.runtime.repeated_calls import repeated_calls
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal(60)
-A = rng.standard_normal((14, 14)) + 14 * np.eye(14)
+A = rng.standard_normal((14, 14))
+L = rng.standard_normal((20, 20)) + 20 * np.eye(20)
 
 
 def smoothing(x):
@@ -42,7 +43,7 @@ def over_relaxation(a):
 
 def triangular(a, b):
     x = b.copy()
-    for i in range(14):
+    for i in range(20):
         x[i] = (b[i] - a[i, :i] @ x[:i]) / a[i, i]
     return x
 
@@ -58,7 +59,7 @@ PROGRAMS = {  # and the most calls in the text of the program
     "smoothing": (smoothing, (X,), 9),
     "red_black": (red_black, (X,), 14),
     "over_relaxation": (over_relaxation, (A,), 12),
-    "triangular": (triangular, (A, X[:14]), 16),
+    "triangular": (triangular, (L, X[:20]), 16),
     "rates": (rates, (X,), 12),
 }
 

@@ -1,0 +1,134 @@
+"""Regions write right into slices where that is the same: no pass over the array for each write."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.base.config import config
+from ge2.runtime.compile import compile_graph
+
+rng = np.random.default_rng(0)
+U, V = rng.standard_normal((2, 9, 11))
+
+
+def heat(u, v):
+    y = np.zeros_like(u)
+    y[1:-1] = u[1:-1] + 0.1 * (u[2:] - 2 * u[1:-1] + u[:-2])
+    y[0], y[-1] = u[0], v[0]
+    return y
+
+
+def jacobi(u, v):
+    y = u.copy()
+    y[1:-1, 1:-1] = 0.25 * (u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:]) - v[1:-1, 1:-1]
+    return y
+
+
+def reflecting(u, v):
+    y = np.zeros_like(u)
+    y[1:-1, 1:-1] = np.sin(u[1:-1, 1:-1]) * v[1:-1, 1:-1]
+    y[0], y[-1] = y[1], y[-2]
+    y[:, 0], y[:, -1] = y[:, 1], y[:, -2]
+    return y
+
+
+def leapfrog(u, v):
+    h, e = u.copy() * 1.0, v * 0.5
+    for _ in range(3):
+        h[:, :-1] = h[:, :-1] + 0.5 * (e[:, 1:] - e[:, :-1])
+        e[:, 1:-1] = e[:, 1:-1] + 0.5 * (h[:, 1:-1] - h[:, :-2])
+    return h, e
+
+
+def in_sweeps(u, v):  # reads its neighbours after they were written: not in one pass
+    y = u * 1.0
+    y[1:-1] = y[:-2] + y[2:] * 0.5
+    y[:, 1:] = y[:, :-1] * 0.5 - v[:, 1:]
+    return y
+
+
+def read_between(u, v):
+    y = u + 1.0
+    z = np.cumsum(v * 2.0, axis=0)
+    new = np.sin(v[2:]) * 3.0
+    total = y.sum() + z[0, 0]
+    y[2:] = new
+    return y * total
+
+
+def overlapping(u, v):
+    y = np.zeros_like(u)
+    a, b = np.sin(u), np.cos(v)
+    y[:6] = a[:6] * b[3:] * 2.0
+    y[3:] = b[3:] * 2.0 + y[:6]
+    return y
+
+
+def strided(u, v):
+    y = v * 2.0
+    y[::2, 1::3] = u[::2, 1::3] * 5.0
+    y[1::2] = y[:-1:2] - u[1::2]
+    return y
+
+
+def reshaped(u, v):
+    y = np.zeros_like(u[:, 0])
+    y[3] = (u[0] * v[0]).sum()
+    y[4] = u[1, 1] * v[2, 2]
+    return y[::-1] * 2.0
+
+
+PROGRAMS = [heat, jacobi, reflecting, leapfrog, in_sweeps, read_between, overlapping, strided, reshaped]
+
+
+@pytest.mark.parametrize("executor", ["c", "blocked"])
+@pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
+def test_writes_into_slices_mean_the_same(f, executor):
+    with config.using(executor=executor):
+        found = ge2.jit(f)(U, V)
+    for a, b in zip(ge2.tree.leaves(found), ge2.tree.leaves(f(U.copy(), V.copy())), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-13)
+
+
+def scratch(f):
+    """The bytes of arrays that are neither arguments nor results."""
+    graph = ge2.jit(f).trace(U, V).jaxpr
+    with config.using(executor="c"):
+        return compile_graph(graph).memory_analysis().arena
+
+
+@pytest.mark.parametrize("f", [heat, jacobi, reflecting, leapfrog], ids=lambda f: f.__name__)
+def test_what_is_written_into_a_slice_has_no_array_of_its_own(f):
+    assert scratch(f) == 0
+
+
+@pytest.mark.parametrize("f", [in_sweeps, overlapping], ids=lambda f: f.__name__)
+def test_what_is_read_meanwhile_has_one(f):
+    assert scratch(f) > 0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_writes_mean_the_same(seed):
+    draw = np.random.default_rng(seed)
+
+    def cut():
+        """A slice of four elements, in one step or two."""
+        start, step = int(draw.integers(0, 5)), int(draw.integers(1, 3))
+        return slice(start, start + 3 * step + 1, step)
+
+    plan = [(cut(), cut(), int(draw.integers(4))) for _ in range(6)]
+
+    def f(x):
+        y, z = x * 0.0, x * 2.0
+        for to, source, kind in plan:
+            base = (x, y, z, y)[kind]
+            y[to] = np.sin(base[source]) + x[to] * (y[to] if kind == 3 else 0.5)
+            if kind == 2:
+                z[source] = y[source] * 0.5 + z[to]
+        return y, z
+
+    x = draw.standard_normal(12)
+    for a, b in zip(ge2.jit(f)(x), f(x), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-13)
