@@ -39,6 +39,8 @@ from ge2.transforms.batching import custom_batch as custom_batch
 from ge2.transforms.closure import closure_convert as closure_convert
 from ge2.transforms.custom import custom_jvp as custom_jvp
 from ge2.transforms.custom import custom_vjp as custom_vjp
+from ge2.transforms.custom_gradient import custom_gradient as custom_gradient
+from ge2.transforms.custom_gradient import sequential_vmap as sequential_vmap
 from ge2.transforms.effects import pure_callback as pure_callback
 from ge2.transforms.inspect import ShapeDtypeStruct as ShapeDtypeStruct
 from ge2.transforms.inspect import eval_shape as eval_shape
@@ -66,6 +68,7 @@ __all__ = [
     "closure_convert",
     "config",
     "custom_batch",
+    "custom_gradient",
     "custom_jvp",
     "custom_vjp",
     "debug",
@@ -93,6 +96,7 @@ __all__ = [
     "pure_callback",
     "random",
     "remat",
+    "sequential_vmap",
     "stop_gradient",
     "test_util",
     "tree",

@@ -9,22 +9,22 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from ge2.base.dtypes import BOOL, COMPLEX, INEXACT, python_type, with_number
+from ge2.base.dtypes import COMPLEX, INEXACT
 from ge2.base.errors import GradientError, InPlaceError, InputError, PytreeError
-from ge2.base.gpu import host
 from ge2.base.pytree import broadcast_prefix, flatten, unflatten
 from ge2.base.source import here
 from ge2.base.tracebacks import hides
 from ge2.ir import ArrayType, Flags, Graph, type_of, without_dead_code
 from ge2.trace import Closed, Input, run
 from ge2.trace.writes import Writes
-from ge2.transforms.arguments import Arguments, Results, checked_type, is_array, leaves_like, numbered, owned
+from ge2.transforms.arguments import Arguments, Results, checked_type, leaves_like, numbered, owned
 from ge2.transforms.derive import DERIVE
 from ge2.transforms.partition import DISPATCH, partition
-from ge2.transforms.remembered import Derivative, Memory, Part
+from ge2.transforms.pullback import Part, Pullback, PullRule, like
+from ge2.transforms.remembered import Derivative, Memory
 from ge2.transforms.vjp import vjp_graph
 from ge2.transforms.vmap import vmap_graph
-from ge2.transforms.zeros import empty, is_float0
+from ge2.transforms.zeros import empty
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]
@@ -230,11 +230,11 @@ def differentiate(
 
 
 def part_of(call: Arguments, argnum: int, places: dict[int, int]) -> Part:
-    """The structure of one argument, and for each leaf the place of its cotangent, or what integers have."""
+    """The structure of one argument, and for each leaf the place of its cotangent, or an integer's shape."""
     types = dict(zip(call.arrays, call.types(), strict=True))
     leaves = call.of_argument(argnum)
-    found = [places[i] if i in places else empty(types[i].shape if i in types else ()) for i in leaves]
-    return call.structure_of(argnum), found
+    found = (places[i] if i in places else types[i].shape if i in types else () for i in leaves)
+    return call.structure_of(argnum), tuple(found)
 
 
 def staged(
@@ -286,63 +286,13 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     forward, backward, _ = partition(joint, len(closed.graph.inputs), len(outputs), dispatch=DISPATCH)
     args = (*closed.captured, *call.values())
     results = owned(run(forward, args), args)
-    residuals = results[len(outputs) :]
-    types = [a.type for a in outputs[: returned.count]]
-
-    @hides
-    def pull(ct: Any) -> Any:
-        seeds = cotangents(ct, returned, types)
-        grads = dict(
-            zip(wanted, owned(run(backward, [*residuals, *seeds]), [*residuals, *seeds]), strict=True)
-        )
-        return tuple(gradient_like(call, n, grads) for n in range(len(primals)))
-
+    types = tuple(a.type for a in outputs[: returned.count])
+    places = {i: k for k, i in enumerate(wanted)}
+    parts = tuple(part_of(call, n, places) for n in range(len(primals)))
+    pull = Pullback(results[len(outputs) :], PullRule(backward, types, parts, returned))
     value = returned.build(results[: len(outputs)])
     call.carry(writes, results[: len(outputs)])
     return (value[0], pull, value[1]) if has_aux else (value, pull)
-
-
-def cotangents(ct: Any, returned: Results, types: Sequence[ArrayType]) -> list[Any]:
-    """The cotangents of the inexact results; a cotangent has the structure and types of the result."""
-    leaves = returned.arrays_of(leaves_like(returned.main, ct, ("the result", "the cotangent")))
-    paths = returned.paths()[: returned.count]
-    found = [
-        like(c, t, f"the cotangent of the result{path}")
-        for c, t, path in zip(leaves, types, paths, strict=True)
-    ]
-    return [c for c, t in zip(found, types, strict=True) if t.dtype in INEXACT]
-
-
-def like(x: Any, type: ArrayType, what: str) -> Any:
-    """`x` as an array of that type; GradientError if its shape or dtype is another.
-
-    What belongs to an integer is of dtype float0, or a zero of a type that has no derivative.
-    """
-    if is_float0(x) and type.dtype not in INEXACT:
-        return x
-    if not is_array(x):
-        got = "float0, which belongs to integers" if is_float0(x) else f"a {x.__class__.__name__}"
-        raise GradientError(f"{what} ({type}) is {got}", where=here(), fix=f"an array like {type}")
-    t = type_of(x)
-    if type.dtype not in INEXACT:
-        if t.dtype in INEXACT:
-            raise GradientError(
-                f"{what} ({type}) is {t}, but integers have no derivative",
-                where=here(),
-                fix=f"np.zeros({type.shape}, ge2.float0)",
-            )
-        return x
-    fits = t.dtype == type.dtype or (t.weak and with_number(type.dtype, python_type(t.dtype)) == type.dtype)
-    if t.shape != type.shape or not fits or t.dtype == BOOL:
-        fix = f"an array of shape {type.shape} and dtype {type.dtype}"
-        raise GradientError(f"{what} ({type}) is {t}, which is another shape or dtype", where=here(), fix=fix)
-    if type.weak:
-        if hasattr(x, "cast"):
-            return x if t == type else x.cast(type.dtype, weak=True)
-        return python_type(type.dtype)(np.asarray(host(x)).item())
-    if t.weak:
-        return x.cast(type.dtype) if hasattr(x, "cast") else type.dtype.type(x)
-    return x
 
 
 @overload

@@ -20,8 +20,8 @@ from ge2.base.tracebacks import hides
 from ge2.ir import ArrayType, Graph, Op, Var, type_of
 from ge2.ops.custom import CustomJvp, CustomVjp, with_consts
 from ge2.trace import Closed, Input, stage, tidy, title_of
-from ge2.transforms.api import like
 from ge2.transforms.arguments import Arguments, Results, Static, at_top, leaves_like, parameters
+from ge2.transforms.pullback import like
 from ge2.transforms.several import common_types, conformed, retyped, widened
 from ge2.transforms.zeros import empty, zero
 
@@ -190,6 +190,12 @@ def checked_structure(call: Arguments, found: Any, what: str) -> list[Any]:
     return leaves
 
 
+def no_symbolic_zeros(asked: bool) -> None:
+    if asked:
+        what = "symbolic_zeros=True: a rule is given zeros as arrays, and dead code costs nothing"
+        raise InputError(what, where=here(), fix="leave it out, and compute with zeros as with other values")
+
+
 def paired(f: Function, what: str, second: str) -> Function:
     """The function, if it returns its result and something else."""
 
@@ -220,7 +226,8 @@ class custom_vjp(CustomRule[P, R]):
     10.0
     """
 
-    def defvjp(self, fwd: Function, bwd: Function) -> None:
+    def defvjp(self, fwd: Function, bwd: Function, symbolic_zeros: bool = False) -> None:
+        no_symbolic_zeros(symbolic_zeros)
         self.fwd, self.bwd = fwd, bwd
 
     def check(self) -> None:
@@ -327,7 +334,8 @@ class custom_jvp(CustomRule[P, R]):
     10.0
     """
 
-    def defjvp(self, rule: Function) -> Function:
+    def defjvp(self, rule: Function, symbolic_zeros: bool = False) -> Function:
+        no_symbolic_zeros(symbolic_zeros)
         self.rule = rule
         return rule
 

@@ -18,9 +18,10 @@ from ge2.ops.elementwise import Elementwise
 from ge2.ops.halves import zero_equation
 from ge2.ops.inline import inlined
 from ge2.trace import Closed, Input, is_traced, run
-from ge2.transforms.api import active_inputs, cotangents, gradient_like
+from ge2.transforms.api import active_inputs, gradient_like
 from ge2.transforms.arguments import Arguments, Results, owned
 from ge2.transforms.derive import DERIVE
+from ge2.transforms.pullback import cotangents
 from ge2.transforms.vjp import vjp_graph
 
 TOGETHER = frozenset(

@@ -9,16 +9,16 @@ import numpy as np
 
 from ge2.base.config import config
 from ge2.base.dtypes import PYTHON
-from ge2.base.pytree import Structure, flatten, unflatten
+from ge2.base.pytree import flatten
 from ge2.base.record import mutable
 from ge2.ir import Graph
 from ge2.trace import run
 from ge2.transforms.arguments import Results, at_top, owned
+from ge2.transforms.pullback import Part, gradients
 
 if TYPE_CHECKING:
     from ge2.transforms.surroundings import Surroundings
 
-Part = tuple[Structure, Sequence[Any]]  # of the gradient: for each leaf a place among the results, or itself
 SIGNATURES: Final = 32  # that one function remembers; the oldest is forgotten first
 CAPTURED: Final = 1 << 20  # bytes of constants beyond which a trace is not kept
 LONGEST: Final = 4096  # equations that are written as Python
@@ -50,10 +50,8 @@ class Derivative:
     def build(self, found: Sequence[Any]) -> tuple[Any, Any]:
         """The value and the gradient."""
         value = self.returned.build(found[: self.count]) if self.returned is not None else None
-        gradients = [
-            unflatten(s, [found[i] if type(i) is int else i for i in places]) for s, places in self.parts
-        ]
-        return value, tuple(gradients) if self.several else gradients[0]
+        found = gradients(self.parts, found)
+        return value, found if self.several else found[0]
 
     def small(self) -> bool:
         return sum(getattr(x, "nbytes", 0) for x in self.captured) <= CAPTURED

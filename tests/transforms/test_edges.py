@@ -5,7 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ge2 import custom_jvp, custom_vjp, grad, jit, jvp, lax, linear_transpose, stop_gradient, vjp, vmap
+from ge2 import (
+    custom_gradient,
+    custom_jvp,
+    custom_vjp,
+    grad,
+    jit,
+    jvp,
+    lax,
+    linear_transpose,
+    sequential_vmap,
+    stop_gradient,
+    vjp,
+    vmap,
+)
 from ge2.base.errors import GradientError, InputError, TracerBoolConversionError, TypeRuleError
 from ge2.transforms.solves import custom_linear_solve, custom_root
 
@@ -138,3 +151,63 @@ def test_dead_code_is_not_transposed():
         return (np.sin(x), x * x + 1, 2 * x)[2]
 
     assert linear_transpose(f, 1.0)(1.0) == (2.0,)
+
+
+def test_pullbacks_leave_a_jitted_function_and_are_carried():
+    f = jit(lambda x: vjp(lambda x: np.sum(np.sin(x) * x), x))
+    x = np.arange(3.0)
+    want = np.sin(x) + x * np.cos(x)
+    pull = f(x)[1]
+    np.testing.assert_allclose(pull(2.0)[0], 2 * want)
+    apply = jit(lambda p, ct: p(ct))
+    np.testing.assert_allclose(apply(pull, 2.0)[0], 2 * want)
+    np.testing.assert_allclose(apply(f(x + 1)[1], 1.0)[0], np.sin(x + 1) + (x + 1) * np.cos(x + 1))
+
+    def descend(carry, _):
+        x, pull = carry
+        x = x - 0.1 * pull(1.0)[0]
+        return (x, vjp(lambda x: np.sum(x * x), x)[1]), None
+
+    first = (x, vjp(lambda x: np.sum(x * x), x)[1])
+    np.testing.assert_allclose(lax.scan(descend, first, None, length=3)[0][0], x * 0.8**3)
+
+
+def test_custom_gradient():
+    f = custom_gradient(lambda x: (np.sin(x), lambda ct: ct * x * 10.0))
+    x = np.array([0.5, 2.0])
+    assert (f(2.0), grad(f)(2.0), jit(grad(f))(2.0), grad(grad(f))(2.0)) == (np.sin(2.0), 20.0, 20.0, 10.0)
+    np.testing.assert_allclose(vmap(grad(f))(x), 10 * x)
+    want = 10 * np.sin(2.0) + np.sin(1.0) * 2 * 20.0
+    np.testing.assert_allclose(grad(lambda x: f(x) * f(2 * x))(1.0), want)
+    g = custom_gradient(lambda x, y: (x * y, lambda ct: (ct * y * 7, None)))
+    assert grad(g, (0, 1))(2.0, 3.0) == (21.0, 0.0)
+    with pytest.raises(GradientError, match="custom_gradient returns"):
+        grad(custom_gradient(lambda x: x))(1.0)
+
+
+def test_sequential_vmap():
+    calls = []
+
+    def f(x, y):
+        calls.append(x.shape)
+        return {"a": np.sin(x) * y, "b": x}
+
+    x = np.arange(6.0).reshape(3, 2)
+    found = vmap(sequential_vmap(f), (0, None))(x, 2.0)
+    np.testing.assert_allclose(found["a"], np.sin(x) * 2)
+    np.testing.assert_array_equal(found["b"], x)
+    assert set(calls) == {(2,)}  # no batch was ever seen
+
+    def total(x):
+        return vmap(sequential_vmap(f), (0, None))(x, 2.0)["a"].sum()
+
+    np.testing.assert_allclose(grad(total)(x), np.cos(x) * 2)
+
+
+def test_symbolic_zeros_are_refused():
+    for set_rule in (
+        lambda: custom_vjp(identity).defvjp(identity, identity, symbolic_zeros=True),
+        lambda: custom_jvp(identity).defjvp(identity, symbolic_zeros=True),
+    ):
+        with pytest.raises(InputError, match="symbolic_zeros"):
+            set_rule()
