@@ -13,7 +13,7 @@ from ge2.base.words import size_words, table
 from ge2.ir import Var
 from ge2.runtime.cost import Cost, bytes_behind, cost
 from ge2.runtime.hosted import passing
-from ge2.runtime.program import END, Program
+from ge2.runtime.program import END, Buffer, Program
 
 if TYPE_CHECKING:
     from ge2.runtime.remat import Remat
@@ -105,12 +105,17 @@ def plan_text(program: Program, offsets: Mapping[str, int], arena: int) -> str:
         steps.append((str(step.number), step.kind, step.name, place))
     lines = [("array", "type", "bytes", "where", "offset", "needed")]
     for b in program.buffers.values():
-        where = f"in {b.base.name}" if b.base is not None else f"donated {b.donor}" if b.donor else b.storage
+        where = f"in {b.base.name}" if b.base is not None else taking(b) if b.donor else b.storage
         begin, end = "the call" if b.first < 0 else str(b.first), "its end" if b.last >= END else str(b.last)
         at = str(offsets[b.name]) if b.name in offsets else ""
         lines.append((b.name, str(b.type), str(b.type.nbytes), where, at, f"{begin} to {end}"))
     head = f"{len(program.steps)} steps for {program.target}; arena of {size_words(arena)}"
     return "\n\n".join([head, table(steps), table(lines, right=frozenset((2, 4)))])
+
+
+def taking(b: Buffer) -> str:
+    """Whose memory a result takes, in words."""
+    return f"argument {b.donor}, written" if b.written else f"donated {b.donor}"
 
 
 def cost_analysis(program: Program) -> dict[str, float]:

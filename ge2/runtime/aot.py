@@ -233,7 +233,9 @@ class Traced(Stage):
         return Lowered(self.entry, self.call)
 
     def __str__(self) -> str:
-        return str(self.jaxpr)
+        """The graph; if the function writes arguments, which ones: those come first among the outputs."""
+        writes = self.entry.writes
+        return str(self.jaxpr) if writes is None else f"{self.jaxpr}\n{writes}"
 
 
 @final
@@ -255,11 +257,14 @@ class Report(Printed):
     slow: tuple[str, ...] = ()  # what is computed in float64 on a GPU that is slow at it, a sentence each
     launches: tuple[str, ...] = ()  # on a GPU: of each group of launches, how its calls went so far
     widened: tuple[str, ...] = ()  # where values of float32 or less become float64, a sentence a line
+    writes: tuple[str, ...] = ()  # the arguments that a call changes in place
+    written: str = ""  # the same in words, with the lines that do it
 
     def __str__(self) -> str:
         regions, steps = counted(self.regions, "region"), counted(self.op_by_op, "step")
         text = f"{self.title}: {self.how}; {regions}, {steps} op by op"
-        more = *self.rolled, *self.kernels, *self.slow, *self.launches, *self.widened
+        written = (self.written,) if self.written else ()
+        more = *written, *self.rolled, *self.kernels, *self.slow, *self.launches, *self.widened
         return "\n".join([text, *(f"  {line}" for line in more)])
 
 
@@ -275,10 +280,12 @@ def report(title: str, entry: Entry) -> Report:
         if isinstance(eqn.op, RepeatLoop) or (isinstance(eqn.op, ScanLoop) and eqn.source not in scans)
     )
     bill = (entry.spent or Spent()).bill(title, executable.capture)
+    writes = entry.writes
     more = executable.slow, executable.launches, widened(entry.graph, entry.input_names)
+    written = (writes.written, str(writes)) if writes else ((), "")
     return Report(
         title, traced, compiled, how, executable.regions, executable.kernel_names, executable.op_by_op, bill,
-        rolled, *more,
+        rolled, *more, *written,
     )  # fmt: skip
 
 

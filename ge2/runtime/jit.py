@@ -66,6 +66,9 @@ def jit(
     Arguments named by `donate_argnums` or `donate_argnames` may be overwritten with results. The latest 512
     signatures are remembered; with `max_traces`, a call that would be one trace more than that is a
     RetraceError, which shows `cache_report()`. Results are new arrays, writable and contiguous.
+    Arguments that `fun` writes (`x += 1`, `x[0] = y`, `out=x`) are the caller's arrays, which change when
+    the call succeeds and not when it fails; one that is returned is itself the result. InPlaceError if such
+    an argument shares memory with another, ReadOnlyError if it cannot be written.
     `memory_limit`, as 200_000_000 or "200MB" (a MB is 1024 * 1024 bytes), bounds what a call allocates for
     scratch and results: values that wait for the end of the program are computed again instead, just enough.
     Within another traced function it has no limit of its own.

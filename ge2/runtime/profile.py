@@ -28,6 +28,7 @@ from ge2.runtime.scopes import sources
 if TYPE_CHECKING:
     from ge2.backends.cuda.device import Figures
     from ge2.backends.device import Device
+    from ge2.runtime.entry import Entry
     from ge2.runtime.jitted import Jitted
 
 ROUNDS, LEAST, SECONDS = 20, 3, 20.0
@@ -104,7 +105,7 @@ def profile(
         clock = clock_of(device, cold)
         meter = Meter(clock)
         attach(measured, meter)
-        again = Arguments(arrays, entry.donated)
+        again = Arguments(arrays, spent_by(entry))
         for program in (plain, measured):
             program(*again.fresh())
         clock.wait()
@@ -136,6 +137,14 @@ class Arguments:
     def fresh(self) -> list[Any]:
         pairs = zip(self.arrays, self.donated, strict=True)
         return [x.copy() if donated else x for x, donated in pairs]
+
+
+def spent_by(entry: Entry) -> list[bool]:
+    """Which arrays a call may overwrite: those that were donated, or that it writes."""
+    count = len(entry.graph.inputs)
+    written = entry.writes.inputs if entry.writes else ()
+    donated = entry.donated or (False,) * count
+    return [given or i in written for i, given in enumerate(donated)]
 
 
 def attach(executable: Executable, meter: Meter) -> None:

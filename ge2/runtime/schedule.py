@@ -38,6 +38,7 @@ from ge2.passes.drawn import drawn
 from ge2.passes.host import on_host
 from ge2.passes.indexed import indexed
 from ge2.passes.pipeline import run_pipeline
+from ge2.runtime.before_writes import saved_views, views_first, with_copies
 from ge2.runtime.carries import WRITES, overwritten
 from ge2.runtime.failing import may_fail
 from ge2.runtime.hosted import CONTROL
@@ -74,6 +75,8 @@ def schedule(
         if target == "cuda":
             graph = resident(drawn(indexed(graph)))
         graph = grounded(graph, False) if target == "c" else graph
+        if written and target in NATIVE:
+            graph = views_first(with_copies(graph, written), written)
         return Scheduler(graph, donated, target, written).run()
 
 
@@ -112,6 +115,7 @@ class Scheduler:
     ) -> None:
         self.graph, self.target = graph, target
         self.written = last_contents(graph, written)
+        self.saved = saved_views(graph, self.written)
         self.layouts: dict[Var, Layout] = {}
         self.names = Names()
         self.buffers: dict[Var, Buffer] = {}
@@ -202,7 +206,12 @@ class Scheduler:
         solid = (
             var in self.solid and layout is not None and layout.strides != layout_of(var.type.shape).strides
         )
-        if layout is None or solid or (var in self.returned and not isinstance(eqn.op, Barrier)):
+        if (
+            layout is None
+            or solid
+            or var in self.saved
+            or (var in self.returned and not isinstance(eqn.op, Barrier))
+        ):
             if self.made_there(n, eqn, x, var):
                 return
             self.kinds[n] = "copy"

@@ -109,3 +109,9 @@ def test_on_a_gpu_copies_of_results_have_a_row(monkeypatch: pytest.MonkeyPatch) 
 def test_ranges_and_clocks_go_together() -> None:
     with config.using(executor="shim", nvtx=True):
         assert profile(ge2.jit(np.tanh), (X,), {}, rounds=1).rows[0].name == "pointwise_0"
+
+
+def test_written_arguments_are_the_callers_still() -> None:
+    x = np.zeros(64)
+    profile(ge2.jit(lambda x: np.add(x, 1, out=x)), (x,), {}, 2)
+    assert not x.any()

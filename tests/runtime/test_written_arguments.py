@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -530,12 +531,6 @@ def test_what_is_differentiated_or_batched_is_refused_and_unchanged() -> None:
 # ---------------------------------------------------------------------------------------- the plan
 
 
-def reused(f: Any, *args: Any) -> list[tuple[str, ...]]:
-    """Of each array that a call makes, in whose memory."""
-    rows = ge2.jit(f).lower(*args).memory_timeline().rows
-    return [row.reuse for row in rows if row.born >= 0]
-
-
 @pytest.mark.parametrize(
     "f",
     [
@@ -555,3 +550,28 @@ def test_what_reads_the_old_contents_no_more_is_computed_in_the_argument(f: Any)
 def test_what_may_fail_is_computed_beside_the_argument() -> None:
     for f in (out_of_range, written_out_of_range):
         assert ge2.jit(f).lower(np.ones(512), 3).memory_analysis().donated == 0
+
+
+def test_what_is_read_of_an_argument_after_it_was_written_is_copied_before() -> None:
+    """Not the whole argument: boundary conditions cost what they touch, arrays that change places a copy."""
+    u, v = np.ones((64, 64)), np.ones((64, 64))
+    made = ge2.jit(reflecting).lower(u, v).memory_analysis()
+    assert made.donated == 2 * u.nbytes and made.arena < u.nbytes // 4
+    made = ge2.jit(wave).lower(*arrays((512,), (512,), (512,)), 0.3).memory_analysis()
+    assert made.donated == 3 * 512 * 8 and made.arena <= 512 * 8
+
+
+def test_programs_say_what_they_write() -> None:
+    @ge2.jit
+    def f(x: Array, y: Array) -> None:
+        y[0] = x[1]
+
+    f(np.ones(2), np.ones(2))
+    assert re.search(r"writes y \(test_written_arguments.py:\d+ in .*f\)", str(f.report()))
+    assert f.report().writes == ("y",)
+    traced = f.trace(np.ones(2), np.ones(2))
+    assert "writes y (" in str(traced) and traced.out_info is None
+    lowered = f.lower(np.ones(2), np.ones(2))
+    assert [row.reuse for row in lowered.memory_timeline().rows if row.kind == "result"] == [("b",)]
+    assert lowered.compile()(np.ones(2), y := np.zeros(2)) is None
+    assert y[0] == 1.0
