@@ -10,14 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.errors import ArgumentError, ShapeError
+from ge2.base.dtypes import INT64, INTEGERS
+from ge2.base.errors import ArgumentError, ShapeError, TypeRuleError
 from ge2.base.source import here
 from ge2.ir import Dims, type_of
+from ge2.numpy.composite import is_traced
 from ge2.numpy.creation import as_shape, below_diagonal, iota, owned
 from ge2.numpy.promotion import (
     Axes,
     all_axes,
     array,
+    cast,
     common_shape,
     fresh,
     one_axis,
@@ -26,7 +29,8 @@ from ge2.numpy.promotion import (
 from ge2.numpy.promotion import broadcast as spread
 from ge2.numpy.promotion import reshape as reshaped
 from ge2.ops import elementwise as ops
-from ge2.ops.shape import Concatenate, Pad, Rev, Slice, Transpose
+from ge2.ops.index import Gather
+from ge2.ops.shape import Concatenate, Iota, Pad, Rev, Slice, Transpose
 
 
 def row_major(order: Any) -> None:
@@ -254,19 +258,60 @@ def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
 
 
 def roll(a: Any, shift: Any, axis: Any = None) -> Any:
-    """Elements that leave at one end come back at the other, as `numpy.roll`; shifts are plain integers."""
+    """Elements that leave at one end come back at the other, as `numpy.roll`; shifts may be traced integers.
+
+    >>> roll(np.arange(5), 2)
+    array([3, 4, 0, 1, 2])
+    """
     x = array(a)
     shape = type_of(x).shape
     if axis is None:
         return reshaped(roll(ravel(x), shift, 0), shape)
-    shifts, axes = np.broadcast_arrays(shift, axis)
     y = fresh(x)
-    for by, along in zip(shifts.ravel().tolist(), axes.ravel().tolist(), strict=True):
+    for by, along in shifts_of(shift, axis):
         i = one_axis(along, len(shape), x)
-        by = by % shape[i] if shape[i] else 0
-        if by:
-            y = Concatenate(i)(part(y, i, shape[i] - by, shape[i]), part(y, i, 0, shape[i] - by))
+        if not shape[i]:
+            continue
+        if is_traced(by):
+            y = rolled_by(y, by, i)
+        elif by % shape[i]:
+            at = shape[i] - by % shape[i]
+            y = Concatenate(i)(part(y, i, at, shape[i]), part(y, i, 0, at))
     return y
+
+
+def shifts_of(shift: Any, axis: Any) -> list[tuple[Any, int]]:
+    """Each shift with its axis; one of either goes with all of the other."""
+    if not is_traced(shift) and not isinstance(shift, tuple | list):
+        shift = np.asarray(shift).tolist()
+    shifts = [*shift] if isinstance(shift, tuple | list) or type_of(shift).shape else [shift]
+    axes = np.atleast_1d(axis).tolist()
+    if len(shifts) != len(axes) and 1 not in (len(shifts), len(axes)):
+        what = f"roll takes a shift for each axis; got {len(shifts)} shifts for {len(axes)} axes"
+        raise ShapeError(what, where=here(), fix="one shift for all axes")
+    count = builtins.max(len(shifts), len(axes)) if shifts and axes else 0
+    return [(whole_shift(shifts[i % len(shifts)]), axes[i % len(axes)]) for i in range(count)]
+
+
+def whole_shift(by: Any) -> Any:
+    """A shift as a Python integer, or a traced one."""
+    if not is_traced(by):
+        return int(by)
+    if type_of(by).shape or type_of(by).dtype not in INTEGERS:
+        raise TypeRuleError(
+            f"roll takes integers as shifts; got {type_of(by)}", where=here(), fix="by.astype(int)"
+        )
+    return by
+
+
+def rolled_by(x: Any, by: Any, axis: int) -> Any:
+    """The elements along an axis from `by` places before their own; below 0 an index counts from the end."""
+    shape = type_of(x).shape
+    if type_of(by).weak or type_of(by).dtype != INT64:
+        by = cast(by, INT64)
+    from_first = Iota((shape[axis],), 0, INT64)() - by % shape[axis]
+    rows = Gather((axis,))(x, from_first)
+    return moveaxis(rows, 0, axis)
 
 
 def part(x: Any, axis: int, start: int, stop: int, step: int = 1) -> Any:

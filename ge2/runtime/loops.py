@@ -246,12 +246,15 @@ class Loop:
             self.each.append(Text(f"q[{slot}] = q[{turn.slot(out)}];"))  # before that moves on
             self.after.append(self.copied(result, f"q[{slot}]", a))
             return
-        spare = self.native.scratch(self.segment, self.native.need(a.type.nbytes, self.step.number))
         target = turn.slot(out)
         if out in turn.program.graph.inputs or outputs.index(out) != i:
             target = len(self.pointers)  # another value, which is copied
             self.pointers.append("")
             self.each.insert(0, self.copied(f"q[{target}]", f"q[{turn.slot(out)}]", a))
+        if a.type.nbytes <= KNOWN:
+            self.moved(i, slot, target, a)
+            return
+        spare = self.native.scratch(self.segment, self.native.need(a.type.nbytes, self.step.number))
         places = (result, spare) if length is None or length % 2 else (spare, result)
         self.pointers[target] = places[0]
         self.each.append(Text(f"ge2_turn(q, {slot}, {target}, {places[1]}, t);"))
@@ -259,6 +262,15 @@ class Loop:
             self.after.append(
                 Text(f"if (q[{slot}] != {result}) memcpy({result}, q[{slot}], {self.bytes(a)});")
             )
+
+    def moved(self, i: int, slot: int, target: int, a: Atom) -> None:
+        """Has part `i` of the carry, a few bytes, in variables, which a compiler keeps in registers."""
+        state, later = f"state{i}", f"next{i}"
+        self.before += [Text(f"char {name}[{a.type.nbytes}] {ALIGNED};") for name in (state, later)]
+        self.before.append(self.copied(state, self.pointers[slot], a))
+        self.pointers[slot], self.pointers[target] = state, later
+        self.each.append(self.copied(state, later, a))
+        self.after.append(self.copied(self.results[i], state, a))
 
     def stack_of(self, turn: Round, out: Atom, i: int) -> int | None:
         """The result that stacks this part of the carry, which is then made where it is to stay."""

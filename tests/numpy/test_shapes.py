@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import ge2
 import ge2.numpy as gnp
-from ge2.base.errors import ArgumentError, ConcretizationTypeError, InputError, ShapeError
+from ge2.base.errors import ArgumentError, ConcretizationTypeError, InputError, ShapeError, TypeRuleError
 from ge2.ir import type_of
 from ge2.trace import Input, stage
 from tests.numpy.agreement import DTYPES, FEW, agree, compare, draw, traced
@@ -276,3 +277,32 @@ def test_a_length_that_depends_on_traced_values_is_an_error() -> None:
         gnp.zeros(2.5)
     with pytest.raises(ValueError, match="negative dimensions"):
         gnp.zeros((2, -1))
+
+
+def test_a_roll_by_a_traced_number() -> None:
+    x, few = np.arange(24.0).reshape(2, 3, 4), np.zeros((0, 3))
+
+    def rolled(by: Any, two: Any) -> list[Any]:
+        return [
+            *(np.roll(x + 0 * by, by), np.roll(x + 0 * by, -by, 1), np.roll(x + 0 * by, by * 7, axis=-1)),
+            *(np.roll(x + 0 * by, (by, 1), (0, 2)), np.roll(x + 0 * by, by, (0, 1))),
+            *(np.roll(x + 0 * by, two, (0, 2)), np.roll(few + 0 * by, by, 0), np.roll(few + 0 * by, by)),
+            np.roll(x + 0 * by, [1, by], [2, 2]),
+        ]
+
+    for by, two in ((1, [1, -2]), (-5, [0, 3]), (np.int8(2), [4, 5])):
+        found = ge2.jit(rolled)(by, np.array(two))
+        for y, expected in zip(found, rolled(by, np.array(two)), strict=True):
+            np.testing.assert_array_equal(y, expected)
+
+    def stepped(i: Any, y: Any) -> Any:
+        return np.roll(y, i) + i
+
+    expected = x[0, 0]
+    for i in range(4):
+        expected = stepped(i, expected)
+    np.testing.assert_array_equal(ge2.lax.fori_loop(0, 4, stepped, x[0, 0]), expected)
+    with pytest.raises(TypeRuleError, match="roll takes integers as shifts; got ~f64"):
+        ge2.jit(lambda y, by: np.roll(y, by))(x, 1.5)
+    with pytest.raises(ShapeError, match="a shift for each axis; got 2 shifts for 3 axes"):
+        gnp.roll(x, (1, 2), (0, 1, 2))

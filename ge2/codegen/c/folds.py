@@ -83,7 +83,8 @@ def taken_in(w: Work, state: str, value: str, index: str = "") -> str:
     """The statement that takes a value into the state; `index` is its place along the axis."""
     op, dtype = op_of(w), w.xs[0].dtype
     if gathers_index(w):
-        return merged(w, state, expression(op.lowering.lift, [value, index], dtype, dtype))
+        taken = expression(f"ge2_{op.name}_next({{0}}, {{1}}, {{2}})", [state, value, index], dtype, dtype)
+        return f"{state} = {taken};"
     return merged(w, state, value)
 
 
