@@ -68,6 +68,10 @@ class Memory:
         self.known: dict[Hashable, tuple[Derivative, Surroundings, Any] | None] = {}
         self.changes = 0
 
+    def __reduce__(self) -> tuple[type[Memory], tuple[()]]:
+        """A copy, in this process or another, begins anew."""
+        return Memory, ()
+
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable | None:
         """The signature of an eager call; None for one that is traced each time."""
         if kwargs or self.changes >= TIRES or not at_top():

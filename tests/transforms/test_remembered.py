@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextvars
+import copy
+import pickle
 import random
 import time
 
@@ -206,6 +208,14 @@ def test_settings_and_tracing():
     np.testing.assert_allclose(ge2.vmap(g)(np.abs(X)[None]), g(np.abs(X))[None])
     with ge2.config.using(debug_nans=True), pytest.raises(FloatingPointError):
         g(X)
+
+
+def test_a_copy_begins_anew():
+    g = grad(lambda x: np.sum(x * SCALE))
+    settled(g, X)
+    (memory,) = (c.cell_contents for c in cells(g) if hasattr(c.cell_contents, "known"))
+    assert entries(g) and not pickle.loads(pickle.dumps(memory)).known
+    assert not copy.deepcopy(memory).known
 
 
 def test_straight_code_is_the_graph():
