@@ -77,7 +77,7 @@ def stack(
         raise ShapeError(
             f"all input arrays must have the same shape; got {listed(xs)}",
             where=here(),
-            fix="np.broadcast_arrays",
+            fix="np.stack(np.broadcast_arrays(x, y))",
         )
     at = one_axis(axis, len(shape) + 1)
     return concatenate(

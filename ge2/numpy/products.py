@@ -74,7 +74,9 @@ def contract(
     if left != right:
         what = f"shapes {type_of(a)} and {type_of(b)} not aligned"
         what += f": {left} along axes {axes[0]}, {right} along axes {axes[1]}"
-        raise ShapeError(what, where=here(), fix="swapaxes, or .T of one of them")
+        raise ShapeError(
+            what, where=here(), fix="x @ y.T or x.T @ y: the last axis of x meets the last but one of y"
+        )
     return DotGeneral(axes, beside, precision)(a, b)
 
 
@@ -98,7 +100,7 @@ def no_scalars(name: str, a: Any, b: Any, least: tuple[int, int]) -> None:
             raise ShapeError(
                 what,
                 where=here(),
-                fix="np.multiply for a product with a number" if not type_of(x).ndim else "x[None]",
+                fix="x * y for a product with a number" if not type_of(x).ndim else "x[None]",
             )
 
 

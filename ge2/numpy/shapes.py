@@ -68,7 +68,9 @@ def complete(x: Any, shape: Any) -> Dims:
         raise ShapeError(
             f"cannot reshape {t}, which has {t.size} elements, into shape {sizes}",
             where=here(),
-            fix="one size of -1",
+            fix=f"x.reshape({sizes[0]}, -1)"
+            if sizes[:1] > (0,) and t.size % sizes[0] == 0
+            else "x.reshape(-1)",
         )
     return tuple([t.size // rest if n == -1 else n for n in sizes])
 

@@ -37,13 +37,11 @@ MATH: Final = {
     "erfc": "scipy.special.erfc", "degrees": "np.degrees", "radians": "np.radians",
 }
 OF_PYTHON: Final[dict[Any, str]] = {
-    builtins.max: "np.maximum(a, b), or np.max(x) of one array",
-    builtins.min: "np.minimum(a, b), or np.min(x) of one array",
-    builtins.sorted: "np.sort(x)",
-    builtins.any: "np.any(x)",
-    builtins.all: "np.all(x)",
-    builtins.bool: "x != 0, which stays an array",
-    builtins.hex: "ge2.debug.print('{}', x)",
+    builtins.sorted: "np.sort({0})",
+    builtins.any: "np.any({0})",
+    builtins.all: "np.all({0})",
+    builtins.bool: "{0} != 0, which stays an array",
+    builtins.hex: "ge2.debug.print('{{}}', {0})",
     builtins.filter: "np.where(condition, x, 0): how many are left would not be known",
 }
 # fmt: on
@@ -79,7 +77,7 @@ def without(name: str, found: Expression | None) -> str:
     """The fix for a function that ge2 does not trace."""
     plain = name.rpartition(".")[2]
     if "(vectorized)" in name:
-        return "f(x) where f is made of NumPy's functions, or ge2.vmap(f)(x)"
+        return mapped("f", "x")
     if plain in (INSTEAD if name.startswith("numpy.ndarray.") else gnp.late.REFUSED):
         return INSTEAD[plain] if name.startswith("numpy.ndarray.") else gnp.late.REFUSED[plain][1]
     if name.startswith("numpy.ndarray."):
@@ -108,21 +106,31 @@ def of_call(found: Expression, use: str, label: str) -> str:
     if f is MISSING:
         return of_method(found, call, args, use, label)
     if f is np.vectorize or isinstance(f, np.vectorize):
-        return "ge2.vmap(f)(x), or f(x) where f is made of NumPy's functions"
+        inner = call.func.args[:1] if isinstance(call.func, ast.Call) else []
+        return mapped(found.text(inner[0], "f") if inner else "f", first)
     if isinstance(f, type) and issubclass(f, np.generic):
         return f"{first}.astype({found.text(call.func, f.__name__)}), which stays an array"
     if f in DTYPES:
         return of_number(found, f, first, label)
     if f is range:
         return of_range(found, label)
+    if f is max or f is min:
+        name = f.__name__
+        return f"np.{name}imum({', '.join(args)})" if len(args) == 2 else f"np.{name}({first})"
     if f in OF_PYTHON:
-        return OF_PYTHON[f]
+        return OF_PYTHON[f].format(first)
     if isinstance(f, np.ufunc):
         return of_numpy(f.__name__, call, args, use, label)
     return of_module(f, found, call, use, label)
 
 
 DTYPES: Final = {float: "np.float64", int: "np.int64", complex: "np.complex128"}
+
+
+def mapped(f: str, x: str) -> str:
+    """The fix for a function of single elements that NumPy was to call."""
+    called = f"({f})" if " " in f else f
+    return f"ge2.vmap({f})({x}), or {called}({x}) where that is made of NumPy's functions"
 
 
 def of_number(found: Expression, kind: type, x: str, label: str) -> str:
@@ -217,8 +225,8 @@ def of_method(found: Expression, call: ast.Call, args: list[str], use: str, labe
         return of_size(label)
     if name == "__setitem__":
         return WRITABLE.format(owner)
-    if name == "fill":
-        return f"{owner} = np.full_like(x, value), or ge2.numpy.full"
+    if name == "fill" and args:
+        return f"{owner} = ge2.numpy.full({owner}.shape, {args[0]})"
     if type(held) is np.ndarray and name in gnp.__all__:
         return f"ge2.numpy.{name}({', '.join([owner, *args])})"
     if name == "format":
@@ -323,7 +331,20 @@ def over_arrays(node: ast.AST) -> ast.AST:
 
 
 def of_format(found: Expression, use: str, label: str) -> str:
-    return GENERAL["format"]
+    """The fix for a string that shows numbers."""
+    parts = found.node.values if isinstance(found.node, ast.JoinedStr) else [found.node]
+    template = "".join(part_of_format(p) for p in parts)
+    shown = [found.text(p.value, "x") for p in parts if isinstance(p, ast.FormattedValue)]
+    return f"ge2.debug.print({template!r}, {', '.join(shown)}), which prints when the program runs"
+
+
+def part_of_format(part: ast.AST) -> str:
+    """A part of an f-string as a part of what `str.format` takes."""
+    if isinstance(part, ast.Constant):
+        return str(part.value).replace("{", "{{").replace("}", "}}")
+    spec = part.format_spec if isinstance(part, ast.FormattedValue) else None
+    words = getattr(spec, "values", [])
+    return "{:" + "".join(map(part_of_format, words)) + "}" if words else "{}"
 
 
 RULES: Final[dict[type, tuple[Callable[[Expression, str, str], str], ...]]] = {

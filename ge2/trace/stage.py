@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -132,11 +132,18 @@ def checked_outputs(outputs: Iterable[Any], trace: Trace) -> Iterable[Any]:
         if not (isinstance(y, Tracer | bool | int | float | complex) or hasattr(y, "dtype")) or isinstance(
             y, type
         ):
-            what = f"{trace.title} returned {y!r:.60} ({type(y).__name__}), neither an array nor a number"
-            raise TypeRuleError(what, fix="return arrays, or containers of arrays")
+            what = f"{trace.title} returned {described(y)}, neither an array nor a number"
+            fix = "[...] in place of (... for ...)" if isinstance(y, Iterator) else "return arrays alone"
+            raise TypeRuleError(what, fix=fix)
         if not isinstance(y, Tracer | bool | int | float | complex):
             check_result(y, trace)
         yield y
+
+
+def described(y: Any) -> str:
+    """A value and its type, or the type alone where the value shows as an address."""
+    shown, kind = f"{y!r:.60}", type(y).__name__
+    return f"a value of type {kind}" if " at 0x" in shown or " object " in shown else f"{shown} ({kind})"
 
 
 def check_result(y: Any, trace: Trace) -> None:

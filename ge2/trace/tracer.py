@@ -427,7 +427,7 @@ def check_type(x: Any) -> ArrayType:
             fix="x.filled(value), and the mask as an array of its own",
         )
     if hasattr(type(x), "to_numpy"):
-        raise InputError(f"a {type(x).__name__}", where=here(), fix=as_array(x, "x"))
+        raise InputError(f"a {type(x).__name__}, which is no array", where=here(), fix=as_array(x, "x"))
     if not hasattr(x, "dtype") and not hasattr(x, "type"):
         raise InputError(
             f"{type(x).__name__} is neither an array nor a number",

@@ -250,7 +250,7 @@ class Results:
 
     def flat(self, result: Any) -> list[Any]:
         if self.has_aux and (type(result) is not tuple or len(result) != 2):
-            got = f"{len(result)} values" if type(result) is tuple else f"a {result.__class__.__name__}"
+            got = f"{len(result)} values" if type(result) is tuple else "one value"
             raise InputError(
                 f"with has_aux=True the function returns a pair, (result, aux); it returned {got}",
                 where=here(),
