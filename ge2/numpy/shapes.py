@@ -58,6 +58,12 @@ def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
     return fresh(y) if copy and y is x else y
 
 
+def partly(sizes: Dims, size: int) -> str:
+    """The fix for a shape of another size: its first axis kept where it can be."""
+    first = sizes[0] if sizes and sizes[0] > 0 and size % sizes[0] == 0 else 0
+    return f"x.reshape({first}, -1)" if first else "x.reshape(-1)"
+
+
 def complete(x: Any, shape: Any) -> Dims:
     """The shape with -1 worked out."""
     t = type_of(x)
@@ -68,9 +74,7 @@ def complete(x: Any, shape: Any) -> Dims:
         raise ShapeError(
             f"cannot reshape {t}, which has {t.size} elements, into shape {sizes}",
             where=here(),
-            fix=f"x.reshape({sizes[0]}, -1)"
-            if sizes[:1] > (0,) and t.size % sizes[0] == 0
-            else "x.reshape(-1)",
+            fix=partly(sizes, t.size),
         )
     return tuple([t.size // rest if n == -1 else n for n in sizes])
 
