@@ -16,6 +16,7 @@ from ge2.base.source import here
 from ge2.ir import type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.creation import all_beside, full
+from ge2.numpy.options import checked_order
 from ge2.numpy.promotion import (
     array,
     as_dtype,
@@ -124,6 +125,9 @@ def clip(
     array([2., 5., 6.])
     """
     no_out("clip", out)
+    if (min is not None or max is not None) and (a_min is not None or a_max is not None):
+        what = "Passing `min` or `max` keyword argument when `a_min` and `a_max` are provided is forbidden."
+        raise ArgumentError(what, where=here(), fix="np.clip(x, low, high)")
     low, high = a_min if min is None else min, a_max if max is None else max
     own = type_of(lift(a))
     if own.dtype in INTEGERS and not own.weak:  # bounds that its integers cannot pass
@@ -334,6 +338,9 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
     >>> astype(np.array([1.7, -1.7]), int)
     array([ 1, -1])
     """
+    if device not in (None, "cpu"):
+        what = f'Device not understood. Only "cpu" is allowed, but received: {device}'
+        raise ArgumentError(what, where=here(), fix="leave out device=")
     x, target = lift(x), as_dtype(dtype)
     y = cast(x, target)
     return fresh(y) if y is x and copy else y
@@ -341,4 +348,5 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
 
 def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
     """The same elements in an array of its own."""
+    checked_order(order)
     return fresh(array(a))

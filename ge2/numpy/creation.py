@@ -17,6 +17,7 @@ from ge2.base.gpu import beside, on_gpu
 from ge2.base.source import here
 from ge2.ir import ArrayType, Dims, type_of
 from ge2.numpy import elementwise as e
+from ge2.numpy.options import checked_order
 from ge2.numpy.plain import held
 from ge2.numpy.promotion import (
     array as value_of,
@@ -83,7 +84,7 @@ def only_numpy(**given: Any) -> None:
 # -------------------------------------------------------------------------------------- from values
 
 
-def array(object: Any, dtype: Any = None, *, copy: bool | None = True, order: str = "K", subok: bool = False,
+def array(object: Any, dtype: Any = None, *, copy: bool | None = True, order: Any = "K", subok: bool = False,
           ndmin: int = 0, like: Any = None) -> Any:  # fmt: skip
     """An array of the given elements, as `numpy.array`; lists may hold traced values.
 
@@ -91,6 +92,7 @@ def array(object: Any, dtype: Any = None, *, copy: bool | None = True, order: st
     array([1., 2.])
     """
     only_numpy(like=like)
+    checked_order(order)
     x = value_of(object)
     x = x if dtype is None else cast(x, as_dtype(dtype))
     if isinstance(x, np.generic):
@@ -112,7 +114,7 @@ def asarray(
 ) -> Any:
     """The argument as an array, itself if it is one, as `numpy.asarray`; lists may hold traced values."""
     only_numpy(device=device)
-    return array(a, dtype, copy=bool(copy), like=like)
+    return array(a, dtype, copy=bool(copy), order=order, like=like)
 
 
 def asanyarray(
@@ -141,6 +143,7 @@ def full(
 ) -> Any:
     """Everywhere `fill_value`, which may be traced and is broadcast, as `numpy.full`."""
     only_numpy(device=device, like=like)
+    checked_order(order, "CF")
     shape, x = as_shape(shape), value_of(fill_value)
     x = cast(x, type_of(x).dtype if dtype is None else as_dtype(dtype))
     common_shape("full", (x, np.broadcast_to(np.int8(0), shape)))
@@ -157,22 +160,23 @@ def zeros(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None
     array([[0, 0],
            [0, 0]])
     """
-    return full(shape, 0, FLOAT64 if dtype is None else dtype, device=device, like=like)
+    return full(shape, 0, FLOAT64 if dtype is None else dtype, order, device=device, like=like)
 
 
 def ones(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> Any:
     """Ones, float64 unless `dtype` says otherwise."""
-    return full(shape, 1, FLOAT64 if dtype is None else dtype, device=device, like=like)
+    return full(shape, 1, FLOAT64 if dtype is None else dtype, order, device=device, like=like)
 
 
 def empty(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> Any:
     """Zeros: nothing in ge2 is left undefined."""
-    return zeros(shape, dtype, device=device, like=like)
+    return zeros(shape, dtype, order, device=device, like=like)
 
 
 def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True,
               shape: Any = None, *, device: Any = None) -> Any:  # fmt: skip
     """`full` with the shape and dtype of `a`, each of which may be given, as `numpy.full_like`."""
+    checked_order(order)
     t = type_of(strong(lift(a)))
     if type(fill_value) is int:  # NumPy refuses one that the dtype does not hold
         fill_value = (t.dtype if dtype is None else as_dtype(dtype)).type(fill_value)
@@ -184,14 +188,14 @@ def zeros_like(
     a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
 ) -> Any:
     """Zeros with the shape and dtype of `a`, each of which may be given."""
-    return full_like(a, 0, dtype, shape=shape, device=device)
+    return full_like(a, 0, dtype, order, shape=shape, device=device)
 
 
 def ones_like(
     a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
 ) -> Any:
     """Ones with the shape and dtype of `a`, each of which may be given."""
-    return full_like(a, 1, dtype, shape=shape, device=device)
+    return full_like(a, 1, dtype, order, shape=shape, device=device)
 
 
 def empty_like(
@@ -204,7 +208,7 @@ def empty_like(
     device: Any = None,
 ) -> Any:
     """Zeros with the shape and dtype of `prototype`: nothing in ge2 is left undefined."""
-    return full_like(prototype, 0, dtype, shape=shape, device=device)
+    return full_like(prototype, 0, dtype, order, shape=shape, device=device)
 
 
 # ------------------------------------------------------------------------------------------- ranges
@@ -215,7 +219,8 @@ def arange(
 ) -> Any:
     """`start, start + step, ...` before `stop`, as `numpy.arange`; the length must be known."""
     only_numpy(device=device, like=like)
-    start, stop, step = (0, start, 1) if stop is None else (start, stop, 1 if step is None else step)
+    start, stop = (0, start) if stop is None else (start, stop)
+    step = 1 if step is None else step
     for name, x in (("start", start), ("stop", stop), ("step", step)):
         if isinstance(getattr(x, "type", None), ArrayType):
             raise ConcretizationTypeError(
@@ -248,6 +253,7 @@ def iota(shape: Dims, axis: int, dtype: np.dtype) -> Any:
 def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False,
              dtype: Any = None, axis: int = 0, *, device: Any = None) -> Any:  # fmt: skip
     """`num` numbers from `start` to `stop`, evenly spaced, as `numpy.linspace`; the ends may be traced."""
+    only_numpy(device=device)
     num = operator.index(num)
     if num < 0:
         raise ArgumentError(f"Number of samples, {num}, must be non-negative.", where=here())
@@ -334,6 +340,7 @@ def eye(
 ) -> Any:
     """Ones on the k-th diagonal, as `numpy.eye`."""
     only_numpy(device=device, like=like)
+    checked_order(order, "CF")
     shape = as_shape((N, N if M is None else M))
     on = ops.EQ(ops.ADD(iota(shape, 0, INT32), np.int32(k)), iota(shape, 1, INT32))
     return owned(cast(on, as_dtype(dtype)))

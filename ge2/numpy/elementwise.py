@@ -24,12 +24,12 @@ from ge2.base.dtypes import (
     SHORT,
     python_type,
 )
-from ge2.base.errors import ArgumentError, Ge2Error, InPlaceError, InputError, NotAValue, TypeRuleError
+from ge2.base.errors import ArgumentError, Ge2Error, NotAValue, TypeRuleError
 from ge2.base.source import here
 from ge2.ir import ArrayType, type_of
+from ge2.numpy.options import options
 from ge2.numpy.promotion import (
     array,
-    as_dtype,
     broadcast,
     cast,
     common_dtype,
@@ -55,24 +55,6 @@ LOGICAL = (np.logical_and, np.logical_or, np.logical_xor)
 
 
 # ---------------------------------------------------------------------------------------- making functions
-
-
-def options(ufunc: np.ufunc, out: Any, where: Any, more: dict[str, Any]) -> np.dtype | None:
-    """The dtype that a call of a ufunc asks for; what is not supported is an error that says so."""
-    if out is not None and any(o is not None for o in (out if isinstance(out, tuple) else (out,))):
-        raise InPlaceError(f"{ufunc.__name__}: out= is not supported here", where=here(), fix="y = f(x)")
-    if where is not True:
-        what = f"{ufunc.__name__}: where= leaves the other elements undefined"
-        raise InputError(what, where=here(), fix="np.where(mask, f(x), other)")
-    dtype = more.pop("dtype", None)
-    for name in more:
-        if name not in ("casting", "order", "subok"):
-            raise InputError(
-                f"{ufunc.__name__}: {name}= is not supported",
-                where=here(),
-                fix="x.astype(dtype) before the call",
-            )
-    return None if dtype is None else as_dtype(dtype)
 
 
 class Direct(dict[np.dtype, bool]):
@@ -115,7 +97,7 @@ def unary(ufunc: np.ufunc, op: Any, inner: Function | None = None) -> Function:
 
     def function(x: Any, /, out: Any = None, *, where: Any = True, **more: Any) -> Any:
         if out is not None or where is not True or more:
-            return strong(weak_inner(x, options(ufunc, out, where, more)))
+            return strong(weak_inner(x, options(ufunc, (x,), out, where, more)))
         t = getattr(x, "type", None)
         if inner is None and t is not None and not t.weak and direct[t.dtype]:
             return op(x)
@@ -151,7 +133,7 @@ def binary(ufunc: np.ufunc, op: Any, inner: Function | None = None) -> Function:
 
     def function(x1: Any, x2: Any, /, out: Any = None, *, where: Any = True, **more: Any) -> Any:
         if out is not None or where is not True or more:
-            return strong(general(x1, x2, options(ufunc, out, where, more)))
+            return strong(general(x1, x2, options(ufunc, (x1, x2), out, where, more)))
         y = operator(x1, x2)
         t = getattr(y, "type", None)
         return y if (t is not None and not t.weak) or answering((y,)) else strong(y)
@@ -301,13 +283,13 @@ def _divmod(a: Any, b: Any, dtype: Any = None) -> Any:
 
 def divmod(x1: Any, x2: Any, /, out: Any = None, *, where: Any = True, **more: Any) -> Any:
     """`x1 // x2` and `x1 % x2`, as `numpy.divmod`."""
-    dtype = options(np.divmod, out, where, more)
+    dtype = options(np.divmod, (x1, x2), out, where, more)
     return floor_divide(x1, x2, dtype=dtype), remainder(x1, x2, dtype=dtype)
 
 
 def modf(x: Any, /, out: Any = None, *, where: Any = True, **more: Any) -> Any:
     """The fractional and the whole part, both with the sign of `x`, as `numpy.modf`."""
-    dtype = options(np.modf, out, where, more)
+    dtype = options(np.modf, (x,), out, where, more)
     x = array(x)
     x = cast(x, resolve(np.modf, (type_of(x).dtype,), dtype)[0])
     none = type_of(x).dtype.type(0)
@@ -317,7 +299,7 @@ def modf(x: Any, /, out: Any = None, *, where: Any = True, **more: Any) -> Any:
 
 def frexp(x: Any, /, out: Any = None, *, where: Any = True, **more: Any) -> Any:
     """Mantissa in [0.5, 1) and int32 exponent, as `numpy.frexp`."""
-    dtype = options(np.frexp, out, where, more)
+    dtype = options(np.frexp, (x,), out, where, more)
     x = array(x)
     x = cast(x, resolve(np.frexp, (type_of(x).dtype,), dtype)[0])
     return ops.MANTISSA(x), ops.EXPONENT(x)

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.errors import InputError, ShapeError
+from ge2.base.errors import ArgumentError, InputError, ShapeError
 from ge2.base.source import here
 from ge2.ir import type_of
+from ge2.numpy.options import CASTINGS
 from ge2.numpy.promotion import (
     array,
     as_dtype,
@@ -56,6 +57,9 @@ concat = concatenate
 
 def in_common(xs: Sequence[Any], dtype: Any, casting: str) -> list[Any]:
     """The arrays in the dtype that holds them all, or in the one asked for."""
+    if casting not in CASTINGS:
+        what = f"casting must be one of {', '.join(map(repr, CASTINGS))} (got {casting!r})"
+        raise ArgumentError(what, where=here(), fix="casting='same_kind'")
     if dtype is None:
         common = common_dtype(xs)
         return [cast(x, common) for x in xs]

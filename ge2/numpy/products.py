@@ -18,7 +18,8 @@ from ge2.base.source import here
 from ge2.ir import Dims, type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.composite import no_out
-from ge2.numpy.elementwise import UFUNCS, options
+from ge2.numpy.elementwise import UFUNCS
+from ge2.numpy.options import checked_order, options
 from ge2.numpy.promotion import (
     array,
     as_dtype,
@@ -113,7 +114,7 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None
     >>> matmul([[1, 2], [3, 4]], [1, 1])
     array([3, 7])
     """
-    a, b = in_one_dtype(np.matmul, x1, x2, options(np.matmul, out, True, more))
+    a, b = in_one_dtype(np.matmul, x1, x2, options(np.matmul, (x1, x2), out, True, more))
     no_scalars("matmul", a, b, (1, 1))
     rank_a, rank_b = type_of(a).ndim, type_of(b).ndim
     if rank_a <= 2 or rank_b <= 2:
@@ -151,7 +152,7 @@ def vecdot(
     x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1, precision: str | None = None, **more: Any
 ) -> Any:
     """The products of vectors along an axis, `x1` conjugated, as `numpy.vecdot`."""
-    a, b = in_one_dtype(np.vecdot, x1, x2, options(np.vecdot, out, True, more))
+    a, b = in_one_dtype(np.vecdot, x1, x2, options(np.vecdot, (x1, x2), out, True, more))
     no_scalars("vecdot", a, b, (1, 1))
     a, b = conjugated(moveaxis(a, axis, -1)), moveaxis(b, axis, -1)
     if type_of(a).shape[-1] != type_of(b).shape[-1]:
@@ -163,7 +164,7 @@ def vecdot(
 
 def matvec(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None, **more: Any) -> Any:
     """Matrices times vectors, axes before them broadcast, as `numpy.matvec`."""
-    a, b = in_one_dtype(np.matmul, x1, x2, options(np.matmul, out, True, more))
+    a, b = in_one_dtype(np.matmul, x1, x2, options(np.matmul, (x1, x2), out, True, more))
     no_scalars("matvec", a, b, (2, 1))
     y = matmul(a, reshape(b, (*type_of(b).shape, 1)), precision=precision)
     return reshape(y, type_of(y).shape[:-1])
@@ -171,7 +172,7 @@ def matvec(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None
 
 def vecmat(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None, **more: Any) -> Any:
     """Vectors, conjugated, times matrices, axes before them broadcast, as `numpy.vecmat`."""
-    a, b = in_one_dtype(np.matmul, x1, x2, options(np.matmul, out, True, more))
+    a, b = in_one_dtype(np.matmul, x1, x2, options(np.matmul, (x1, x2), out, True, more))
     no_scalars("vecmat", a, b, (1, 2))
     a = conjugated(a)
     shape = type_of(a).shape
@@ -282,6 +283,7 @@ def einsum(*operands: Any, out: Any = None, dtype: Any = None, order: str = "K",
     array([3., 4.])
     """
     no_out("einsum", out)
+    checked_order(order)
     inputs, result, xs = spelled(operands)
     common = as_dtype(dtype) if dtype is not None else common_dtype(xs)
     for x in xs:

@@ -18,7 +18,7 @@ from ge2.base.errors import (
 )
 from ge2.base.source import here
 from ge2.ir import ArrayType, Dims, type_of
-from ge2.numpy.composite import choose_by, clip, flatnonzero, is_traced, known_elements
+from ge2.numpy.composite import choose_by, clip, flatnonzero, is_traced, known_elements, no_out
 from ge2.numpy.creation import owned
 from ge2.numpy.elementwise import equal, floor_divide, less, remainder
 from ge2.numpy.indexing import checked_index, common_index, fitting, getitem, setitem
@@ -146,6 +146,7 @@ def extract(condition: Any, arr: Any) -> Any:
 
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     """For each element the choice of that number, as `numpy.choose`."""
+    no_out("choose", out)
     index, *options = broadcast_arrays(a, *choices)
     index = brought_inside(index, len(options), mode)
     table = stack(options)

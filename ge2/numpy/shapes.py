@@ -16,6 +16,7 @@ from ge2.base.source import here
 from ge2.ir import Dims, type_of
 from ge2.numpy.composite import is_traced
 from ge2.numpy.creation import as_shape, below_diagonal, iota, owned
+from ge2.numpy.options import checked_order
 from ge2.numpy.promotion import (
     Axes,
     all_axes,
@@ -33,28 +34,32 @@ from ge2.ops.index import Gather
 from ge2.ops.shape import Concatenate, Iota, Pad, Rev, Slice, Transpose
 
 
-def row_major(order: Any) -> None:
-    if order not in ("C", "K", "A", None):
-        raise ArgumentError(
-            f"order={order!r} is not supported",
-            where=here(),
-            fix="x.T.reshape(shape[::-1]).T for column-major order",
-        )
+def by_columns(order: Any, x: Any) -> bool:
+    """True where the first index is to change fastest; orders that follow memory are an error."""
+    checked_order(order)
+    if order in ("K", "A") and type_of(x).ndim > 1:
+        what = f"order={order!r} follows the layout in memory, which {type_of(x)} has not yet"
+        raise ArgumentError(what, where=here(), fix="order='C', or order='F'")
+    return bool(order == "F")
 
 
 # ------------------------------------------------------------------------------------------------- shapes
 
 
 def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Any:
-    """The same elements under another shape, one size of which may be -1, as `numpy.reshape`; order="C" only.
+    """The same elements under another shape, one size of which may be -1, as `numpy.reshape`.
 
     >>> reshape(np.arange(6), (2, -1))
     array([[0, 1, 2],
            [3, 4, 5]])
     """
-    row_major(order)
     x = array(a)
-    y = reshaped(x, complete(x, shape))
+    if order == "K":
+        raise ArgumentError("order 'K' is not permitted for reshaping", where=here(), fix="order='C'")
+    target = complete(x, shape)
+    if by_columns(order, x):
+        return transpose(reshaped(transpose(x), target[::-1]))
+    y = reshaped(x, target)
     return fresh(y) if copy and y is x else y
 
 
@@ -80,8 +85,9 @@ def complete(x: Any, shape: Any) -> Dims:
 
 
 def ravel(a: Any, order: str = "C") -> Any:
-    """The elements in a row, as `numpy.ravel`; order="C" only."""
-    return reshape(a, -1 if type_of(array(a)).size else 0, order)
+    """The elements in a row, as `numpy.ravel`; orders "A" and "K" of one axis alone."""
+    x = array(a)
+    return reshape(x, type_of(x).size, "F" if by_columns(order, x) else "C")
 
 
 def squeeze(a: Any, axis: Axes = None) -> Any:

@@ -216,6 +216,11 @@ def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: An
         raise ArgumentError(
             "cov: weights are not supported", where=here(), fix="np.average, and products by hand"
         )
+    if ddof is not None and ddof != int(ddof):
+        raise ArgumentError("ddof must be integer", where=here(), fix="ddof=1")
+    if dtype is not None and as_dtype(dtype) not in INEXACT:
+        what = f"cov in {as_dtype(dtype)} would truncate the distances from the mean"
+        raise TypeRuleError(what, where=here(), fix="dtype=float")
     x = _variables(m, rowvar)
     x = x if y is None else concatenate([x, _variables(y, rowvar)], 0)
     x = cast(x, as_dtype(dtype) if dtype is not None else common_dtype((x, np.float64(0))))

@@ -122,6 +122,9 @@ def isin(
     element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None
 ) -> Any:
     """Whether each element is among the others, by comparing all pairs, as `numpy.isin`."""
+    if kind not in (None, "sort", "table"):
+        what = f"Invalid kind: {kind!r}. Please use None, 'sort' or 'table'."
+        raise ArgumentError(what, where=here())
     x, others = array(element), ravel(test_elements)
     found = any_of(e.equal(reshape(x, (*type_of(x).shape, 1)), others), -1)
     return e.logical_not(found) if invert else found

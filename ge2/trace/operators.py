@@ -14,6 +14,7 @@ from ge2.base.errors import InPlaceError, ShapeError
 from ge2.base.source import here
 from ge2.base.tracebacks import hides_methods
 from ge2.ir import Dims
+from ge2.numpy.options import checked_order
 from ge2.numpy.promotion import as_dtype, check_casting
 from ge2.ops.methods import ArrayMethods
 from ge2.trace.flat import Flat
@@ -236,7 +237,8 @@ class Operators(ArrayMethods):
         self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
     ) -> Any:
         check_casting(self, as_dtype(dtype), casting)
-        return gnp.astype(self, dtype)
+        checked_order(order)
+        return gnp.astype(self, dtype, copy=copy)
 
     def reshape(self, *shape: Any, order: str = "C") -> Any:
         return np.reshape(self, shape[0] if len(shape) == 1 else shape, order=order)
@@ -354,6 +356,7 @@ def part(x: Any, of: Any, keeps: bool) -> Any:
 
 def gathered(x: Any, order: str) -> Any:
     """A copy whose elements lie in order."""
+    checked_order(order)
     y = x.__copy__()
     y.cell.packed = order == "C"
     return y

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import ge2.numpy as gnp
 from ge2.base.dtypes import BFLOAT16, FP8
-from ge2.base.errors import ArgumentError, InPlaceError, InputError, NoRuleError, ShapeError, TypeRuleError
+from ge2.base.errors import ArgumentError, InPlaceError, InputError, ShapeError, TypeRuleError
+from ge2.base.tracebacks import inside
 from ge2.ir import type_of
 from ge2.trace import Input, stage
 from tests.numpy.agreement import (
@@ -42,7 +43,7 @@ name = lambda f: f.__name__  # noqa: E731
 def test_every_ufunc_is_there() -> None:
     assert set(ALL) == set(gnp.UFUNCS)
     for f in ALL:
-        assert getattr(gnp, f.__name__) is gnp.UFUNCS[f]
+        assert inside(getattr(gnp, f.__name__)) is gnp.UFUNCS[f]
 
 
 @pytest.mark.parametrize("f", UNARY, ids=name)
@@ -409,6 +410,6 @@ def test_methods_of_ufuncs(rng: np.random.Generator) -> None:
         agree(np.add.accumulate, y, ours=gnp.ufunc_method(np.add, "accumulate"))
     agree(np.add.reduce, x, initial=5.0, keepdims=True, ours=gnp.ufunc_method(np.add, "reduce"))
     agree(np.subtract.outer, x, x[0], ours=gnp.ufunc_method(np.subtract, "outer"))
-    for f, method in ((np.add, "at"), (np.add, "reduceat"), (np.subtract, "reduce")):
-        with pytest.raises(NoRuleError, match=f"numpy.{f.__name__}.{method} is not among(.|\n)*try"):
+    for f, method in ((np.sin, "reduce"), (np.divmod, "outer"), (np.matmul, "accumulate")):
+        with pytest.raises(TypeError, match="only supported for binary functions of one result"):
             gnp.ufunc_method(f, method)

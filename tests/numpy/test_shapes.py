@@ -83,8 +83,11 @@ def test_keywords() -> None:
 
 
 def test_order_other_than_rows_first_is_an_error() -> None:
-    with pytest.raises(ArgumentError, match=r"order='F' is not supported(.|\n)*try  x.T"):
-        gnp.reshape(X, 24, order="F")
+    for shape in (24, (6, 4), (2, -1, 3)):
+        agree(np.reshape, X, shape, order="F")
+    agree(np.ravel, X, order="F")
+    with pytest.raises(ArgumentError, match=r"order='K' follows the layout in memory"):
+        gnp.ravel(X, order="K")
 
 
 # ------------------------------------------------------------------------------------ several arrays at once

@@ -1,0 +1,60 @@
+"""Keywords that NumPy's functions take, each honoured or refused: none is read past."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ge2.base.dtypes import BOOL, can_cast
+from ge2.base.errors import ArgumentError, InPlaceError, InputError, TypeRuleError
+from ge2.base.source import here
+from ge2.ir import type_of
+from ge2.numpy.promotion import as_dtype, kind_of, lift, resolve
+
+CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
+
+
+def options(
+    ufunc: np.ufunc, xs: tuple[Any, ...], out: Any, where: Any, more: dict[str, Any]
+) -> np.dtype | None:
+    """The dtype that a call of a ufunc asks for; what is not supported is an error that says so."""
+    name = ufunc.__name__
+    if out is not None and any(o is not None for o in (out if isinstance(out, tuple) else (out,))):
+        raise InPlaceError(f"{name}: out= is not supported here", where=here(), fix="y = f(x)")
+    if where is not True:
+        what = f"{name}: where= leaves the other elements undefined"
+        raise InputError(what, where=here(), fix="np.where(mask, f(x), other)")
+    dtype = more.pop("dtype", None)
+    for option in more:
+        if option not in ("casting", "order", "subok"):
+            what = f"{name}: {option}= is not supported"
+            raise InputError(what, where=here(), fix="x.astype(dtype) before the call")
+    checked_order(more.get("order"))
+    asked = None if dtype is None else as_dtype(dtype)
+    if asked not in (None, BOOL) and all(t[-1] in "?O" for t in ufunc.types):
+        what = f"No loop matching the specified signature and casting was found for ufunc {name}"
+        raise TypeRuleError(f"{what}: dtype={asked}", where=here(), fix="dtype=bool, or none")
+    if "casting" in more:
+        checked_casting(ufunc, xs, asked, more["casting"])
+    return asked
+
+
+def checked_casting(ufunc: np.ufunc, xs: tuple[Any, ...], dtype: np.dtype | None, casting: Any) -> None:
+    """An error for a rule that NumPy does not know, or that forbids the casts of a call."""
+    if casting not in CASTINGS:
+        what = f"casting must be one of {', '.join(map(repr, CASTINGS))} (got {casting!r})"
+        raise ArgumentError(what, where=here(), fix="casting='same_kind'")
+    kinds = tuple([kind_of(type_of(lift(x))) for x in xs])
+    for kind, target in zip(kinds, resolve(ufunc, kinds, dtype), strict=False):
+        if isinstance(kind, np.dtype) and not can_cast(kind, target, casting):
+            what = f"Cannot cast ufunc '{ufunc.__name__}' input from {kind} to {target}"
+            what += f" with casting rule '{casting}'"
+            raise TypeRuleError(what, where=here(), fix=f"x.astype('{target}')")
+
+
+def checked_order(order: Any, allowed: str = "CFAK") -> None:
+    """ArgumentError for an order that NumPy does not know; whichever it is, no element differs."""
+    if order is not None and order not in tuple(allowed):
+        what = f"order must be one of {', '.join(map(repr, allowed))} (got {order!r})"
+        raise ArgumentError(what, where=here(), fix="order='C'")
