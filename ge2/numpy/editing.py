@@ -25,8 +25,7 @@ from ge2.numpy.indexing import getitem
 from ge2.numpy.joining import concatenate
 from ge2.numpy.plain import plainly
 from ge2.numpy.promotion import array, broadcast, cast, lift, one_axis, reshape
-from ge2.numpy.scans import cumsum
-from ge2.numpy.selecting import safely, take, write
+from ge2.numpy.selecting import take
 from ge2.numpy.shapes import moveaxis, ravel
 from ge2.ops.index import Gather
 from ge2.ops.shape import Concatenate, Pad
@@ -96,20 +95,6 @@ def resize(a: Any, new_shape: Any) -> Any:
     if not size or not n:
         return zeros(shape, type_of(line).dtype)
     return reshape(getitem(line, np.arange(size) % n), shape)
-
-
-@plainly(np.place)
-def place(arr: Any, mask: Any, vals: Any) -> None:
-    """Writes the values in turn, over again, where the mask holds, in place, as `numpy.place`."""
-    t, on, values = type_of(arr), ravel(mask), ravel(vals)
-    if type_of(on).size != t.size:
-        raise ShapeError(f"place: mask and data must be the same size; got {type_of(on)}, {t}", where=here())
-    if not type_of(values).size:
-        raise ArgumentError("Cannot insert from an empty array!", where=here())
-    on = e.truth(on)
-    number = e.remainder(e.subtract(cumsum(on), 1), type_of(values).size)
-    new = choose_by(on, Gather((0,))(safely(vals, values, t.dtype), number), ravel(arr))
-    write(arr, reshape(new, t.shape), "place")
 
 
 # --------------------------------------------------------------------------------------------------- bits

@@ -24,7 +24,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "at": ("at",),
     "editing": (
-        "delete", "insert", "packbits", "place", "ravel_multi_index", "resize", "unpackbits",
+        "delete", "insert", "packbits", "ravel_multi_index", "resize", "unpackbits",
     ),
     "grids": ("c_", "mgrid", "ndenumerate", "ogrid", "r_"),
     "histograms": ("bincount", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd"),
