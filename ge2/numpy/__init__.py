@@ -12,8 +12,6 @@ import numpy as _np
 # fmt: off
 from ge2.base.tracebacks import publish as _publish
 from ge2.numpy import late as late
-from ge2.numpy import fft as fft
-from ge2.numpy import linalg as linalg
 from ge2.numpy.composite import (
     allclose, angle, argwhere, around, array_equal, array_equiv, astype, clip, copy, finfo, fix,
     flatnonzero, iinfo, imag, isclose, iscomplex, iscomplexobj, isneginf, isposinf, isreal, isrealobj,
@@ -133,8 +131,6 @@ as_ufuncs(UFUNCS)
 __all__.extend(late.OFFERED)
 globals().update({name: sharing(globals()[name], getattr(_np, name)) for name in SHARING})
 _publish(globals())
-_publish(vars(linalg))
-_publish(vars(fft))
 
 
 def __getattr__(name: str) -> _Any:

@@ -15,6 +15,7 @@ import numpy as np
 from ge2.base.dtypes import BOOL, COMPLEX, COMPLEX128, HALF, complex_of, real_part
 from ge2.base.errors import ArgumentError, InputError, OutOfBoundsError, ShapeError
 from ge2.base.source import here
+from ge2.base.tracebacks import publish
 from ge2.ir import type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.composite import no_out
@@ -251,6 +252,9 @@ def fftshift(x: Any, axes: int | Axes = None) -> Any:
 def ifftshift(x: Any, axes: int | Axes = None) -> Any:
     """The inverse of `fftshift`, as `numpy.fft.ifftshift`."""
     return shifted(x, axes, -1)
+
+
+publish(globals())
 
 
 def __dir__() -> list[str]:

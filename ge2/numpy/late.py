@@ -76,6 +76,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "row_stack": ("NumPy takes it away", "np.vstack"),
 }
 # fmt: on
+PARTS = ("fft", "linalg")  # of NumPy, whole: modules here, too
 OFFERED: list[str] = [*(n for names in MODULES.values() for n in names), *PASSED]
 HOME = {name: module for module, names in MODULES.items() for name in names}
 FROM_ELSEWHERE = {name: home for home, names in OTHERS.items() for name in names}
@@ -89,6 +90,8 @@ def find(name: str) -> Any:
         return hides(found) if type(found) is FunctionType else found
     if name in PASSED:
         return getattr(np, name)
+    if name in PARTS:
+        return import_module(f"ge2.numpy.{name}")
     raise KeyError(name)
 
 
@@ -101,8 +104,10 @@ def theirs(name: str) -> Any:
 
 
 def ours_of(function: Any) -> Any:
-    """Our function for one of NumPy's, if its module is among those of `MODULES`; else None."""
-    name = getattr(function, "__name__", "")
+    """Our function for one of NumPy's, if its module is one of `MODULES` or `PARTS`; else None."""
+    name, home = getattr(function, "__name__", ""), getattr(function, "__module__", None) or ""
+    if home.removeprefix("numpy.") in PARTS:
+        return getattr(import_module(f"ge2.{home}"), name, None)
     return find(name) if name in HOME and theirs(name) is function else None
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from ge2.base.dtypes import FLOAT64, INEXACT
 from ge2.base.errors import ArgumentError, ShapeError
 from ge2.base.source import here
+from ge2.base.tracebacks import publish
 from ge2.ir import type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy import products, shapes
@@ -185,6 +186,9 @@ def cond(x: Any, p: Any = None) -> Any:
         r = e.multiply(norm(x, p, (-2, -1)), norm(inverse, p, (-2, -1)))
     undefined = e.logical_not(some(e.isnan(x), (-2, -1)))
     return where(e.logical_and(e.isnan(r), undefined), np.inf, r)
+
+
+publish(globals())
 
 
 def __dir__() -> list[str]:

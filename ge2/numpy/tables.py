@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from ge2.base.tracebacks import hides_methods
-from ge2.numpy import fft, linalg
+from ge2.numpy import late
 from ge2.numpy.creation import OUTSIDE
 from ge2.numpy.plain import any_traced, held
 from ge2.numpy.promotion import array
@@ -17,17 +17,25 @@ from ge2.numpy.promotion import array
 Function = Callable[..., Any]
 
 
+class Functions(dict[Function, Function]):
+    """The table, which looks for what it lacks among the modules that are imported when asked for."""
+
+    def __missing__(self, function: Function) -> Function:
+        found = late.ours_of(function)
+        if found is None:
+            raise KeyError(function)
+        self[function] = found
+        return found  # type: ignore[no-any-return]
+
+
 def functions(namespace: Mapping[str, Any], names: Iterable[str]) -> dict[Function, Function]:
-    """NumPy's functions of those names, and those of `numpy.linalg` and `numpy.fft`, each with ours."""
+    """NumPy's functions of those names, each with ours."""
     table: dict[Function, Function] = {}
     for name in names:
-        theirs = getattr(np, name, None)
+        theirs = None if name in late.PARTS else getattr(np, name, None)  # which would import numpy.fft
         if callable(theirs) and not isinstance(theirs, np.ufunc | type):
             table[theirs] = namespace[name]
-    for ours, theirs in ((linalg, np.linalg), (fft, np.fft)):
-        names = [name for name in ours.__all__ if not isinstance(getattr(ours, name), type)]
-        table.update((getattr(theirs, name), getattr(ours, name)) for name in names)
-    return table
+    return Functions(table)
 
 
 # ------------------------------------------------------------------------------------------ shared memory

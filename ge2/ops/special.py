@@ -7,14 +7,13 @@ another's derivatives, so that derivatives of any order are as exact as the func
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import pi, sqrt
 from typing import Any, final
 
 from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Cotangents, Flags, Value
-from ge2.ops import special_reference as ref
 from ge2.ops.elementwise import (
     EXP,
     LOG,
@@ -29,11 +28,21 @@ from ge2.ops.elementwise import (
     scaled,
     unary,
 )
-from ge2.ops.special_reference import in_float64
 
 MOST = 14  # the highest derivative of digamma that the headers have
 ERFCX: Elementwise
 DIGAMMA: Elementwise
+
+
+def computed(name: str) -> Callable[..., Any]:
+    """A function of `special_reference`, which is imported when one is called."""
+
+    def reference(*xs: Any, **params: Any) -> Any:
+        from ge2.ops import special_reference as ref
+
+        return ref.in_float64(getattr(ref, name))(*xs, **params)
+
+    return reference
 
 
 def density(x: Value) -> Value:
@@ -48,27 +57,27 @@ def quotient(a: Value, b: Value) -> Value:
 
 
 # fmt: off
-ERF      = unary("erf",      in_float64(ref.erf),      "f", "ge2_erf({0})",
+ERF      = unary("erf",      computed("erf"),      "f", "ge2_erf({0})",
                  lambda y, x: EXP(-SQUARE(x)) * (2 / sqrt(pi)))
-ERFC     = unary("erfc",     in_float64(ref.erfc),     "f", "ge2_erfc({0})",
+ERFC     = unary("erfc",     computed("erfc"),     "f", "ge2_erfc({0})",
                  lambda y, x: EXP(-SQUARE(x)) * (-2 / sqrt(pi)))
-ERFCX    = unary("erfcx",    in_float64(ref.erfcx),    "f", "ge2_erfcx({0})",
+ERFCX    = unary("erfcx",    computed("erfcx"),    "f", "ge2_erfcx({0})",
                  lambda y, x: x * y * 2.0 - 2 / sqrt(pi))
-ERFINV   = unary("erfinv",   in_float64(ref.erfinv),   "f", "ge2_erfinv({0})",
+ERFINV   = unary("erfinv",   computed("erfinv"),   "f", "ge2_erfinv({0})",
                  lambda y, x: EXP(SQUARE(y)) * (sqrt(pi) / 2))
-NDTR     = unary("ndtr",     in_float64(ref.ndtr),     "f", "ge2_ndtr({0})", lambda y, x: density(x))
-NDTRI    = unary("ndtri",    in_float64(ref.ndtri),    "f", "ge2_ndtri({0})", lambda y, x: 1.0 / density(y))
-LOG_NDTR = unary("log_ndtr", in_float64(ref.log_ndtr), "f", "ge2_log_ndtr({0})",
+NDTR     = unary("ndtr",     computed("ndtr"),     "f", "ge2_ndtr({0})", lambda y, x: density(x))
+NDTRI    = unary("ndtri",    computed("ndtri"),    "f", "ge2_ndtri({0})", lambda y, x: 1.0 / density(y))
+LOG_NDTR = unary("log_ndtr", computed("log_ndtr"), "f", "ge2_log_ndtr({0})",
                  lambda y, x: sqrt(2 / pi) / ERFCX(x * -sqrt(0.5)))
-LOGISTIC = unary("logistic", in_float64(ref.logistic), "f", "ge2_logistic({0})", lambda y, x: y * (1.0 - y))
-LOGIT    = unary("logit",    in_float64(ref.logit),    "f", "ge2_logit({0})",
+LOGISTIC = unary("logistic", computed("logistic"), "f", "ge2_logistic({0})", lambda y, x: y * (1.0 - y))
+LOGIT    = unary("logit",    computed("logit"),    "f", "ge2_logit({0})",
                  lambda y, x: 1.0 / (x * (1.0 - x)))
-GAMMALN  = unary("gammaln",  in_float64(ref.gammaln),  "f", "ge2_gammaln({0})", lambda y, x: DIGAMMA(x))
-DIGAMMA  = unary("digamma",  in_float64(ref.digamma),  "f", "ge2_digamma({0})",
+GAMMALN  = unary("gammaln",  computed("gammaln"),  "f", "ge2_gammaln({0})", lambda y, x: DIGAMMA(x))
+DIGAMMA  = unary("digamma",  computed("digamma"),  "f", "ge2_digamma({0})",
                  lambda y, x: Polygamma(1)(x))
-XLOGY    = binary("xlogy",   in_float64(ref.xlogy),    "f", "ge2_xlogy({0}, {1})",
+XLOGY    = binary("xlogy",   computed("xlogy"),    "f", "ge2_xlogy({0}, {1})",
                   lambda y, a, b: LOG(b), lambda y, a, b: quotient(a, b))
-XLOG1PY  = binary("xlog1py", in_float64(ref.xlog1py),  "f", "ge2_xlog1py({0}, {1})",
+XLOG1PY  = binary("xlog1py", computed("xlog1py"),  "f", "ge2_xlog1py({0}, {1})",
                   lambda y, a, b: LOG1P(b), lambda y, a, b: quotient(a, b + 1.0))
 # fmt: on
 
@@ -114,7 +123,7 @@ class Polygamma(Family):
         return self.float_type(types)
 
     def reference(self, *arrays: Any) -> Any:
-        return in_float64(lambda x: ref.polygamma(x, self.n))(*arrays)
+        return computed("polygamma")(*arrays, n=self.n)
 
     def slope(self, y: Value, x: Value) -> Value:
         return Polygamma(self.n + 1)(x)  # type: ignore[no-any-return]
@@ -140,7 +149,7 @@ class Bessel(Family):
         return self.float_type(types)
 
     def reference(self, *arrays: Any) -> Any:
-        return in_float64(lambda x: ref.bessel(x, self.n, self.scaled))(*arrays)
+        return computed("bessel")(*arrays, n=self.n, scaled=self.scaled)
 
     def slope(self, y: Value, x: Value) -> Value:
         rise: Value = x * Bessel(self.n + 1, self.scaled)(x)

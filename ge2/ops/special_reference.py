@@ -24,10 +24,11 @@ def in_float64(f: Function) -> Function:
     """The function of arrays of any float dtype, computed in float64, rounded once."""
 
     @wraps(f)
-    def reference(*xs: Any) -> Any:
+    def reference(*xs: Any, **params: Any) -> Any:
         dtype = np.asarray(xs[0]).dtype
         with np.errstate(all="ignore"):
-            return np.asarray(f(*(np.asarray(x).astype(FLOAT64) for x in xs))).astype(dtype)[()]
+            y = f(*(np.asarray(x).astype(FLOAT64) for x in xs), **params)
+        return np.asarray(y).astype(dtype)[()]
 
     return reference
 

@@ -14,7 +14,6 @@ from ge2.base.gpu import host
 from ge2.base.source import here
 from ge2.base.tracebacks import hides, hides_methods
 from ge2.ir import current, type_of
-from ge2.numpy import special
 from ge2.numpy.elementwise import UFUNCS
 from ge2.trace import concrete
 from ge2.trace.absent import INSTEAD
@@ -183,7 +182,11 @@ def special_ufunc(
     ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], out: Any, more: dict[str, Any]
 ) -> Any:
     """A ufunc with `out=`, `where=` or `dtype=`, or one of its methods."""
-    call = UFUNCS.get(ufunc) or special.of_scipy(ufunc)
+    call = UFUNCS.get(ufunc)
+    if call is None:
+        from ge2.numpy import special  # here: most programs have no ufunc of another library
+
+        call = special.of_scipy(ufunc)
     if call is None:
         raise missing(special.full_name(ufunc))
     if method != "__call__":

@@ -13,6 +13,13 @@ from ge2.base.errors import ArgumentError, InputError
 from tests.numpy.agreement import NEWEST
 
 EXTRA = {"precision", "ndmax", "kwargs"}  # ours alone, of NumPy 2.4 on, or spelled out here
+PARTS = [
+    getattr(theirs, name)
+    for ours, theirs in ((gnp.linalg, np.linalg), (gnp.fft, np.fft))
+    for name in ours.__all__
+    if inspect.isfunction(getattr(ours, name))
+]
+FUNCTIONS = [*gnp.FUNCTIONS, *PARTS]
 RENAMED = {np.tensordot, np.linalg.tensordot, np.arange, np.array, np.clip, np.einsum, np.linalg.vecdot}
 
 
@@ -37,7 +44,7 @@ def test_every_function_of_that_name_is_reached_from_numpys() -> None:
 
 
 @pytest.mark.skipif(not NEWEST, reason="arguments are those of NumPy 2.4")
-@pytest.mark.parametrize("theirs", [f for f in gnp.FUNCTIONS if f not in RENAMED], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("theirs", [f for f in FUNCTIONS if f not in RENAMED], ids=lambda f: f.__name__)
 def test_arguments_are_numpys(theirs: Any) -> None:
     try:
         want = inspect.signature(theirs).parameters
