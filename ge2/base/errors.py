@@ -38,6 +38,9 @@ Ge2Error
 from __future__ import annotations
 
 
+DEEPER = "sys.setrecursionlimit(10_000), of frames that calls inside each other may have"
+
+
 class Ge2Error(Exception):
     """An error with a remedy: what happened, where, and what to write instead."""
 

@@ -15,13 +15,15 @@ from types import CodeType, FunctionType, TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
 from ge2.base.config import config
-from ge2.base.errors import Ge2Error
+from ge2.base.errors import DEEPER, Ge2Error
 from ge2.base.source import is_library, is_package
 
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C")
 
+TOO_DEEP: Final = f"""  functions, branches and loops of ge2 take some ten frames of Python a level
+  try  {DEEPER}"""
 INSIDE: Final = "  (raised inside ge2, whose frames GE2_TRACEBACK=full shows)"
 ASKED_OFTEN: Final = ("__init__", "__getattr__")
 CALLS: Final = ("() missing ", "() takes ", "() got ")  # Python, of a call that does not fit its function
@@ -29,6 +31,8 @@ CALLS: Final = ("() missing ", "() takes ", "() got ")  # Python, of a call that
 
 def hide(error: BaseException) -> None:
     """Takes our frames out of the tracebacks of an error and of those that led to it."""
+    if isinstance(error, RecursionError) and TOO_DEEP not in getattr(error, "__notes__", ()):
+        error.add_note(TOO_DEEP)
     if config.traceback == "full":
         return
     for each in chain(error):
@@ -72,7 +76,7 @@ def is_puzzling(error: BaseException) -> bool:
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
-    if last is None or isinstance(error, Ge2Error) or not is_package(last.tb_frame.f_code):
+    if last is None or isinstance(error, Ge2Error | RecursionError) or not is_package(last.tb_frame.f_code):
         return False
     if isinstance(error, TypeError) and any(words in str(error) for words in CALLS):
         return False

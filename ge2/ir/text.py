@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ge2.base.dtypes import FLOAT64, LONG, PYTHON, python_type, short
-from ge2.base.errors import ParseError
+from ge2.base.errors import DEEPER, ParseError
 from ge2.ir.graph import Atom, Eqn, Graph, Literal, Var
 from ge2.ir.op import Op
 from ge2.ir.types import ArrayType
@@ -28,6 +28,7 @@ from ge2.ir.types import ArrayType
 KEPT = frozenset(("in", "let", "lambda", "inf", "nan"))  # words of the text form, never names of values
 WORDS = {"None": None, "True": True, "False": False}
 STEP = "  "
+DIGITS = 4000  # of a number; Python reads a few more
 
 
 def spell() -> Iterator[str]:
@@ -150,7 +151,10 @@ Table = Mapping[str, Callable[..., Op]]
 def parse(text: str, table: Table) -> Graph:
     """The graph that a text stands for; `table` makes an operation from its name and parameters."""
     parser = _Parser(text, table)
-    graph = parser.graph()
+    try:
+        graph = parser.graph()
+    except RecursionError:
+        raise ParseError("the text nests deeper than Python's stack", fix=DEEPER) from None
     if parser.at < len(parser.tokens):
         parser.fail("the end of the text")
     return graph
@@ -168,7 +172,12 @@ class _Parser:
                 raise ParseError(
                     f"this is no part of a graph: {text[at : at + 20]!r}", where=_place(text, at)
                 )
-            self.tokens.append((found.lastgroup, found[found.lastgroup], found.start(found.lastgroup)))
+            token = found[found.lastgroup]
+            if found.lastgroup == "number" and len(token) > DIGITS:
+                raise ParseError(
+                    f"a number has {len(token)} digits", where=_place(text, found.start("number"))
+                )
+            self.tokens.append((found.lastgroup, token, found.start(found.lastgroup)))
             at = found.end()
         self.text = text
 

@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
+from ge2.base.errors import ParseError, VerifyError
 from ge2.base.tracebacks import hides
 from ge2.ir import Graph
 from ge2.ir import ShapeDtypeStruct as ShapeDtypeStruct
 from ge2.ir import parse as parse_text
+from ge2.ir import verify
 from ge2.ops import KNOWN
 from ge2.trace import ABSTRACT, Input
 from ge2.transforms.arguments import Arguments, Results, Static, is_array
@@ -73,5 +75,12 @@ def parse(text: str) -> Graph:
     >>> import numpy as np
     >>> parse("{ lambda ; a:f32[3]. let b:f32[3] = tanh a in (b,) }")(np.zeros(3, np.float32))
     [array([0., 0., 0.], dtype=float32)]
+
+    Raises:
+        ParseError: it is no text of a graph, or its types do not fit.
     """
-    return parse_text(text, KNOWN)
+    graph = parse_text(text, KNOWN)
+    try:
+        return verify(graph)
+    except VerifyError as error:
+        raise ParseError(f"the text is no graph: {error}") from None

@@ -193,3 +193,23 @@ def test_a_boundary_is_the_function_in_all_but_its_frame() -> None:
     assert ge2.lax.scan.__module__ == "ge2.lax"
     assert ge2.numpy.sum.__doc__
     assert ge2.tree_util.tree_map is ge2.tree.map
+
+
+def test_what_nests_too_deep_says_so() -> None:
+    """Each jitted function inside another takes frames of Python; with more of them it works."""
+
+    def nested(levels: int) -> Any:
+        f: Any = lambda x: x * 2  # noqa: E731
+        for _ in range(levels):
+            f = ge2.jit(lambda x, inner=f: inner(x) + 1)
+        return f
+
+    before = sys.getrecursionlimit()
+    with pytest.raises(RecursionError) as found:
+        nested(before)(np.ones(3))
+    assert sum("sys.setrecursionlimit" in note for note in found.value.__notes__) == 1
+    sys.setrecursionlimit(before + 3_000)
+    try:
+        np.testing.assert_array_equal(nested(60)(np.ones(3)), 62.0)
+    finally:
+        sys.setrecursionlimit(before)

@@ -317,3 +317,21 @@ def test_graphs_print_as_they_did(name: str, golden: Any) -> None:
     graph = ge2.make_jaxpr(f)(*args).graph
     text = golden(f"graphs/{name}.txt", write(graph) + "\n")
     assert ge2.parse(text) == graph
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{ lambda ; a:f32[4,3] b:f32[2,3]. let c:f32[4,3] = add a b in (c,) }", "arrays of one shape"),
+        ("{ lambda ; a:f32[4,3]. let c:f32[4,7] = tanh a in (c,) }", "it yields f32"),
+        ("{ lambda ; a:i64[3]. let c:i64[3] = add a " + "9" * 5000 + ":i64 in (c,) }", "5000 digits"),
+        ("{ lambda ; a:i64[" + "9" * 5000 + "]. let in (a,) }", "5000 digits"),
+        (
+            "{ lambda ; a:f32[3]. let c:f32[] = reduce_sum[axes=" + "(" * 5000 + "] a in (c,) }",
+            "nests deeper",
+        ),
+    ],
+)
+def test_what_is_no_graph_is_a_parse_error(text: str, words: str) -> None:
+    with pytest.raises(ParseError, match=words):
+        ge2.parse(text)
