@@ -25,7 +25,7 @@ from ge2.base.errors import CompilerTrouble
 
 INCLUDE = re.compile(r'^#include "(ge2/\w+\.cuh)"$', re.MULTILINE)
 SHARING = {
-    f"ge2/{name}.cuh" for name in ("order", "scan", "team", "top", "warp")
+    f"ge2/{name}.cuh" for name in ("columns", "kept", "order", "scan", "spread", "team", "top", "warp")
 }  # and shared memory in them
 
 

@@ -37,7 +37,6 @@ Ge2Error
 
 from __future__ import annotations
 
-
 DEEPER = "sys.setrecursionlimit(10_000), of frames that calls inside each other may have"
 
 

@@ -8,10 +8,9 @@ from typing import Any
 
 from ge2.base.errors import ParseError, VerifyError
 from ge2.base.tracebacks import hides
-from ge2.ir import Graph
+from ge2.ir import Graph, verify
 from ge2.ir import ShapeDtypeStruct as ShapeDtypeStruct
 from ge2.ir import parse as parse_text
-from ge2.ir import verify
 from ge2.ops import KNOWN
 from ge2.trace import ABSTRACT, Input
 from ge2.transforms.arguments import Arguments, Results, Static, is_array
