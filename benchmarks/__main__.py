@@ -34,6 +34,10 @@ SUITES = {
             *("knapsack", "shortest-paths", "python-loops"),
         ),
         "long_chains": ("chain-1000", "chain-100000", "chain-1000000"),
+        "stencils": (
+            *("heat", "wave", "upwind", "lax-friedrichs", "burgers", "shallow-water"),
+            *("poisson", "diffusion", "fdtd-line", "fdtd", "gray-scott", "curl"),
+        ),
         "call": (),
         "eager": (),
         "imports": (),

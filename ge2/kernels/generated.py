@@ -193,9 +193,11 @@ class CPad(Generated):
         op, (x,), (to,) = problem.op, problem.inputs, problem.outs
         assert isinstance(op, Pad)
         if (0, 0) in problem.shared:  # x was made there
-            parts = around(op.low, x.shape, to.shape)
-            return Pieces(tuple(filled_part(to, part, outs[0], threads) for part in parts))
-        kernels = [filling(to, None, outs[0], threads)]
+            return Pieces(tuple(zeros_around(op, x, to, outs[0], threads)))
+        plain = x.size and min(*op.low, *op.high, 0) >= 0 and not any(op.inner)
+        kernels = (
+            zeros_around(op, x, to, outs[0], threads) if plain else [filling(to, None, outs[0], threads)]
+        )
         start, step, first, shape = inside(op, x.shape, to.shape)
         if math.prod(shape):
             part = ArrayType(shape, x.dtype)
@@ -220,6 +222,10 @@ def around(low: Dims, shape: Dims, whole: Dims) -> list[tuple[Dims, Dims]]:
                 found.append((tuple(start), tuple(size)))
         start[a], size[a] = first, n
     return found
+
+
+def zeros_around(op: Pad, x: ArrayType, to: ArrayType, target: Operand, threads: int) -> list[CKernel]:
+    return [filled_part(to, part, target, threads) for part in around(op.low, x.shape, to.shape)]
 
 
 def filled_part(to: ArrayType, part: tuple[Dims, Dims], target: Operand, threads: int) -> CKernel:

@@ -38,6 +38,7 @@ from ge2.passes.drawn import drawn
 from ge2.passes.host import on_host
 from ge2.passes.indexed import indexed
 from ge2.passes.pipeline import run_pipeline
+from ge2.passes.writes import writes
 from ge2.runtime.before_writes import saved_views, views_first, with_copies
 from ge2.runtime.carries import WRITES, overwritten
 from ge2.runtime.failing import may_fail
@@ -74,7 +75,7 @@ def schedule(
     with spent("schedule"):
         if target == "cuda":
             graph = resident(drawn(indexed(graph)))
-        graph = grounded(graph, False) if target == "c" else graph
+        graph = grounded(writes(graph), False) if target == "c" else graph
         if written and target in NATIVE:
             graph = views_first(with_copies(graph, written), written)
         return Scheduler(graph, donated, target, written).run()
@@ -87,7 +88,7 @@ def scheduled_round(op: Any, i: int, target: str) -> Program:
 
 def planned_round(op: Any, i: int, graph: Graph, target: str) -> Program:
     """That program of the graph after all passes."""
-    graph = grounded(graph, True)
+    graph = grounded(writes(graph) if target == "c" else graph, True)
     scheduler = Scheduler(graph, (), target)
     scheduler.homes = carried(op, i, graph)
     scheduler.donated = [*scheduler.homes.values()]
@@ -304,8 +305,12 @@ class Scheduler:
             whole = self.buffers[eqn.outs[0]] if eqn.outs else None
             if self.kinds[n] == "kernel" and isinstance(eqn.op, UpdateSlice) and self.target == "c":
                 join_update(self, n, eqn)
-            if self.kinds[n] != "kernel" or whole is None or whole.base is not None:
+            if self.kinds[n] != "kernel" or whole is None:
                 continue
+            if whole.base is not None:  # what writes into it later has its memory
+                if self.target != "c" or eqn.outs[0] in self.layouts:
+                    continue
+                whole = whole.base
             for i, place in places_in(eqn).items():
                 made = self.made_for(eqn.inputs[i], place)
                 if made is not None:

@@ -10,43 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ge2.codegen.c.layout import Layout, plain
-from ge2.ir import Atom, Dims, Eqn, Var
+from ge2.ir import Atom, Eqn, Var
 from ge2.ops.index import UpdateSlice
 from ge2.ops.shape import Reshape, Slice, Transpose
+from ge2.passes.writes import Box, box, disjoint, written_box
 from ge2.runtime.program import Buffer
 
 if TYPE_CHECKING:
     from ge2.runtime.schedule import Scheduler
-
-Box = tuple[range, ...]  # the indices along each axis
-
-
-def written_box(eqn: Eqn) -> Box:
-    """The elements that an update of a slice writes."""
-    op, u = eqn.op, eqn.inputs[1].type.shape
-    assert isinstance(op, UpdateSlice)
-    return box(op.start, op.stop(u), op.step)
-
-
-def box(start: Dims, stop: Dims, step: Dims) -> Box:
-    return tuple(map(range, start, stop, step))
-
-
-def disjoint(a: Box, b: Box) -> bool:
-    """True if two boxes of one array have no element in common, as far as single axes show.
-
-    >>> disjoint((range(0, 1),), (range(1, 9),)), disjoint((range(0, 9, 2),), (range(1, 9, 2),))
-    (True, True)
-    >>> disjoint((range(0, 5),), (range(4, 9),))
-    False
-    """
-    return any(apart(p, q) for p, q in zip(a, b, strict=True))
-
-
-def apart(a: range, b: range) -> bool:
-    if not a or not b or a[-1] < b[0] or b[-1] < a[0]:
-        return True
-    return a.step == b.step and (a.start - b.start) % a.step != 0
 
 
 def read_box(scheduler: Scheduler, a: Atom) -> tuple[Atom, Box] | None:

@@ -132,3 +132,22 @@ def test_random_writes_mean_the_same(seed):
     x = draw.standard_normal(12)
     for a, b in zip(ge2.jit(f)(x), f(x), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-13)
+
+
+def shallow(u, v):
+    new = np.zeros_like(u)
+    new[1:] = u[1:] - 0.1 * (v[1:] - v[:-1])
+    h = np.zeros_like(v)
+    h[:-1] = v[:-1] - 0.1 * (new[1:] - new[:-1])
+    h[-1] = v[-1]
+    return h, new
+
+
+def test_zeros_are_not_filled_where_they_are_written():
+    compiled = ge2.jit(shallow)
+    for a, b in zip(compiled(U, V), shallow(U, V), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-13)
+    assert scratch(shallow) == 0
+    source = compiled.lower(U, V).as_text("c")
+    calls = source[source.index("\nint ge2_run") :].count("    pointwise_")
+    assert calls == 5  # two regions, the zeros beside each, a row

@@ -1,0 +1,78 @@
+"""Zeros that are written by slices: padding where that is the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.passes.writes import writes
+from ge2.runtime.executable import interpret
+from tests.passes.graphs import after, lines
+
+U = np.arange(1.0, 9.0)
+
+
+def test_the_largest_slice_is_padded_and_the_others_are_written_into_it():
+    found = after(
+        writes,
+        """{ lambda ; a:f64[1] b:f64[6]. let
+        z:f64[8] = broadcast_in_dim[shape=(8,) dims=()] 0.0:f64[]
+        y:f64[8] = update_slice[start=(0,) step=(1,)] z a
+        x:f64[8] = update_slice[start=(1,) step=(1,)] y b in (x,) }""",
+    )
+    assert found == lines("""
+        c:f64[8] = pad[high=(1,) inner=(0,) low=(1,)] b
+        d:f64[8] = update_slice[start=(0,) step=(1,)] c a
+        in (d,) }""")
+
+
+def meeting(u):
+    y = np.zeros_like(u)
+    y[0:2] = u[0:2]
+    y[1:7] = u[2:]
+    return y
+
+
+def read_between(u):
+    y = np.zeros_like(u)
+    y[0] = u[0]
+    z = y * 1.0
+    y[1:7] = u[2:]
+    return y, z
+
+
+def shared_zeros(u):
+    y, z = np.zeros_like(u), np.zeros_like(u)
+    y[1:-1], z[2:] = u[1:-1], u[:-2]
+    y[0] = y[1]
+    return y, z
+
+
+def minus_zeros(u):
+    y = np.zeros_like(u) * -1.0
+    y[1:3] = u[1:3]
+    return y
+
+
+def by_twos(u):
+    y = np.zeros_like(u)
+    y[::2] = u[::2]
+    y[1] = u[1]
+    return y
+
+
+@pytest.mark.parametrize(
+    "f", [meeting, read_between, shared_zeros, minus_zeros, by_twos], ids=lambda f: f.__name__
+)
+def test_writes_into_zeros_mean_the_same(f):
+    found = interpret(writes(ge2.make_jaxpr(f)(U).graph), [U])
+    for a, b in zip(found, ge2.tree.leaves(f(U)), strict=True):
+        np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(np.signbit(a), np.signbit(b))
+
+
+def test_slices_that_meet_keep_their_order():
+    graph = writes(ge2.make_jaxpr(meeting)(U).graph)
+    assert [e.op.name for e in graph.eqns if e.op.name in ("pad", "update_slice")] == ["pad", "update_slice"]
+    assert next(e for e in graph.eqns if e.op.name == "pad").op.low == (0,)
