@@ -12,9 +12,9 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from ge2.ir import Dims, Eqn, Graph, Literal, Var, without_dead_code
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, without_dead_code
 from ge2.ops.index import UpdateSlice
-from ge2.ops.shape import BroadcastInDim, Pad
+from ge2.ops.shape import BroadcastInDim, Pad, Reshape, Slice, Transpose
 
 Box = tuple[range, ...]  # the indices along each axis
 
@@ -109,3 +109,21 @@ def apart(a: range, b: range) -> bool:
     if not a or not b or a[-1] < b[0] or b[-1] < a[0]:
         return True
     return a.step == b.step and (a.start - b.start) % a.step != 0
+
+
+def read_box(makers: Mapping[Var, Eqn], a: Atom) -> tuple[Atom, Box] | None:
+    """The array that a value is a slice of, reshaped or transposed, and the elements it is made of."""
+    maker = makers.get(a) if isinstance(a, Var) else None
+    while maker is not None and isinstance(maker.op, Reshape | Transpose):
+        a = maker.inputs[0]
+        maker = makers.get(a) if isinstance(a, Var) else None
+    if maker is None or not isinstance(maker.op, Slice):
+        return None
+    return maker.inputs[0], box(maker.op.start, maker.op.stop, maker.op.step)
+
+
+def reads_elsewhere(makers: Mapping[Var, Eqn], eqn: Eqn) -> bool:
+    """True if an update writes elements of an array that its other operand, a slice of it, has none of."""
+    x, u = eqn.inputs
+    found = read_box(makers, u)
+    return found is not None and found[0] is x and disjoint(found[1], written_box(eqn))

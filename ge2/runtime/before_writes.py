@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from ge2.ir import Atom, Eqn, Graph, Var
+from ge2.ops.index import UpdateSlice
 from ge2.ops.shape import BroadcastInDim, Reshape, Rev, Slice, StopGradient, Transpose
+from ge2.passes.writes import reads_elsewhere
 from ge2.runtime.carries import WRITES
 
 VIEWS: Final = (BroadcastInDim, Transpose, Reshape, Slice, Rev)
@@ -81,12 +83,16 @@ def saved_views(graph: Graph, contents: dict[Var, Var]) -> set[Atom]:
 
 
 def own_parts(graph: Graph) -> set[Atom]:
-    """Views that are written into the array they are views of, where that was made inside."""
+    """Views that are written into the array they are views of, where that was made inside, unless their
+    elements are others than those that are written."""
+    makers = {v: eqn for eqn in graph.eqns for v in eqn.outs}
     of: dict[Atom, Atom] = {}  # what each view is a view of
     found: set[Atom] = set()
     for eqn in graph.eqns:
         if isinstance(eqn.op, VIEWS):
             of[eqn.outs[0]] = of.get(eqn.inputs[0], eqn.inputs[0])
+        elif isinstance(eqn.op, UpdateSlice) and reads_elsewhere(makers, eqn):
+            continue
         elif isinstance(eqn.op, WRITES) and eqn.inputs[0] not in graph.inputs:
             found.update(a for a in eqn.inputs[1:] if of.get(a) is eqn.inputs[0])
     return found

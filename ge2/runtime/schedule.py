@@ -38,7 +38,7 @@ from ge2.passes.drawn import drawn
 from ge2.passes.host import on_host
 from ge2.passes.indexed import indexed
 from ge2.passes.pipeline import run_pipeline
-from ge2.passes.writes import writes
+from ge2.passes.writes import reads_elsewhere, writes
 from ge2.runtime.before_writes import saved_views, views_first, with_copies
 from ge2.runtime.carries import WRITES, overwritten
 from ge2.runtime.failing import may_fail
@@ -46,7 +46,7 @@ from ge2.runtime.hosted import CONTROL
 from ge2.runtime.loops import carried, grounded, held, stands
 from ge2.runtime.program import END, Buffer, Program, Step
 from ge2.runtime.resident import resident
-from ge2.runtime.slice_writes import join_update, reads_elsewhere
+from ge2.runtime.slice_writes import join_update
 from ge2.trace.strong import strong
 
 VIEWS = (BroadcastInDim, Transpose, Reshape, Slice, Rev, StopGradient, Barrier)
@@ -340,7 +340,7 @@ class Scheduler:
 
     def over_alone(self, eqn: Eqn, x: Atom) -> bool:
         """Whether an equation may write over an array: what else it reads of it are other elements."""
-        return self.alone(eqn, x) or (isinstance(eqn.op, UpdateSlice) and reads_elsewhere(self, eqn))
+        return self.alone(eqn, x) or (isinstance(eqn.op, UpdateSlice) and reads_elsewhere(self.makers, eqn))
 
     def number(self, a: Atom) -> int:
         """The step that makes a value; -1 for an argument."""

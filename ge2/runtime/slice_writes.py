@@ -12,30 +12,11 @@ from typing import TYPE_CHECKING
 from ge2.codegen.c.layout import Layout, plain
 from ge2.ir import Atom, Eqn, Var
 from ge2.ops.index import UpdateSlice
-from ge2.ops.shape import Reshape, Slice, Transpose
-from ge2.passes.writes import Box, box, disjoint, written_box
+from ge2.passes.writes import disjoint, read_box, written_box
 from ge2.runtime.program import Buffer
 
 if TYPE_CHECKING:
     from ge2.runtime.schedule import Scheduler
-
-
-def read_box(scheduler: Scheduler, a: Atom) -> tuple[Atom, Box] | None:
-    """The array that a value is a slice of, reshaped or transposed, and the elements it is made of."""
-    maker = scheduler.makers.get(a) if isinstance(a, Var) else None
-    while maker is not None and isinstance(maker.op, Reshape | Transpose):
-        a = maker.inputs[0]
-        maker = scheduler.makers.get(a) if isinstance(a, Var) else None
-    if maker is None or not isinstance(maker.op, Slice):
-        return None
-    return maker.inputs[0], box(maker.op.start, maker.op.stop, maker.op.step)
-
-
-def reads_elsewhere(scheduler: Scheduler, eqn: Eqn) -> bool:
-    """True if an update writes elements of an array that its other operand, a slice of it, has none of."""
-    x, u = eqn.inputs
-    found = read_box(scheduler, u)
-    return found is not None and found[0] is x and disjoint(found[1], written_box(eqn))
 
 
 def join_update(scheduler: Scheduler, n: int, eqn: Eqn) -> None:
@@ -115,7 +96,7 @@ class Undisturbed:
 
     def elsewhere(self, a: Var) -> bool:
         """True if a value is a slice of the array with none of the elements that are written."""
-        found = read_box(self.scheduler, a)
+        found = read_box(self.scheduler.makers, a)
         if found is None or not self.is_home(found[0]) or found[0] in self.scheduler.layouts:
             return False
         return disjoint(found[1], written_box(self.eqns[self.n]))
