@@ -27,9 +27,9 @@ from tests.laws.test_cuda_compiled import ARCHITECTURES, has_nvrtc
 from tests.together import needs_compiler, together
 from tests.together_in_cuda import together_in_cuda
 
-COUNT, FIRST = (int(os.environ.get(f"GE2_TEST_{name}", n)) for name, n in (("NETWORKS", 8), ("FIRST", 0)))
+COUNT, FIRST = (int(os.environ.get(f"GE2_TEST_{name}", n)) for name, n in (("NETWORKS", 4), ("FIRST", 0)))
 SHARE = 4
-FEW = 8  # of which each is compiled for one of the architectures
+FEW = 4  # of which each is compiled for one of the architectures
 ROUNDINGS = 16  # of a result's own type, beyond what the reference errs
 in_shares = pytest.mark.parametrize("first", range(FIRST, FIRST + COUNT, SHARE))
 
