@@ -37,8 +37,10 @@ def hide(error: BaseException) -> None:
         return
     for each in chain(error):
         shown = filtered(each)
-        if each is error and is_puzzling(each):
-            each.add_note(INSIDE)
+        if each is error and not vars(each).setdefault("judged_by_ge2", False):  # by the innermost boundary
+            vars(each)["judged_by_ge2"] = True
+            if is_puzzling(each):
+                each.add_note(INSIDE)
         each.__traceback__ = shown
         led = each.__context__
         if led is not None and led.__traceback__ is not None and filtered(led) is None:
@@ -79,8 +81,6 @@ def is_puzzling(error: BaseException) -> bool:
     if last is None or isinstance(error, Ge2Error | RecursionError) or not is_package(last.tb_frame.f_code):
         return False
     if isinstance(error, TypeError) and any(words in str(error) for words in CALLS):
-        return False
-    if INSIDE in getattr(error, "__notes__", ()):
         return False
     return isinstance(error, AssertionError) or not is_raise(last.tb_frame.f_code, last.tb_lasti)
 

@@ -399,12 +399,20 @@ def all_beside(arrays: Iterable[Any], x: Any) -> tuple[Any, ...]:
 
 def tril_indices_from(arr: Any, k: int = 0) -> Any:
     """The indices of the lower triangle of a matrix, as `numpy.tril_indices_from`."""
-    return all_beside(np.tril_indices(type_of(arr).shape[-2], k, type_of(arr).shape[-1]), arr)
+    return all_beside(np.tril_indices(matrix_shape(arr)[0], k, matrix_shape(arr)[1]), arr)
 
 
 def triu_indices_from(arr: Any, k: int = 0) -> Any:
     """The indices of the upper triangle of a matrix, as `numpy.triu_indices_from`."""
-    return all_beside(np.triu_indices(type_of(arr).shape[-2], k, type_of(arr).shape[-1]), arr)
+    return all_beside(np.triu_indices(matrix_shape(arr)[0], k, matrix_shape(arr)[1]), arr)
+
+
+def matrix_shape(arr: Any) -> Dims:
+    """The shape of a matrix; ShapeError for any other array."""
+    t = type_of(arr)
+    if t.ndim != 2:
+        raise ShapeError(f"input array must be 2-d; got {t}", where=here(), fix="np.atleast_2d(x)")
+    return t.shape
 
 
 def diag_indices_from(arr: Any) -> Any:

@@ -13,7 +13,7 @@ from ge2.base.dtypes import can_cast as allowed
 from ge2.base.errors import ArgumentError
 from ge2.base.source import here
 from ge2.ir import type_of
-from ge2.numpy.promotion import as_dtype, kind_of, lift, result_of
+from ge2.numpy.promotion import as_dtype, kind_of, lift, one_axis, result_of
 
 bool_ = np.bool_
 int8, int16, int32, int64 = np.int8, np.int16, np.int32, np.int64
@@ -94,10 +94,13 @@ def ndim(a: Any) -> int:
     return type_of(lift(a)).ndim
 
 
-def size(a: Any, axis: int | None = None) -> int:
-    """The number of elements of an array, or along one axis."""
+def size(a: Any, axis: int | tuple[int, ...] | None = None) -> int:
+    """The number of elements of an array, or along some of its axes."""
     t = type_of(lift(a))
-    return t.size if axis is None else t.shape[axis]
+    if axis is None:
+        return t.size
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    return math.prod(t.shape[one_axis(each, t.ndim, a)] for each in axes)
 
 
 def isscalar(element: Any) -> bool:

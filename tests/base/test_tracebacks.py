@@ -136,6 +136,7 @@ def test_one_that_nobody_meant_says_where_to_look() -> None:
     error = raised(lambda: ge2.jit(ge2.vmap(lambda x: OURS["breaks"](3)))(X))
     assert error.__notes__ == ["  (raised inside ge2, whose frames GE2_TRACEBACK=full shows)"]
     assert not hasattr(raised(lambda: ge2.jit(fails)(X)), "__notes__")
+    assert not hasattr(raised(lambda: ge2.jit(lambda x: ge2.numpy.zeros(x))(X)), "__notes__")  # as NumPy's
     assert not hasattr(raised(lambda: ge2.jit(product)(X, X)), "__notes__")  # of a call that does not fit
 
 

@@ -215,5 +215,5 @@ def test_errors_name_both_types() -> None:
         gnp.matmul(a, b)
     with pytest.raises(ShapeError, match=r"stacks of f32\[2,1,3\] and f32\[5,3,1\]|do not broadcast"):
         gnp.matmul(np.ones((2, 1, 3), "f4"), np.ones((5, 3, 1), "f4"))
-    with pytest.raises(ShapeError, match="does not have enough dimensions(.|\n)*np.multiply"):
+    with pytest.raises(ShapeError, match=r"does not have enough dimensions(.|\n)*x \* y"):
         gnp.matmul(a, 3)
