@@ -14,20 +14,20 @@ from ge2.test_util import check_grads, check_op
 # The short way: a function of single elements. Its meaning in NumPy, its expression in C, its derivative.
 # `$t` and `$T` are the dtype and its C type; ge2_log_f64 and all other functions of our headers are there.
 
-logit = ge2.extend.elementwise(
-    "logit",
+log_odds = ge2.extend.elementwise(
+    "log_odds",
     lambda p: np.log(p / (1 - p)),
-    "logit_$t({0})",
+    "log_odds_$t({0})",
     lambda y, p: 1 / (p * (1 - p)),
-    helpers="static inline $T logit_$t($T p) { return ge2_log_$t(p / (1 - p)); }",
+    helpers="static inline $T log_odds_$t($T p) { return ge2_log_$t(p / (1 - p)); }",
 )
 
 # It is an operation like any other: it promotes and broadcasts, has both derivatives of any order and a
 # batch, and is fused with what stands beside it into one loop.
 
 p = np.linspace(0.1, 0.9, 5)
-print(ge2.jit(ge2.vmap(ge2.grad(logit)))(p))
-print(ge2.jit(lambda p: np.tanh(2 * logit(p))).lower(p).kernels)
+print(ge2.jit(ge2.vmap(ge2.grad(log_odds)))(p))
+print(ge2.jit(lambda p: np.tanh(2 * log_odds(p))).lower(p).kernels)
 
 # The long way: a class, whose fields are parameters and whose methods are rules. `infer` says what comes out,
 # the reference what it means, `vjp` how cotangents go back (forward mode is its transpose, unless there is a
@@ -88,7 +88,7 @@ if toolchain() is not None:
 # any axis against a loop, every executor against the reference, derivatives against differences, twice. CUDA
 # is run by a GPU if there is one, else by what stands for it, and NVRTC compiles it if it is installed.
 
-check_op(logit, [p, p.astype(np.float32)])
+check_op(log_odds, [p, p.astype(np.float32)])
 check_op(smooth, [x, x[0], np.ones((2, 1), np.float32)])
 
 # And any function that is made of them.
