@@ -42,6 +42,7 @@ SUITES = {
         "eager": (),
         "imports": (),
         "digits": (),
+        "gpt_step": (),
         "start": (),
         "regions": (),
     },

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import field, fields
+from functools import cache
 from threading import RLock
 from typing import Any, Final, NoReturn, cast, final
 
@@ -223,8 +224,20 @@ def _using(values: dict[str, Any]) -> Iterator[None]:
 
 
 def allowed_cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """How many cores this process may use: those it may run on, or fewer in a container with a quota."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, quota(cores)))
+
+
+@cache
+def quota(cores: int, path: str = "/sys/fs/cgroup/cpu.max") -> int:
+    """The cores' worth of time that a control group has, rounded up; `cores` where nothing bounds it."""
+    try:
+        with open(path, encoding="ascii") as file:
+            given, period = file.read().split()
+        return cores if given == "max" else -(-int(given) // int(period))
+    except (OSError, ValueError):
+        return cores
 
 
 def variable(name: str) -> str:

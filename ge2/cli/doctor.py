@@ -12,16 +12,17 @@ from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, distributions, version
 from typing import Final, final
 
+from ge2.backends.cpu.blas import get_threads
 from ge2.backends.cpu.toolchain import identified, settled, time_limit
 from ge2.backends.cuda.driver import driver
 from ge2.backends.cuda.headers import headers, include_folder
 from ge2.backends.cuda.nvrtc import compile
 from ge2.backends.cuda.toolkit import library_path, nvrtc
 from ge2.base.cache import cache
-from ge2.base.config import config
+from ge2.base.config import allowed_cores, config
 from ge2.base.errors import CacheTrouble, Ge2Error
 from ge2.base.record import record
-from ge2.base.words import size_words, table
+from ge2.base.words import counted, size_words, table
 from ge2.cli.screen import deliver
 
 EXTRA: Final = "pip install 'ge2[cuda13]'"
@@ -114,6 +115,26 @@ def c_compiler() -> Line:
         return Line("C compiler", BROKEN, f"{tools.version} compiles nothing", "GE2_CC=another compiler")
     lacks = [flag for flag in tools.flags if flag not in works.flags]
     return Line("C compiler", FLAWLESS, tools.version + (f", without {' '.join(lacks)}" if lacks else ""))
+
+
+def threads() -> Line:
+    """What computes on how many threads."""
+    cores, own = allowed_cores(), config.thread_count()
+    name, count = blas_name(), get_threads()
+    words = f"{counted(own, 'thread')} of ours on {counted(cores, 'core')}"
+    words += " (GE2_THREADS)" if config.threads else ""
+    if not count:
+        words += "; NumPy's BLAS does not tell its threads, and shares no products of ours"
+        return Line("threads", FLAWLESS, words)
+    words += f"; {name} has {count} in NumPy's own products, and 1 in each of ours, which our threads share"
+    return Line("threads", FLAWLESS, words, "GE2_THREADS unset" if own > cores else "")
+
+
+def blas_name() -> str:
+    import numpy as np
+
+    found = np.show_config(mode="dicts")
+    return str(found["Build Dependencies"]["blas"].get("name", "BLAS")) if isinstance(found, dict) else "BLAS"
 
 
 def kept() -> Line:
@@ -235,6 +256,7 @@ CHECKS: Final[dict[str, Callable[[], Line]]] = {
     "Python": python,
     "NumPy": numpy,
     "C compiler": c_compiler,
+    "threads": threads,
     "cache": kept,
     "NVIDIA driver": nvidia_driver,
     "GPU": gpu,

@@ -394,6 +394,9 @@ class Multiply:
         blas = self.dtype in FLOATS | COMPLEX
         write = thin if blas and is_thin(*sizes) else by_blas if blas else by_loops
         line = write(SUFFIX[self.dtype], arguments, a, b, sizes)
+        if write is by_blas and not small(sizes):  # which counts by itself, and shares tiles
+            arguments.append(Argument("int threads", "threads"))
+            return CKernel("product", f"{self.op} of {types}", tuple(arguments), (line,), 1)
         body = [Text("for (int64_t i = 0; i < count; i++)", body=(line,))]
         if self.threads != ALONE and small(sizes) and math.prod(sizes) > MANY:
             arguments.append(Argument("int threads", "threads"))
@@ -416,7 +419,10 @@ def by_blas(suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes:
     """A product by BLAS, or by loops where its sizes make them quicker."""
     operands = called(arguments, a, b, sizes)
     arguments.append(Argument("const ge2_services *lib", "services"))
-    return Text(f"ge2_product_{suffix}(lib, {operands});")
+    if small(sizes):
+        return Text(f"ge2_product_{suffix}(lib, {operands});")
+    left, right = (f"{name}, {name}_batch, {name}_row, {name}_column" for name in "ab")
+    return Text(f"ge2_products_{suffix}(lib, threads, count, rows, columns, inner, {left}, {right}, c);")
 
 
 def by_loops(suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides) -> Text:
@@ -434,7 +440,7 @@ def called(arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides) -> str
         for part in ("batch", "row", "column"):
             arguments.append(Argument(f"int64_t {name}_{part}", "size", getattr(x, part)))
     operands = "a + i * a_batch, a_row, a_column, b + i * b_batch, b_row, b_column"
-    return f"{', '.join(sides)}, {operands}, c + i * {sides[0]} * {sides[1]}"
+    return f"{', '.join(sides)}, {operands}, c + i * {sides[0]} * {sides[1]}, {sides[1]}"
 
 
 def thin(suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides) -> Text:

@@ -11,6 +11,7 @@ from typing import Any, final
 
 import numpy as np
 
+from ge2.backends.cpu.blas import matmul_on
 from ge2.backends.cpu.load import execute, load
 from ge2.backends.cpu.outputs import Kept, worth_keeping
 from ge2.backends.cpu.pool import launch
@@ -101,6 +102,7 @@ class Driver:
     @collector_paused
     def build(self) -> Driver:
         self.names["__builtins__"] = known()
+        self.names["matmul"] = matmul_on(self.threads)
         if self.program.target == "c":
             measured = self.meter is not None
             self.shared = Linked(self.program, self.threads, self.title, self.lent or measured, measured)

@@ -271,12 +271,52 @@ static PyObject *make_outputs(Launcher *me, Frame *frame, PyObject *const *args)
 
 /* --------------------------------------------------------------------------------------------------------- call */
 
+/* A team waits for its slowest thread. Where other processes use the cores that is one without a core, and the
+   caller alone is faster. It shows in the caller's own time on a core, of which it has little while it waits (idle
+   threads sleep: see `brief_waits` in config.py). Then calls are single-threaded for a while, the longer the more
+   often a team was tried in vain. Kernels give the same bits for any number of threads. */
+enum { BRIEF = 200000, PAUSE = 100000000, LONGEST = 20000000 }; /* nanoseconds, the last in thousands */
+static struct {
+    int64_t until, since, pause; /* nanoseconds: of single-threaded calls */
+    int slow, fine;              /* calls in a row */
+} crowd;
+
+static int64_t nanoseconds(clockid_t clock) {
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void learn(int single, int64_t now, int64_t wall, int64_t cpu) {
+    if (wall < BRIEF) return;
+    if (single) {
+        crowd.fine = cpu * 20 > wall * 19 ? crowd.fine + 1 : 0; /* 0.95: the machine may be quiet again */
+        if (crowd.fine >= 4 && now - crowd.since > PAUSE * 2) crowd.until = 0, crowd.fine = 0;
+    } else if (cpu * 5 < wall * 3) { /* 0.6 */
+        crowd.fine = 0;
+        if (++crowd.slow < 2 && !crowd.pause) return;
+        crowd.pause = crowd.pause ? crowd.pause * 2 : PAUSE;
+        if (crowd.pause < wall * 16) crowd.pause = wall * 16; /* to try costs little of the time */
+        if (crowd.pause > (int64_t)LONGEST * 1000) crowd.pause = (int64_t)LONGEST * 1000;
+        crowd.since = now, crowd.until = now + crowd.pause, crowd.slow = 0;
+    } else {
+        crowd.slow = 0;
+        if (++crowd.fine >= 16) crowd.pause = 0;
+    }
+}
+
 static int run(Launcher *me, Frame *frame) {
     int threads = forked ? 1 : me->threads, code;
     if (!me->heavy) return me->run(frame->p, me->sizes, frame->k, frame->arena, threads, &frame->services);
+    int64_t began = threads > 1 ? nanoseconds(CLOCK_MONOTONIC) : 0, own = 0, ended;
+    int single = threads > 1 && began < crowd.until;
+    if (threads > 1) own = nanoseconds(CLOCK_THREAD_CPUTIME_ID);
     Py_BEGIN_ALLOW_THREADS;
-    code = me->run(frame->p, me->sizes, frame->k, frame->arena, threads, &frame->services);
+    code = me->run(frame->p, me->sizes, frame->k, frame->arena, single ? 1 : threads, &frame->services);
+    if (threads > 1) own = nanoseconds(CLOCK_THREAD_CPUTIME_ID) - own;
+    ended = threads > 1 ? nanoseconds(CLOCK_MONOTONIC) : 0;
     Py_END_ALLOW_THREADS;
+    if (threads > 1) learn(single, ended, ended - began, own);
     return code;
 }
 

@@ -39,12 +39,16 @@ THREADS = (
 # fmt: on
 DTYPES = {"s": np.float32, "d": np.float64, "c": np.complex64, "z": np.complex128}
 ROW_MAJOR, PLAIN = 101, 111
+PRODUCTS = np.zeros(2, np.int64)  # a `ge2_products`, one a process
 
 
 @final
 @record
 class Blas:
-    """Addresses of `cblas_?gemm` and `cblas_?gemv`, 0 where not found; whether integers have 64 bits."""
+    """Addresses of `cblas_?gemm`, of `cblas_?gemv` and of what counts threads, 0 where not found.
+
+    `ilp64`: whether their integers have 64 bits.
+    """
 
     sgemm: int = 0
     dgemm: int = 0
@@ -55,6 +59,8 @@ class Blas:
     dgemv: int = 0
     cgemv: int = 0
     zgemv: int = 0
+    get_threads: int = 0
+    set_threads: int = 0
 
     @property
     def whole(self) -> bool:
@@ -62,10 +68,11 @@ class Blas:
         return all((self.sgemm, self.dgemm, self.cgemm, self.zgemm))
 
     def pack(self) -> bytes:
-        """The head of a `ge2_services`: all but the place for an error."""
+        """The head of a `ge2_services`: all but the address of an error."""
         matrices = self.sgemm, self.dgemm, self.cgemm, self.zgemm
         vectors = self.sgemv, self.dgemv, self.cgemv, self.zgemv
-        return np.array([*matrices, *vectors, self.ilp64], np.uint64).tobytes()
+        threads = self.get_threads, self.set_threads, PRODUCTS.ctypes.data
+        return np.array([*matrices, *vectors, self.ilp64, *threads], np.uint64).tobytes()
 
 
 @cache
@@ -81,7 +88,7 @@ def services() -> Blas:
         if found["d"] and all(works(at, t, ilp64) for t, at in found.items() if at):
             mention("matrix products by %s", spelling.format("?"))
             each = {f"{t}gemm": at for t, at in found.items()} | vectors(library, spelling, ilp64)
-            return Blas(**each, ilp64=ilp64)
+            return Blas(**each, **counters(library), ilp64=ilp64)
     mention("NumPy's BLAS was not found; np.matmul serves")
     return Blas()
 
@@ -90,6 +97,14 @@ def vectors(library: CDLL | None, spelling: str, ilp64: bool) -> dict[str, int]:
     """The products of a matrix and a vector beside those of matrices."""
     found = {t: address(library, spelling.replace("gemm", "gemv").format(t)) for t in DTYPES}
     return {f"{t}gemv": at for t, at in found.items() if at and works_on_vectors(at, t, ilp64)}
+
+
+def counters(library: CDLL | None) -> dict[str, int]:
+    """The addresses of the functions that read and set the number of threads of the BLAS."""
+    for get, put in THREADS:
+        if address(library, get) and address(library, put):
+            return {"get_threads": address(library, get), "set_threads": address(library, put)}
+    return {}
 
 
 @cache
@@ -171,6 +186,23 @@ def get_threads() -> int | None:
     """How many threads the BLAS uses; None where it does not say."""
     found = _counters()
     return None if found is None else found[0]()
+
+
+def matmul_on(threads: int) -> Callable[..., Any]:
+    """`np.matmul` on that many threads of the BLAS; NumPy's own where the BLAS has that many already."""
+    before = get_threads()
+    if before is None or before == threads:
+        return np.matmul
+
+    def matmul(*args: Any, **more: Any) -> Any:
+        before = get_threads()
+        set_threads(threads)
+        try:
+            return np.matmul(*args, **more)
+        finally:
+            set_threads(before or 1)
+
+    return matmul
 
 
 def set_threads(count: int) -> bool:

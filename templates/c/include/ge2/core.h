@@ -44,11 +44,19 @@ typedef struct {
     int64_t code, index, axis, size, equation;
 } ge2_error;
 
+/* Products that run at this moment in the process, and the threads that its BLAS had before the first of them. */
+typedef struct {
+    int64_t running, threads;
+} ge2_products;
+
 /* What a program borrows from its process: NumPy's BLAS (null where its symbols were not found). */
 typedef struct {
     void *sgemm, *dgemm, *cgemm, *zgemm; /* cblas_?gemm */
     void *sgemv, *dgemv, *cgemv, *zgemv; /* cblas_?gemv */
     int64_t ilp64;                       /* whether their integers have 64 bits, or else 32 */
+    int (*blas_threads)(void);           /* null with the next where the BLAS has no such functions */
+    void (*set_blas_threads)(int);
+    ge2_products *products;
     ge2_error *error;
 } ge2_services;
 

@@ -1,12 +1,14 @@
 /* Matrix products: NumPy's own BLAS for large ones, loops for tiny ones and for the types that BLAS lacks.
 
-   a[m, k] and b[k, n] have any strides, in elements; c[m, n] has rows of n. BLAS wants one stride of each operand
-   to be 1, which the caller sees to. */
+   a[m, k] and b[k, n] have any strides, in elements; the rows of c[m, n] are c_row apart. BLAS wants one stride of
+   each operand to be 1, which the caller sees to. */
 #ifndef GE2_PRODUCT_H
 #define GE2_PRODUCT_H
 
 #include "ge2/core.h"
 
+#define GE2_TILE_WORK (1 << 21) /* multiplications worth a task of their own, some 0.1 ms */
+#define GE2_TILE 512            /* rows or columns of the largest tile; packing the other operand costs it 2 to 4 % */
 #define GE2_TINY 4096 /* multiplications below which a call of BLAS costs more than the loops */
 
 /* Where all of BLAS is there, the loops for any size are compiled only for sizes that the text does not tell. */
@@ -22,7 +24,7 @@ enum { GE2_ROW_MAJOR = 101, GE2_PLAIN = 111, GE2_TURNED = 112 };
 #define GE2_PRODUCT_LOOPS(S, T, W)                                                                                  \
     GE2_FN void ge2_product_loops_##S(                                                                              \
         int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column, const T *b, int64_t b_row,    \
-        int64_t b_column, T *c) {                                                                                   \
+        int64_t b_column, T *c, int64_t c_row) {                                                                    \
         for (int64_t i = 0; i < m; i++)                                                                             \
             for (int64_t first = 0; first < n; first += 64) {                                                       \
                 const int64_t width = ge2_least(64, n - first);                                                     \
@@ -36,17 +38,17 @@ enum { GE2_ROW_MAJOR = 101, GE2_PLAIN = 111, GE2_TURNED = 112 };
                     else                                                                                            \
                         for (int64_t j = 0; j < width; j++) row[j] += left * right[j * b_column];                   \
                 }                                                                                                   \
-                for (int64_t j = 0; j < width; j++) c[i * n + first + j] = (T)row[j];                               \
+                for (int64_t j = 0; j < width; j++) c[i * c_row + first + j] = (T)row[j];                           \
             }                                                                                                       \
     }
 
 /* Complex numbers are multiplied by parts, as NumPy and BLAS do it, without the branches of C99. */
-#define GE2_TIMES_REAL(S, T) \
+#define GE2_TIMES_REAL(S, T)                                                                                        \
     GE2_FN T ge2_product_of_##S(T a, T b) { return a * b; }
-#define GE2_TIMES_COMPLEX(S, T) \
-    GE2_FN T ge2_product_of_##S(T a, T b) { \
-        return __builtin_complex( \
-            __real__ a * __real__ b - __imag__ a * __imag__ b, __real__ a * __imag__ b + __imag__ a * __real__ b); \
+#define GE2_TIMES_COMPLEX(S, T)                                                                                     \
+    GE2_FN T ge2_product_of_##S(T a, T b) {                                                                         \
+        return __builtin_complex(                                                                                   \
+            __real__ a * __real__ b - __imag__ a * __imag__ b, __real__ a * __imag__ b + __imag__ a * __real__ b);  \
     }
 GE2_TIMES_REAL(f32, float)
 GE2_TIMES_REAL(f64, double)
@@ -59,7 +61,7 @@ GE2_TIMES_COMPLEX(c128, double _Complex)
 #define GE2_PRODUCT_STRANDS(S, T)                                                                                   \
     GE2_FN void ge2_product_strands_##S(                                                                            \
         int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column, const T *b, int64_t b_row,    \
-        int64_t b_column, T *c) {                                                                                   \
+        int64_t b_column, T *c, int64_t c_row) {                                                                    \
         for (int64_t i = 0; i < m; i++)                                                                             \
             for (int64_t first = 0; first < n; first += 16) {                                                       \
                 const int64_t width = ge2_least(16, n - first);                                                     \
@@ -68,10 +70,10 @@ GE2_TIMES_COMPLEX(c128, double _Complex)
                     const T left = a[i * a_row + l * a_column];                                                     \
                     const T *right = b + l * b_row + first * b_column;                                              \
                     _Pragma("omp simd") for (int64_t j = 0; j < width; j++)                                         \
-                        sum[l % 4][j] += ge2_product_of_##S(left, right[j * b_column]);                                  \
+                        sum[l % 4][j] += ge2_product_of_##S(left, right[j * b_column]);                             \
                 }                                                                                                   \
                 for (int64_t j = 0; j < width; j++)                                                                 \
-                    c[i * n + first + j] = (sum[0][j] + sum[1][j]) + (sum[2][j] + sum[3][j]);                       \
+                    c[i * c_row + first + j] = (sum[0][j] + sum[1][j]) + (sum[2][j] + sum[3][j]);                   \
             }                                                                                                       \
     }
 
@@ -79,19 +81,19 @@ GE2_TIMES_COMPLEX(c128, double _Complex)
 #define GE2_PRODUCT_SMALL(S, T)                                                                                     \
     GE2_FN void ge2_product_small_##S(                                                                              \
         int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column, const T *b, int64_t b_row,    \
-        int64_t b_column, T *c) {                                                                                   \
+        int64_t b_column, T *c, int64_t c_row) {                                                                    \
         if (k <= GE2_FEW)                                                                                           \
-            ge2_product_strands_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c);                            \
+            ge2_product_strands_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                     \
         else                                                                                                        \
-            ge2_product_loops_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c);                              \
+            ge2_product_loops_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                       \
     }
 
 /* The same, as a function: sizes that are not known, or not small, are not worth a text of their own. */
 #define GE2_PRODUCT_ANY(S, T)                                                                                       \
     static __attribute__((noinline, unused)) void ge2_product_any_##S(                                              \
         int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column, const T *b, int64_t b_row,    \
-        int64_t b_column, T *c) {                                                                                   \
-        ge2_product_loops_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c);                                  \
+        int64_t b_column, T *c, int64_t c_row) {                                                                    \
+        ge2_product_loops_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                           \
     }
 
 /* What the loops add up in: BLAS adds in several strands with fused products, one strand of float would err more. */
@@ -110,8 +112,8 @@ GE2_TIMES_COMPLEX(c128, double _Complex)
             T left[GE2_THIN];                                                                                       \
             for (int64_t l = 0; l < k; l++) left[l] = a[i * a_row + l * a_column];                                  \
             _Pragma("omp simd") for (int64_t j = 0; j < n; j++) {                                                   \
-                T sum = ge2_product_of_##S(left[0], b[j * b_column]);                                                                  \
-                for (int64_t l = 1; l < k; l++) sum += ge2_product_of_##S(left[l], b[l * b_row + j * b_column]);                     \
+                T sum = ge2_product_of_##S(left[0], b[j * b_column]);                                               \
+                for (int64_t l = 1; l < k; l++) sum += ge2_product_of_##S(left[l], b[l * b_row + j * b_column]);    \
                 c[i * c_row + j * c_column] = sum;                                                                  \
             }                                                                                                       \
         }                                                                                                           \
@@ -142,19 +144,19 @@ GE2_TIMES_COMPLEX(c128, double _Complex)
     GE2_PRODUCT_VECTOR(S, T, GEMV, ALPHA, ONE, ZERO)                                                                \
     GE2_FN void ge2_product_##S(                                                                                    \
         const ge2_services *lib, int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column,      \
-        const T *b, int64_t b_row, int64_t b_column, T *c) {                                                        \
+        const T *b, int64_t b_row, int64_t b_column, T *c, int64_t c_row) {                                         \
         if (__builtin_constant_p(m * n * k) && m * n * k <= GE2_TINY) {                                             \
             if (n == 1 && a_row == 1) /* columns times numbers, as if turned */                                     \
-                ge2_product_small_##S(1, m, k, b, 1, b_row, a, a_column, 1, c);                                     \
+                ge2_product_small_##S(1, m, k, b, 1, b_row, a, a_column, 1, c, m);                                  \
             else                                                                                                    \
-                ge2_product_small_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c);                          \
+                ge2_product_small_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                   \
             return;                                                                                                 \
         }                                                                                                           \
         if (m * n * k <= GE2_TINY || GE2_LACKS(lib->GEMM)) {                                                        \
-            ge2_product_any_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c);                                \
+            ge2_product_any_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                         \
             return;                                                                                                 \
         }                                                                                                           \
-        if (n == 1 && lib->GEMV && b_row > 0) { /* a @ x, x a column */                                             \
+        if (n == 1 && c_row == 1 && lib->GEMV && b_row > 0) { /* a @ x, x a column */                               \
             if (a_column == 1)                                                                                      \
                 ge2_product_vector_##S(lib, GE2_PLAIN, m, k, a, m > 1 ? a_row : k, b, b_row, c);                    \
             else                                                                                                    \
@@ -176,12 +178,68 @@ GE2_TIMES_COMPLEX(c128, double _Complex)
         if (lib->ilp64)                                                                                             \
             ((void (*)(int, int, int, int64_t, int64_t, int64_t, ALPHA, const T *, int64_t, const T *, int64_t,     \
                        ALPHA, T *, int64_t))lib->GEMM)(GE2_ROW_MAJOR, how_a, how_b, m, n, k, ONE, a, lead_a, b,     \
-                                                       lead_b, ZERO, c, n);                                         \
+                                                       lead_b, ZERO, c, c_row);                                     \
         else                                                                                                        \
             ((void (*)(int, int, int, int, int, int, ALPHA, const T *, int, const T *, int, ALPHA, T *,             \
                        int))lib->GEMM)(GE2_ROW_MAJOR, how_a, how_b, (int)m, (int)n, (int)k, ONE, a, (int)lead_a, b, \
-                                       (int)lead_b, ZERO, c, (int)n);                                               \
+                                       (int)lead_b, ZERO, c, (int)c_row);                                           \
         (void)one, (void)zero;                                                                                      \
+    }                                                                                                               \
+    GE2_PRODUCT_TILES(S, T)
+
+/* The BLAS has one thread while products of ours run: its own threads spin and wait for each other, so they are in
+   the way of ours and, on a busy machine, of themselves. */
+GE2_FN void ge2_products_begin(const ge2_services *lib) {
+    if (__atomic_fetch_add(&lib->products->running, 1, __ATOMIC_ACQ_REL) == 0)
+        lib->products->threads = lib->blas_threads();
+    lib->set_blas_threads(1);
+}
+
+GE2_FN void ge2_products_end(const ge2_services *lib) {
+    if (__atomic_sub_fetch(&lib->products->running, 1, __ATOMIC_ACQ_REL) == 0)
+        lib->set_blas_threads((int)lib->products->threads);
+}
+
+/* The length of a tile along an axis of `size`, whose lines take `work` multiplications each. */
+GE2_FN int64_t ge2_tile(int64_t size, int64_t work) {
+    const int64_t worth = GE2_TILE_WORK / (work > 0 ? work : 1) + 1, quarter = (size + 3) / 4;
+    const int64_t tile = ge2_least(GE2_TILE, worth > quarter ? worth : quarter);
+    return (tile + 15) / 16 * 16;
+}
+
+/* `count` products, in tiles of their rows or columns that a team shares. The sizes alone decide the tiles, so the
+   bits are the same for any number of threads. */
+#define GE2_PRODUCT_TILES(S, T)                                                                                     \
+    GE2_FN void ge2_products_##S(                                                                                   \
+        const ge2_services *lib, int threads, int64_t count, int64_t m, int64_t n, int64_t k, const T *a,           \
+        int64_t a_batch, int64_t a_row, int64_t a_column, const T *b, int64_t b_batch, int64_t b_row,               \
+        int64_t b_column, T *c) {                                                                                   \
+        const int64_t work = m * n * k;                                                                             \
+        if (count * work <= GE2_TILE_WORK || !lib->set_blas_threads) {                                              \
+            for (int64_t i = 0; i < count; i++)                                                                     \
+                ge2_product_##S(                                                                                    \
+                    lib, m, n, k, a + i * a_batch, a_row, a_column, b + i * b_batch, b_row, b_column,               \
+                    c + i * m * n, n);                                                                              \
+            return;                                                                                                 \
+        }                                                                                                           \
+        const int rows = m >= n || m >= GE2_TILE;                                                                   \
+        const int64_t high = rows ? ge2_tile(m, n * k) : m, wide = rows ? n : ge2_tile(n, m * k);                   \
+        const int64_t down = (m + high - 1) / high, along = (n + wide - 1) / wide, tiles = count * down * along;    \
+        const int64_t task = work < GE2_TILE_WORK ? GE2_TILE_WORK / work : 1; /* tiles of one */                    \
+        ge2_products_begin(lib);                                                                                    \
+        const int home = ge2_home();                                                                                \
+        _Pragma("omp parallel num_threads(threads)") {                                                              \
+            ge2_apart(home);                                                                                        \
+            _Pragma("omp for schedule(dynamic, task)") for (int64_t t = 0; t < tiles; t++) {                        \
+                const int64_t i = t / (down * along), top = t / along % down * high, left = t % along * wide;       \
+                ge2_product_##S(                                                                                    \
+                    lib, ge2_least(high, m - top), ge2_least(wide, n - left), k,                                    \
+                    a + i * a_batch + top * a_row, a_row, a_column, b + i * b_batch + left * b_column, b_row,       \
+                    b_column, c + i * m * n + top * n + left, n);                                                   \
+            }                                                                                                       \
+        }                                                                                                           \
+        (void)home;                                                                                                 \
+        ge2_products_end(lib);                                                                                      \
     }
 
 #endif

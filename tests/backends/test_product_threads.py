@@ -1,0 +1,89 @@
+"""Matrix products are shared by our threads, in tiles that the sizes alone decide, while the BLAS has one."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.backends.cpu import blas
+from ge2.base.config import allowed_cores, quota
+from tests.backends.compilers import needs_compiler
+
+# rows, columns, inner, count, transposed: rows in tiles, columns in tiles, ragged, whole, many small
+SHAPES = [
+    (1030, 70, 90, 0, ""), (9, 1500, 300, 0, "b"), (513, 513, 40, 0, "a"), (40, 40, 40, 0, ""),
+    (70, 50, 60, 30, "ab"), (1, 3000, 1500, 0, ""), (2500, 1, 1500, 0, "a"),
+]  # fmt: skip
+counted = pytest.mark.skipif(blas.get_threads() is None, reason="the BLAS does not count its threads")
+
+
+def product(a, b):
+    return a @ b
+
+
+def operand(rng, shape, dtype, transposed):
+    x = rng.standard_normal(shape).astype(dtype)
+    return np.swapaxes(np.ascontiguousarray(np.swapaxes(x, -1, -2)), -1, -2) if transposed else x
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c16"])
+def test_the_bits_are_those_of_any_number_of_threads(dtype, rng):
+    for m, n, k, count, how in SHAPES:
+        before = (count,) if count else ()
+        a = operand(rng, (*before, m, k), dtype, "a" in how)
+        b = operand(rng, (*before, k, n), dtype, "b" in how)
+        found = []
+        for threads in (1, 2, 3):
+            with ge2.config.using(threads=threads):
+                found.append(ge2.jit(product)(a, b))
+        np.testing.assert_array_equal(found[1], found[0])
+        np.testing.assert_array_equal(found[2], found[0])
+        wide = np.matmul(a.astype("c16"), b.astype("c16"))
+        bound = 8 * np.finfo(dtype).eps * np.sqrt(k) * max(np.abs(wide).max(), np.sqrt(k))
+        assert np.abs(found[0] - wide).max() <= bound
+
+
+@needs_compiler
+@counted
+def test_the_blas_has_its_threads_again_after_a_product(rng):
+    a = rng.standard_normal((600, 600))
+    f = ge2.jit(product)
+    before = blas.get_threads()
+    try:
+        for count in (1, 2):
+            blas.set_threads(count)
+            others = [threading.Thread(target=f, args=(a, a)) for _ in range(3)]
+            for each in others:
+                each.start()
+            for each in others:
+                each.join()
+            assert blas.get_threads() == count
+            assert blas.PRODUCTS[0] == 0
+    finally:
+        blas.set_threads(before)
+
+
+@counted
+def test_numpys_own_products_obey_the_setting(monkeypatch, rng):
+    seen = []
+    monkeypatch.setattr(blas.np, "matmul", lambda *args, **more: seen.append(blas.get_threads()))
+    before = blas.get_threads()
+    blas.matmul_on(before + 1)(1, 2)
+    assert seen == [before + 1]
+    assert blas.get_threads() == before
+    assert blas.matmul_on(before) is blas.np.matmul
+
+
+def test_a_quota_bounds_the_cores(tmp_path):
+    file = tmp_path / "cpu.max"
+    for text, cores in (("max 100000", 8), ("150000 100000", 2), ("nonsense", 8), ("400000 100000", 4)):
+        quota.cache_clear()
+        file.write_text(text)
+        assert quota(8, str(file)) == cores
+    assert quota(8, str(tmp_path / "none")) == 8
+    quota.cache_clear()
+    assert allowed_cores() >= 1
