@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, distributions, version
-from typing import Final, final
+from typing import Any, Final, final
 
 from ge2.backends.cpu.blas import get_threads
 from ge2.backends.cpu.toolchain import identified, settled, time_limit
@@ -123,7 +123,7 @@ def threads() -> Line:
     name, count = blas_name(), get_threads()
     words = f"{counted(own, 'thread')} of ours on {counted(cores, 'core')}"
     words += " (GE2_THREADS)" if config.threads else ""
-    if not count:
+    if count is None:
         words += "; NumPy's BLAS does not tell its threads, and shares no products of ours"
         return Line("threads", FLAWLESS, words)
     words += f"; {name} has {count} in NumPy's own products, and 1 in each of ours, which our threads share"
@@ -133,8 +133,8 @@ def threads() -> Line:
 def blas_name() -> str:
     import numpy as np
 
-    found = np.show_config(mode="dicts")
-    return str(found["Build Dependencies"]["blas"].get("name", "BLAS")) if isinstance(found, dict) else "BLAS"
+    found: Any = np.show_config(mode="dicts")
+    return str(found["Build Dependencies"]["blas"].get("name", "BLAS"))
 
 
 def kept() -> Line:
