@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from ge2.ir import Atom, Eqn, Graph, Var
-from ge2.ops.index import UpdateSlice
+from ge2.ops.index import Indexed, UpdateSlice
 from ge2.ops.shape import BroadcastInDim, Reshape, Rev, Slice, StopGradient, Transpose
+from ge2.passes.match import Index
 from ge2.passes.writes import reads_elsewhere
 from ge2.runtime.carries import WRITES
 
@@ -65,6 +66,58 @@ def views_first(graph: Graph, written: Sequence[int]) -> Graph:
         (first if early else rest).append(eqn)
         known.update(eqn.outs if early else ())
     return Graph(graph.inputs, (*first, *rest), graph.outputs, graph.consts) if first else graph
+
+
+def checked_early(graph: Graph) -> tuple[Graph, set[Var]]:
+    """The graph with all indices looked at as soon as they are known, and what is made at those.
+
+    An update may write where an argument lies if no index is found out of range after that.
+    """
+    users = [e for e in graph.eqns if isinstance(e.op, Indexed) and all(map(is_var, indices(e)))]
+    if len(users) < 2 and all(e.inputs[0] in graph.inputs and isinstance(e.op, WRITES) for e in users):
+        return graph, set()
+    wanted: dict[Atom, list[Eqn]] = {}
+    for e in users:
+        for index, axis in zip(indices(e), axes(e), strict=True):
+            op = Index(e.inputs[0].type.shape[axis], axis)
+            wanted.setdefault(index, []).append(Eqn(op, (index,), op_outs(op, index), e.source))
+    eqns = [check for v in graph.inputs for check in wanted.get(v, ())]
+    for e in numbers_first(graph):
+        eqns += [e, *(check for v in e.outs for check in wanted.get(v, ()))]
+    made = {e.outs[0] for e in users}
+    return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts), made
+
+
+def numbers_first(graph: Graph) -> list[Eqn]:
+    """The equations, those on Python numbers alone before all else."""
+    known: set[Atom] = {v for v in graph.inputs if v.type.weak}
+    first: list[Eqn] = []
+    rest: list[Eqn] = []
+    for eqn in graph.eqns:
+        early = not eqn.op.effect and all(a in known for a in eqn.inputs if is_var(a))
+        early = early and any(map(is_var, eqn.inputs)) and all(not v.type.shape for v in eqn.outs)
+        (first if early else rest).append(eqn)
+        known.update(eqn.outs if early else ())
+    return [*first, *rest]
+
+
+def is_var(a: Atom) -> bool:
+    return isinstance(a, Var)
+
+
+def axes(eqn: Eqn) -> Sequence[int]:
+    op = eqn.op
+    assert isinstance(op, Indexed)
+    return op.axes
+
+
+def indices(eqn: Eqn) -> Sequence[Atom]:
+    """The operands that are indices, one an axis."""
+    return eqn.inputs[len(eqn.inputs) - len(axes(eqn)) :]
+
+
+def op_outs(op: Index, index: Atom) -> tuple[Var, ...]:
+    return tuple(Var(t) for t in op.infer(index.type))
 
 
 def saved_views(graph: Graph, contents: dict[Var, Var]) -> set[Atom]:

@@ -15,6 +15,7 @@ from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.scan import Running
 from ge2.ops.shape import Barrier, Concatenate, Identity, Iota, Unary
 from ge2.ops.sort import Ordering, SearchSorted, TopK
+from ge2.passes.match import Index
 
 # fmt: off
 SAFE: Final = (
@@ -31,7 +32,7 @@ def may_fail(eqn: Eqn, target: str) -> bool:
         return True
     if isinstance(op, GraphOp):
         return any(may_fail(each, target) for graph in op.graphs() for each in graph.eqns)
-    if isinstance(op, Indexed):
+    if isinstance(op, Indexed | Index):
         return target != "cuda"
     return not isinstance(op, SAFE) or is_integer_power(op, eqn)
 

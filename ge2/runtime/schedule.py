@@ -39,7 +39,7 @@ from ge2.passes.host import on_host
 from ge2.passes.indexed import indexed
 from ge2.passes.pipeline import run_pipeline
 from ge2.passes.writes import reads_elsewhere, writes
-from ge2.runtime.before_writes import saved_views, views_first, with_copies
+from ge2.runtime.before_writes import checked_early, saved_views, views_first, with_copies
 from ge2.runtime.carries import WRITES, overwritten
 from ge2.runtime.failing import may_fail
 from ge2.runtime.hosted import CONTROL
@@ -78,7 +78,10 @@ def schedule(
         graph = grounded(writes(graph), False) if target == "c" else graph
         if written and target in NATIVE:
             graph = views_first(with_copies(graph, written), written)
-        return Scheduler(graph, donated, target, written).run()
+        graph, checked = checked_early(graph) if written and target == "c" else (graph, set[Var]())
+        scheduler = Scheduler(graph, donated, target, written)
+        scheduler.checked = checked
+        return scheduler.run()
 
 
 def scheduled_round(op: Any, i: int, target: str) -> Program:
@@ -117,6 +120,7 @@ class Scheduler:
         self.graph, self.target = graph, target
         self.written = last_contents(graph, written)
         self.saved = saved_views(graph, self.written)
+        self.checked: set[Var] = set()  # what is made at indices that were looked at before
         self.layouts: dict[Var, Layout] = {}
         self.names = Names()
         self.buffers: dict[Var, Buffer] = {}
@@ -398,6 +402,8 @@ class Scheduler:
         eqn = self.graph.eqns[m]
         if self.target == "cuda" and self.kinds[m] == "library":
             return True  # for want of memory
+        if not self.checked.isdisjoint(eqn.outs):
+            return False
         return may_fail(eqn, self.target) and not (m == first and isinstance(eqn.op, WRITES))
 
     def donors(self, out: Var) -> list[Var]:

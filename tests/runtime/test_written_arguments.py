@@ -217,8 +217,14 @@ def one_bad_read(x: Array, i: Array) -> None:
     x += old[i]
 
 
+def halved(x: Array, i: Array) -> None:
+    """Writes at indices that a loop finds."""
+    x[0] = 5.0
+    x[...] = ge2.lax.fori_loop(0, 2, lambda k, y: y * y[i + k], x)
+
+
 @pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("f", [out_of_range, written_out_of_range, one_bad_read])
+@pytest.mark.parametrize("f", [out_of_range, written_out_of_range, one_bad_read, halved])
 def test_an_index_out_of_range_changes_nothing(f: Any, executor: str) -> None:
     x = np.arange(4.0)
     with ge2.config.using(executor=executor):
@@ -548,8 +554,16 @@ def test_what_reads_the_old_contents_no_more_is_computed_in_the_argument(f: Any)
 
 
 def test_what_may_fail_is_computed_beside_the_argument() -> None:
-    for f in (out_of_range, written_out_of_range):
-        assert ge2.jit(f).lower(np.ones(512), 3).memory_analysis().donated == 0
+    """Unless it is known before the first write: that all indices are inside."""
+
+    def found_later(x: Array, i: Array) -> None:
+        x[0] += 1
+        x[x[1].astype(int)] = 2.0
+
+    for f, args in ((found_later, (3,)), (halved, (3,))):
+        assert ge2.jit(f).lower(np.ones(512), *args).memory_analysis().donated == 0
+    for f in (out_of_range, written_out_of_range, one_bad_read):
+        assert ge2.jit(f).lower(np.ones(512), 3).memory_analysis().donated == 512 * 8
 
 
 def test_what_is_read_of_an_argument_after_it_was_written_is_copied_before() -> None:
