@@ -46,11 +46,11 @@ def measured(program: Program, options: Options) -> Row:
     size = QUICK if options.quick else program.size
     arguments, calls, ran = program.arguments(size), dict[str, Callable[[], Any]](), ""
     for name, library in libraries().items():
-        compiled = program.compiled(library)
+        compiled: Any = program.compiled(library)
         calls[name] = call_of(name, library, compiled, arguments)
         if name == "ge2":
             calls[name]()
-            ran = executor_of(compiled, *arguments)
+            ran = executor_of(compiled.func, *compiled.args, *arguments)
     agree(program, calls, size)
     times = medians(calls, options.rounds_or(ROUNDS), BUDGET)
     targets = () if options.quick else (Faster(0.8, "jax"),)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import Any, final
 
@@ -44,8 +45,8 @@ class Program:
         return self.draw(np.random.default_rng(0), size or self.size)
 
     def compiled(self, library: Library) -> Callable[..., Any]:
-        """The looped form as one compiled function of the arguments."""
-        return library.jit(lambda *arguments: self.looped(library, *arguments))  # type: ignore[no-any-return]
+        """The looped form as one compiled function of the arguments, which names nothing that may change."""
+        return partial(library.jit(self.looped, static_argnums=0), library)
 
 
 def written(x: Any, index: Any, value: Any) -> Any:

@@ -345,6 +345,8 @@ def local(i: int) -> str:
 def made(step: Step) -> int:
     """The elements that a step makes anew; what it writes into an array that is there is not all of that."""
     there = {i for i, _ in step.shared}
+    if step.kind == "view":
+        return 0
     if isinstance(step.eqn.op, WRITES) and there:
         return step.eqn.inputs[1].type.size
     return sum(v.type.size for i, v in enumerate(step.eqn.outs) if i not in there)

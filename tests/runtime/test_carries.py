@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -190,3 +192,28 @@ def test_their_results_are_the_references(executor):
     for x, y in zip(found, expected, strict=True):
         np.testing.assert_array_equal(x, y)
     np.testing.assert_array_equal(A, np.arange(30.0 * 40).reshape(30, 40))
+
+
+def functions(text):
+    """The functions of a C file."""
+    return re.findall(r"^(?:GE2_FN|static|int) .*?^}", text, re.MULTILINE | re.DOTALL)
+
+
+@needs_compiler
+def test_bodies_over_single_elements_call_no_openmp():
+    large = np.zeros((200, 300))
+    text = ge2.jit(beside_rows).lower(large).as_text("c")
+    inner = [f for f in functions(text) if f.startswith("GE2_FN")]
+    assert [f for f in inner if "scan_0(" in f or "void gather" in f], text
+    assert not any("omp parallel" in f for f in inner)
+    gathered = ge2.jit(lambda a, i: a[i]).lower(large, np.zeros(40, int)).as_text("c")
+    (kernel,) = (f for f in functions(gathered) if "void gather_0(" in f)
+    assert " > 65536) {" in kernel and "omp parallel num_threads(threads)\n" in kernel
+
+
+def beside_rows(a):
+    def row(i, a):
+        a[i, 1:-1] = a[i - 1, 2:] + a[i, 3]
+        return a
+
+    return lax.fori_loop(0, 200, row, a)

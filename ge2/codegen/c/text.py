@@ -28,7 +28,7 @@ HOME = Text("const int home = ge2_home();")
 ALONE = 0  # in place of a number of threads: a kernel so small, and called so often, that it has no team
 
 
-LINES = 24  # lines of a loop that is written twice, for a team and without one
+LINES = 8  # lines of a loop that is written twice, for a team and without one
 
 
 def by_team(loop: Text, test: str, count: str, schedule: str) -> list[Text]:

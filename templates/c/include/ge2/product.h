@@ -77,12 +77,43 @@ GE2_TIMES_COMPLEX(c128, double _Complex)
             }                                                                                                       \
     }
 
+/* Rows times a vector that lies as they do, each in as many strands as a register has numbers. */
+#define GE2_ROWS_REAL(S, T)                                                                                         \
+    GE2_FN void ge2_product_rows_##S(                                                                               \
+        int64_t m, int64_t k, const T *a, int64_t a_row, const T *b, T *c, int64_t c_row) {                         \
+        for (int64_t i = 0; i < m; i++) {                                                                           \
+            const T *row = a + i * a_row;                                                                           \
+            T sum = 0;                                                                                              \
+            _Pragma("omp simd reduction(+ : sum)") for (int64_t l = 0; l < k; l++) sum += row[l] * b[l];            \
+            c[i * c_row] = sum;                                                                                     \
+        }                                                                                                           \
+    }
+#define GE2_ROWS_COMPLEX(S, T, R)                                                                                   \
+    GE2_FN void ge2_product_rows_##S(                                                                               \
+        int64_t m, int64_t k, const T *a, int64_t a_row, const T *b, T *c, int64_t c_row) {                         \
+        for (int64_t i = 0; i < m; i++) {                                                                           \
+            const T *row = a + i * a_row;                                                                           \
+            R real = 0, imag = 0;                                                                                   \
+            _Pragma("omp simd reduction(+ : real, imag)") for (int64_t l = 0; l < k; l++) {                         \
+                real += __real__ row[l] * __real__ b[l] - __imag__ row[l] * __imag__ b[l];                          \
+                imag += __real__ row[l] * __imag__ b[l] + __imag__ row[l] * __real__ b[l];                          \
+            }                                                                                                       \
+            c[i * c_row] = __builtin_complex(real, imag);                                                           \
+        }                                                                                                           \
+    }
+GE2_ROWS_REAL(f32, float)
+GE2_ROWS_REAL(f64, double)
+GE2_ROWS_COMPLEX(c64, float _Complex, float)
+GE2_ROWS_COMPLEX(c128, double _Complex, double)
+
 /* A small product of known sizes. */
 #define GE2_PRODUCT_SMALL(S, T)                                                                                     \
     GE2_FN void ge2_product_small_##S(                                                                              \
         int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column, const T *b, int64_t b_row,    \
         int64_t b_column, T *c, int64_t c_row) {                                                                    \
-        if (k <= GE2_FEW)                                                                                           \
+        if (n == 1 && k > 16 && a_column == 1 && b_row == 1)                                                        \
+            ge2_product_rows_##S(m, k, a, a_row, b, c, c_row);                                                      \
+        else if (k <= GE2_FEW)                                                                                      \
             ge2_product_strands_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                     \
         else                                                                                                        \
             ge2_product_loops_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                       \
@@ -93,7 +124,10 @@ GE2_TIMES_COMPLEX(c128, double _Complex)
     static __attribute__((noinline, unused)) void ge2_product_any_##S(                                              \
         int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column, const T *b, int64_t b_row,    \
         int64_t b_column, T *c, int64_t c_row) {                                                                    \
-        ge2_product_loops_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                           \
+        if (n == 1 && k > 16 && a_column == 1 && b_row == 1)                                                        \
+            ge2_product_rows_##S(m, k, a, a_row, b, c, c_row);                                                      \
+        else                                                                                                        \
+            ge2_product_loops_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                       \
     }
 
 /* What the loops add up in: BLAS adds in several strands with fused products, one strand of float would err more. */
