@@ -6,7 +6,6 @@ import ctypes
 import logging
 import os
 import sys
-import tempfile
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -121,7 +120,7 @@ def test_without_a_place_to_load_from(monkeypatch):
 
     monkeypatch.setattr(os, "memfd_create", refuse)
     assert call(library(source(), "f")) == 45
-    monkeypatch.setattr(tempfile, "TemporaryDirectory", refuse)
+    monkeypatch.setattr(compiler, "workplace", refuse)
     compiler._libraries.clear()
     with pytest.raises(CompilerTrouble, match="cannot be loaded: not here"):
         library(source(), "f")

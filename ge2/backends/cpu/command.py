@@ -1,4 +1,8 @@
-"""A program run to its end, but no longer than it may take, and heard no more than one can read."""
+"""A program run to its end, but no longer than it may take, and heard no more than one can read.
+
+It outlives nobody: its standard input was a pipe of which this process alone has the other end, and a process
+of its group waits for the end of that pipe. So it ends with us, even where nothing of ours could stop it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,8 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, final
+from functools import cache as once
+from typing import TYPE_CHECKING, Final, final
 
 from ge2.base.config import environment_with
 from ge2.base.record import record
@@ -17,6 +22,13 @@ if TYPE_CHECKING:
 KEPT = 16_384  # bytes of output; the rest is read, so that the program can go on, and forgotten
 LOOK = 0.05  # seconds between looks at a program that left its output open to another
 FAREWELL = 1.0  # seconds for the system to end what was killed
+SHELL: Final = "/bin/sh"
+GUARD: Final = """
+exec 3<&0 </dev/null
+(read -r _ <&3; kill -9 0) >/dev/null 2>&1 &
+exec "$@" 3<&-
+"""  # the program takes the shell's place: its status and its signals are its own
+_writers: set[int] = set()  # ends of pipes that no child may have
 
 
 @final
@@ -35,25 +47,48 @@ class Outcome:
 
 def run(command: Sequence[str], folder: str, seconds: float) -> Outcome:
     """Runs a program in a folder, which also holds its temporary files. OSError if it cannot be started."""
-    from subprocess import DEVNULL, PIPE, STDOUT, Popen
+    return run_together([command], folder, seconds)[0]
 
-    process = Popen(
-        command,
+
+def run_together(commands: Sequence[Sequence[str]], folder: str, seconds: float) -> list[Outcome]:
+    """Runs programs at the same time; all are stopped if one takes too long, or by an interrupt."""
+    end = time.monotonic() + seconds
+    reader, writer = os.pipe()
+    _writers.add(writer)
+    processes: list[Popen[bytes]] = []
+    try:
+        processes.extend(_started(command, folder, reader) for command in commands)
+        return [_ended(process, end) for process in processes]
+    finally:
+        _writers.discard(writer)
+        os.close(reader)
+        os.close(writer)  # which stops even one that an interrupt kept from the list
+        for process in processes:
+            _kill(process)  # what it started too, if it has ended itself
+
+
+def _started(command: Sequence[str], folder: str, reader: int) -> Popen[bytes]:
+    from subprocess import PIPE, STDOUT, Popen
+
+    return Popen(
+        (SHELL, "-c", GUARD, "sh", *command) if _has_shell() else command,
         cwd=folder,
         env=environment_with(LC_ALL="C", TMPDIR=folder),
-        stdin=DEVNULL,
+        stdin=reader,
         stdout=PIPE,
         stderr=STDOUT,
         start_new_session=True,  # so that it can be killed with all that it starts
     )
-    end = time.monotonic() + seconds
-    try:
-        output = _heard(process, end)
-        return Outcome(_status(process, end), output)
-    finally:
-        _kill(process)  # what it started too, if it has ended itself
-        assert process.stdout is not None
-        process.stdout.close()
+
+
+def _ended(process: Popen[bytes], end: float) -> Outcome:
+    output = _heard(process, end)
+    return Outcome(_status(process, end), output)
+
+
+@once
+def _has_shell() -> bool:
+    return os.access(SHELL, os.X_OK)
 
 
 def _heard(process: Popen[bytes], end: float) -> str:
@@ -96,3 +131,17 @@ def _kill(process: Popen[bytes]) -> None:
         os.killpg(process.pid, SIGKILL)
     with suppress(TimeoutExpired):
         process.wait(FAREWELL)
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+def _after_fork() -> None:
+    """A child holds no program of its parent's alive."""
+    for writer in _writers:
+        with suppress(OSError):
+            os.close(writer)
+    _writers.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

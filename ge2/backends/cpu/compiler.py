@@ -23,6 +23,7 @@ from typing import Any, Final, final
 from ge2.backends.cpu.toolchain import ELSE, Hang, Toolchain, build, settled, time_limit, toolchain
 from ge2.backends.cpu.toolchain import excuse as excuse
 from ge2.backends.cpu.toolchain import replaced as _replaced
+from ge2.backends.cpu.workplace import workplace
 from ge2.base.bill import note, spent
 from ge2.base.cache import VERSION, cache, content_key
 from ge2.base.config import brief_waits, config
@@ -301,9 +302,7 @@ def _in_memory(content: bytes, name: str) -> Iterator[str]:
 
 @contextmanager
 def _in_a_file(content: bytes, name: str) -> Iterator[str]:
-    import tempfile
-
-    with tempfile.TemporaryDirectory(prefix="ge2-", ignore_cleanup_errors=True) as folder:
+    with workplace() as folder:
         path = os.path.join(folder, "library.so")
         with open(path, "wb") as file:
             file.write(content)

@@ -14,7 +14,8 @@ from functools import cache as once
 from threading import Lock
 from typing import Final, final
 
-from ge2.backends.cpu.command import Outcome, TookTooLong, run
+from ge2.backends.cpu.command import Outcome, TookTooLong, run_together
+from ge2.backends.cpu.workplace import workplace
 from ge2.base.cache import cache, content_key
 from ge2.base.config import allowed_cores, compiler_variables, config, program_path
 from ge2.base.errors import CompilerTrouble
@@ -216,13 +217,18 @@ class Hang(CompilerTrouble):
 
 
 def called(command: tuple[str, ...], folder: str, seconds: float) -> Outcome:
+    return called_together([command], folder, seconds)[0]
+
+
+def called_together(commands: list[tuple[str, ...]], folder: str, seconds: float) -> list[Outcome]:
+    name = commands[0][0]
     try:
-        return run(command, folder, seconds)
+        return run_together(commands, folder, seconds)
     except TookTooLong:
-        what = f"{command[0]} took longer than {config.compile_timeout} s and was stopped"
+        what = f"{name} took longer than {config.compile_timeout} s and was stopped"
         raise Hang(what, fix=f"GE2_COMPILE_TIMEOUT=seconds; {ELSE}") from None
     except OSError as error:
-        raise CompilerTrouble(f"{command[0]} cannot be run: {error.strerror}", fix=ELSE) from error
+        raise CompilerTrouble(f"{name} cannot be run: {error.strerror}", fix=ELSE) from error
 
 
 def ending(outcome: Outcome) -> str:
@@ -238,23 +244,12 @@ def said(outcome: Outcome) -> str:
 
 def build(tools: Toolchain, source: str, name: str, flags: tuple[str, ...], seconds: float) -> bytes:
     """A shared library of one C file. CompilerTrouble if the compiler gives none."""
-    import shutil
-    import tempfile
-
     try:
-        folder = tempfile.mkdtemp(prefix="ge2-")
+        with workplace() as folder:
+            return _built(tools, source, name, flags, seconds, folder)
     except OSError as error:
-        raise CompilerTrouble(
-            f"there is no place for temporary files: {error}", fix="TMPDIR=a folder"
-        ) from error
-    try:
-        return _built(tools, source, name, flags, seconds, folder)
-    except OSError as error:
-        raise CompilerTrouble(
-            f"the files of a compilation: {error}", fix="TMPDIR=a folder with space"
-        ) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        what = f"there is no place for the files of a compilation: {error}"
+        raise CompilerTrouble(what, fix="TMPDIR=a folder with space") from error
 
 
 def _built(
@@ -280,15 +275,11 @@ def _built(
 
 def _in_parts(command: tuple[str, ...], file: str, name: str, folder: str, seconds: float) -> list[str]:
     """The two halves of a large source, compiled at once."""
-    from concurrent.futures import ThreadPoolExecutor
-
     objects = [f"{file}{n}.o" for n in (1, 2)]
     calls = [
         (*command, "-c", f"-DGE2_PART={n}", f"{file}.c", "-o", made) for n, made in enumerate(objects, 1)
     ]
-    with ThreadPoolExecutor(2) as pool:
-        outcomes = list(pool.map(lambda call: called(call, folder, seconds), calls))
-    for outcome in outcomes:
+    for outcome in called_together(calls, folder, seconds):
         _check(outcome, command[0], name)
     return objects
 

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from ge2.backends.cpu.command import TookTooLong, run
 from ge2.backends.cpu.compiler import Library, include_folder, library
+from ge2.backends.cpu.workplace import workplace
 from ge2.backends.shim.source import as_cpp, entries
 from ge2.base.cache import cache, content_key
 from ge2.base.errors import CompileError, CompilerTrouble
@@ -139,12 +140,10 @@ def compiled(source: str, watched: bool) -> Library:
 
 def lines(module: Library, places: list[int]) -> list[str]:
     """The lines of the source, "file:line", to which places in a watched library belong, if one can tell."""
-    import tempfile
-
     content = cache().get(module.key)
     if content is None:
         return []
-    with tempfile.TemporaryDirectory(prefix="ge2-") as folder:
+    with workplace() as folder:
         path = os.path.join(folder, "library.so")
         with open(path, "wb") as file:
             file.write(content)

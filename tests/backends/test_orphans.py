@@ -1,0 +1,115 @@
+"""A process that is killed, or interrupted, leaves no compiler behind, and no files for long."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import pytest
+
+from ge2.backends.cpu import workplace
+from ge2.backends.cpu.compiler import library
+from ge2.base.config import config
+from tests.backends.compilers import ROOT, calls, script, source
+from tests.backends.compilers import fresh as fresh
+from tests.backends.test_misbehaving_compilers import nothing_runs_in, processes_of
+
+HANGS = "(sleep 60) & sleep 60"  # a compiler with a helper of its own
+COMPILES = """
+from ge2.backends.cpu.compiler import library
+library("int ge2_run(void) { return 1; }", "f")
+"""
+needs_processes = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="there is no /proc here")
+
+
+@pytest.fixture
+def compiling(tmp_path):
+    """A process of ours in the middle of a compilation that never ends."""
+    environment = {"PYTHONPATH": str(ROOT), "GE2_CC": script(tmp_path, HANGS)}
+    folders = {"TMPDIR": str(tmp_path / "tmp"), "GE2_CACHE_DIR": str(tmp_path / "cache")}
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMPILES],
+        env=os.environ | environment | folders,
+        stderr=subprocess.DEVNULL,
+    )
+    until(lambda: len(processes_of(tmp_path / "tmp")) >= 3)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def until(done):
+    end = time.monotonic() + 20
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@needs_processes
+def test_a_killed_process_leaves_no_compiler_and_the_next_removes_its_files(compiling, tmp_path, monkeypatch):
+    compiling.kill()
+    compiling.wait()
+    assert nothing_runs_in(tmp_path / "tmp")
+    (left,) = (tmp_path / "tmp").iterdir()
+    assert left.name.startswith(workplace.PREFIX)
+    monkeypatch.setattr(workplace, "_swept", set())
+    with workplace.workplace() as folder:
+        assert os.listdir(tmp_path / "tmp") == [os.path.basename(folder)]
+
+
+@needs_processes
+def test_an_interrupted_process_leaves_neither(compiling, tmp_path):
+    compiling.send_signal(signal.SIGINT)
+    assert compiling.wait(10) != 0
+    assert nothing_runs_in(tmp_path / "tmp")
+    assert os.listdir(tmp_path / "tmp") == []
+
+
+def test_files_that_are_in_use_stay(monkeypatch):
+    with workplace.workplace() as folder:
+        monkeypatch.setattr(workplace, "_swept", set())
+        with workplace.workplace() as other:
+            assert os.path.isdir(folder) and folder != other
+
+
+def test_a_folder_that_is_swept_before_it_is_locked_is_made_again(monkeypatch):
+    made = []
+
+    def swept(prefix, mkdtemp=tempfile.mkdtemp):
+        made.append(mkdtemp(prefix=prefix))
+        if len(made) == 1:
+            os.rmdir(made[0])
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkdtemp", swept)
+    with workplace.workplace() as folder:
+        assert folder == made[1]
+
+
+class Stop(Exception):
+    """Raised by the handler of a signal, as KeyboardInterrupt is."""
+
+
+def test_a_signal_ends_the_compiler_and_the_same_source_is_compiled_again(tmp_path):
+    def stop(*_):
+        raise Stop
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        with config.using(cc=script(tmp_path, HANGS)):
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            with pytest.raises(Stop):
+                library(source(), "f")
+            begun = calls(tmp_path)
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            with pytest.raises(Stop):
+                library(source(), "f")
+            assert calls(tmp_path) == begun + 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert nothing_runs_in(tmp_path)
