@@ -1,0 +1,43 @@
+"""Linear algebra and Fourier transforms of CuPy's arrays: CuPy's functions, the rules of ge2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.backends.cuda.device import cupy
+
+SQUARE = np.array([[4.0, 1, 0.5], [1, 3, -1], [0.5, -1, 5]])
+TALL = np.array([[1.0, 2], [0.5, -1], [3, 1], [0, 2]])
+LINE = np.array([1.0, -2, 0.5, 4, 3, -1])
+
+FUNCTIONS = {
+    "solve": (lambda a: np.linalg.solve(a, a[0]).sum(), SQUARE),
+    "inv": (lambda a: np.linalg.inv(a)[0, 1], SQUARE),
+    "det": (np.linalg.det, SQUARE),
+    "slogdet": (lambda a: np.linalg.slogdet(a)[1], SQUARE),
+    "cholesky": (lambda a: np.linalg.cholesky(a)[2].sum(), SQUARE),
+    "eigh": (lambda a: (np.linalg.eigh(a)[0] ** 2).sum(), SQUARE),
+    "qr": (lambda a: np.abs(np.linalg.qr(a)[1]).sum(), TALL),
+    "svd": (lambda a: np.linalg.svd(a, full_matrices=False)[1].sum(), TALL),
+    "pinv": (lambda a: np.linalg.pinv(a)[0].sum(), TALL),
+    "norm": (np.linalg.norm, TALL),
+    "fft": (lambda x: (np.abs(np.fft.fft(x)) ** 3).sum(), LINE),
+    "rfft": (lambda x: (np.abs(np.fft.rfft(x, 8)) ** 3).sum(), LINE),
+    "ifft2": (lambda x: (np.abs(np.fft.ifft2(x)) ** 3).sum(), TALL),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_values_and_gradients_are_those_of_the_host(name: str) -> None:
+    cp: Any = cupy()
+    f, x = FUNCTIONS[name]
+    both = ge2.jit(ge2.value_and_grad(f))
+    value, gradient = both(cp.asarray(x))
+    assert isinstance(gradient, cp.ndarray)
+    want = ge2.value_and_grad(f)(x)
+    np.testing.assert_allclose(value.get(), want[0], rtol=1e-10)
+    np.testing.assert_allclose(gradient.get(), want[1], rtol=1e-8, atol=1e-10)
