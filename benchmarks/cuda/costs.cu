@@ -1,7 +1,7 @@
 /* What launches, barriers and choices cost on a GPU, by nothing but CUDA's own calls: the figures that the rules
  * for graphs and for persistent kernels rest on.
  *
- *     nvcc -O3 -arch=sm_90a benchmarks/cuda/costs.cu -o /tmp/costs && /tmp/costs
+ *     nvcc -O3 -arch=sm_90a benchmarks/cuda/costs.cu -o costs && ./costs
  *
  * Medians of seven runs by CUDA events, in microseconds. */
 #include <cuda_runtime.h>

@@ -13,6 +13,7 @@ from ge2 import lax
 from ge2.base.config import config
 from ge2.codegen.cuda import resident
 from ge2.codegen.cuda.resident_rows import fewest
+from tests.codegen.agreement import agree, drawn
 from tests.together import needs_compiler
 
 pytestmark = needs_compiler
@@ -32,18 +33,7 @@ def same(f: Any, *xs: Any, rtol: float = 1e-5, kernels: int = 1) -> None:
     """The results are those of NumPy, and one resident kernel made them."""
     found, names = on_shim(f, *xs)
     assert names == ("resident_kernel",) * kernels
-    for y, w in zip(ge2.tree_util.tree_leaves(found), ge2.tree_util.tree_leaves(f(*xs)), strict=True):
-        w = np.asarray(w)
-        assert y.dtype == w.dtype and y.shape == w.shape
-        exact = w.dtype.kind in "biu"
-        given = {} if exact else {"rtol": rtol, "atol": rtol}
-        to = np.float32 if w.dtype == ml_dtypes.bfloat16 else w.dtype
-        check = np.testing.assert_array_equal if exact else np.testing.assert_allclose
-        check(y.astype(to), w.astype(to), **given)
-
-
-def drawn(*shape: int, dtype: Any = np.float32, seed: int = 0) -> Any:
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+    agree(found, f(*xs), rtol)
 
 
 @pytest.mark.parametrize("n", SIZES)

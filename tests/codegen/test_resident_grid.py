@@ -20,6 +20,7 @@ from ge2.codegen.cuda import resident as text
 from ge2.codegen.cuda import resident_grid, resident_plan, resident_tiles
 from ge2.runtime import entry
 from ge2.runtime import resident as rule
+from tests.codegen.agreement import agree, drawn
 from tests.codegen.test_resident_random import ROWS, SEEDS, program
 from tests.fuzz.test_nested_loops import agrees
 from tests.together import needs_compiler
@@ -57,19 +58,8 @@ def same(f: Any, *xs: Any, rtol: float = 1e-5, kernels: int | None = 1) -> str:
     """The results are those of NumPy, and one kernel of a grid made them; its text."""
     found, source, names = on_shim(f, *xs)
     assert "grid_kernel" in names if kernels is None else names == ("grid_kernel",) * kernels
-    for y, w in zip(ge2.tree_util.tree_leaves(found), ge2.tree_util.tree_leaves(f(*xs)), strict=True):
-        w = np.asarray(w)
-        assert y.dtype == w.dtype and y.shape == w.shape
-        exact = w.dtype.kind in "biu"
-        given = {} if exact else {"rtol": rtol, "atol": rtol}
-        to = np.float32 if w.dtype == ml_dtypes.bfloat16 else w.dtype
-        check = np.testing.assert_array_equal if exact else np.testing.assert_allclose
-        check(y.astype(to), w.astype(to), **given)
+    agree(found, f(*xs), rtol)
     return source
-
-
-def drawn(*shape: int, dtype: Any = np.float32, seed: int = 0) -> Any:
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
 @pytest.mark.parametrize("seed", SEEDS[::2])

@@ -5,11 +5,24 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from ge2.backends.cuda.device import cupy
 from ge2.backends.cuda.driver import driver
 from ge2.base.config import config
+
+
+@pytest.fixture
+def cp() -> Any:
+    return cupy()
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
 
 
 @pytest.fixture(scope="module")

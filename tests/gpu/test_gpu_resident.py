@@ -11,26 +11,12 @@ import pytest
 import ge2
 from ge2 import lax
 from ge2.backends.cuda import extension
-from ge2.backends.cuda.device import cupy
 from ge2.base.config import config
 from ge2.runtime import entry
 from tests.codegen.test_resident_random import ROWS, program
+from tests.gpu.names import kernels_of
 
 TIME, BATCH, WIDTH = 512, 32, 256
-
-
-@pytest.fixture
-def cp() -> Any:
-    return cupy()
-
-
-@pytest.fixture
-def rng() -> np.random.Generator:
-    return np.random.default_rng(0)
-
-
-def kernels_of(f: Any) -> list[str]:
-    return [name.rpartition("_")[0].split(".")[0] for name in f.report().kernels]
 
 
 def outputs(w: Any, h: Any, xs: Any) -> Any:
