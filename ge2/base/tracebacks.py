@@ -137,10 +137,19 @@ def inside(function: FunctionType) -> FunctionType:
 BOUNDARY: Final = hides(hide).__code__
 
 
+PUBLISHED: Final[dict[FunctionType, Callable[..., Any]]] = {}  # public functions, and their boundaries
+
+
 def publish(namespace: dict[str, Any]) -> None:
-    """Makes the public functions of a module boundaries; they are at home in that module."""
+    """Makes the public functions of a module boundaries; they are at home in that module.
+
+    A function under several names, of one module or of many, is one object under all of them, and at home
+    in the module that published it first.
+    """
     for name in namespace.get("__all__", [n for n in namespace if not n.startswith("_")]):
         value = namespace.get(name)  # absent: imported when it is asked for
         if type(value) is FunctionType and is_package(value.__code__) and not is_boundary(value):
-            namespace[name] = made = hides(value)
-            made.__module__ = namespace["__name__"]
+            if value not in PUBLISHED:
+                PUBLISHED[value] = made = hides(value)
+                made.__module__ = namespace["__name__"]
+            namespace[name] = PUBLISHED[value]

@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.base.source import PACKAGE
+from ge2.base.tracebacks import inside
 
 X = np.ones(3)
 
@@ -214,3 +216,17 @@ def test_what_nests_too_deep_says_so() -> None:
         np.testing.assert_array_equal(nested(60)(np.ones(3)), 62.0)
     finally:
         sys.setrecursionlimit(before)
+
+
+def test_a_function_under_several_names_is_one_object() -> None:
+    modules = [ge2, ge2.debug, ge2.extend, ge2.lax, ge2.random, ge2.tree, ge2.tree_util]
+    modules += [ge2.numpy, ge2.numpy.fft, ge2.numpy.linalg]
+    objects: dict[int, set[int]] = {}
+    for module in modules:
+        for value in (getattr(module, name) for name in module.__all__):
+            if isinstance(value, FunctionType):
+                objects.setdefault(id(inside(value)), set()).add(id(value))
+    assert len(objects) > 400
+    assert all(len(each) == 1 for each in objects.values())
+    assert ge2.remat is ge2.checkpoint
+    assert ge2.numpy.amax is ge2.numpy.max
