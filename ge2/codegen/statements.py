@@ -8,7 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.dtypes import BOOL, COMPLEX
+from ge2.base.dtypes import BOOL, COMPLEX, HALF
 from ge2.base.record import mutable
 from ge2.codegen.values import held
 from ge2.ir import Atom, Eqn, Literal, Op
@@ -75,6 +75,13 @@ def simple(text: str) -> Render:
 def cast(eqn: Eqn, y: str, xs: Sequence[str], words: Vocabulary) -> list[str]:
     drops = eqn.inputs[0].type.dtype in COMPLEX and eqn.outs[0].type.dtype not in COMPLEX | {BOOL}
     return [f"{words.use('copyto')}({y}, {xs[0]}{'.real' if drops else ''}, casting='unsafe')"]
+
+
+def bitcast(eqn: Eqn, y: str, xs: Sequence[str], words: Vocabulary) -> list[str]:
+    """A half type, held as float32, is rounded to its own bits first."""
+    old, new = eqn.inputs[0].type.dtype, words.dtype(dtype_text(eqn.outs[0].type.dtype))
+    x = f"{xs[0]}.astype({words.dtype(dtype_text(old))})" if old in HALF else xs[0]
+    return [f"{words.use('copyto')}({y}, {x}.view({new}), casting='unsafe')"]
 
 
 def integer_pow(eqn: Eqn, y: str, xs: Sequence[str], words: Vocabulary) -> list[str]:
@@ -158,11 +165,15 @@ SPECIAL: dict[str, Render] = {
     "where":          choose,
     "integer_pow":    integer_pow,
     "convert_element_type": cast,
+    "bitcast_convert_type": bitcast,
 }
 # fmt: on
 MANY = 600  # from so many elements on, three integer operations beat a masked copy
 ONLY_THIRD = frozenset(("where",))  # the first two operands are read after the result is begun
-NEVER = frozenset(("complex", "real", "imag", "frexp_mantissa", "frexp_exponent", "convert_element_type"))
+NEVER = frozenset((
+    "complex", "real", "imag", "frexp_mantissa", "frexp_exponent", "convert_element_type",
+    "bitcast_convert_type",
+))  # fmt: skip
 
 # NumPy's loops for these go wrong where both the input and the output are strided (seen in 2.4.6).
 FRAGILE = frozenset(("neg", "is_nan", "is_inf", "is_finite", "sign_bit"))

@@ -15,11 +15,13 @@ import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX, FLOAT32, HALF, INTEGERS, SHORT
 from ge2.base.record import record
+from ge2.ir import Eqn
 
 SUFFIX = SHORT
 INTEGER = {d: f"{'u' if d.kind == 'u' else ''}int{8 * d.itemsize}_t" for d in INTEGERS}
 BITS = {d: f"uint{8 * d.itemsize}_t" for d in HALF}
 BAKED = frozenset((0.0, 0.5, 1.0, 2.0, 3.0))  # numbers that stand in the text, whatever their sign
+RETYPES = frozenset(("convert_element_type", "bitcast_convert_type"))
 CALL = re.compile(r"ge2_(\w+)(?:<(-?\w+)>)?\(")
 LONGEST = sorted(map(re.escape, SHORT.values()), key=len, reverse=True)
 NAMED = re.compile(rf"\bge2_([a-z0-9]+(?:_[a-z]+[a-z0-9]*)*?)_({'|'.join(LONGEST)})\b")
@@ -58,6 +60,36 @@ class Spelling:
         'static float twice_f32(float x)'
         """
         return text.replace("$t", SUFFIX[dtype]).replace("$T", self.held[dtype]) if "$" in text else text
+
+    def retyped(self, text: str, eqn: Eqn) -> str:
+        """The operand of an equation that changes its dtype: the same number, or the same bits."""
+        old, new = eqn.inputs[0].type.dtype, eqn.outs[0].type.dtype
+        if eqn.op.name == "bitcast_convert_type":
+            return self.bitcast(text, old, new)
+        return self.cast(text, FLOAT32 if old in HALF else old, new)
+
+    def cast(self, text: str, dtype: np.dtype, out: np.dtype) -> str:
+        """A value as one of another dtype; a half type is held as float32, rounded."""
+        if out in HALF:
+            short = SUFFIX[out]
+            return f"ge2_cast_{short}_f32(ge2_cast_{SUFFIX[dtype]}_{short}({text}))"
+        if dtype == BOOL and out not in COMPLEX:
+            return f"{text} ? {self.number(1, out)} : {self.number(0, out)}"
+        return text if dtype == out else f"ge2_cast_{SUFFIX[dtype]}_{SUFFIX[out]}({text})"
+
+    def bitcast(self, text: str, dtype: np.dtype, out: np.dtype) -> str:
+        """The bits of a value as one of another dtype; a half type is held as float32.
+
+        >>> from ge2.codegen.c.typed import C
+        >>> C.bitcast("x", np.dtype("f4"), np.dtype("i4"))
+        '(int32_t)ge2_bits_f32(x)'
+        """
+        short, word = SUFFIX[dtype], f"uint{8 * dtype.itemsize}_t"
+        named = f"ge2_cast_f32_{short}" if dtype in HALF else f"ge2_bits_{short}"
+        bits = f"({word})({text})" if dtype in INTEGERS else f"{named}({text})"
+        if out in INTEGERS:
+            return f"({INTEGER[out]}){bits}"
+        return f"ge2_cast_{SUFFIX[out]}_f32({bits})" if out in HALF else f"ge2_of_bits_{SUFFIX[out]}({bits})"
 
     def number(self, value: Any, dtype: np.dtype) -> str:
         """A constant of that type, to the bit.

@@ -4,6 +4,7 @@ from collections import ChainMap
 from collections.abc import Callable
 
 from ge2.ir import Op
+from ge2.ops.bits import BitcastConvertType as BitcastConvertType
 from ge2.ops.constant import Constant as Constant
 from ge2.ops.control import CONTROL as CONTROL
 from ge2.ops.control import Call as Call
@@ -98,7 +99,7 @@ from ge2.ops.while_loop import WhileLoop as WhileLoop
 LOOPS: tuple[type[Op], ...] = (ScanLoop, ScanSaving, WhileLoop)  # "repeat" is made by a pass
 # fmt: off
 CLASSES: tuple[type[Op], ...] = (
-    Complex, Where, ConvertElementType, IntegerPow, Ldexp,
+    Complex, Where, ConvertElementType, BitcastConvertType, IntegerPow, Ldexp,
     ReduceSum, ReduceProd, ReduceMax, ReduceMin, ReduceOr, ReduceAnd, ArgMax, ArgMin,
     BroadcastInDim, Transpose, Reshape, Slice, Rev, Pad, Concatenate, Iota, Constant,
     StopGradient, Barrier, Name,

@@ -17,6 +17,7 @@ from ge2.passes.host import on_host
 SIMPLE = frozenset((
     "add", "sub", "mul", "neg", "positive", "abs", "max", "min", "fmax", "fmin", "where", "square", "not",
     "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "logical_not", "convert_element_type", "copysign",
+    "bitcast_convert_type",
     "sign", "div", "sqrt", "reciprocal", "rsqrt", "floor", "ceil", "trunc", "rint",
 ))  # fmt: skip
 

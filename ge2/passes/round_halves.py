@@ -21,7 +21,9 @@ KEEPS = frozenset((  # of numbers that a type has, numbers that it has
     "neg", "abs", "positive", "max", "min", "fmax", "fmin", "where", "copysign", "reduce_max", "reduce_min",
 ))  # fmt: skip
 JUMPS = frozenset(("floor", "ceil", "trunc", "rint", "sign", "rem", "floor_div", "fmod"))  # tests, too
-MAKES = frozenset(("sign", "floor", "ceil", "trunc", "rint", "convert_element_type"))  # of any numbers
+MAKES = frozenset((  # of any numbers, numbers that it has
+    "sign", "floor", "ceil", "trunc", "rint", "convert_element_type", "bitcast_convert_type",
+))  # fmt: skip
 
 
 def round_halves(

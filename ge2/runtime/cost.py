@@ -84,7 +84,7 @@ def computing(eqn: Eqn) -> Cost:
     if isinstance(op, Own):
         return Cost(op.operations(*(a.type for a in inputs)))
     if isinstance(op, Pointlike):
-        moves = op.name == "convert_element_type"
+        moves = op.name in ("convert_element_type", "bitcast_convert_type")
         elements = 0 if moves or out.weak else out.size
         return Cost(0, elements) if op.name in TRANSCENDENTAL else Cost(elements)
     if isinstance(op, Reduce | ArgReduce) or op.name in ("cumsum", "cumprod", "cummax", "cummin"):

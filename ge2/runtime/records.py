@@ -22,7 +22,7 @@ from ge2.runtime.cost import Cost, array_bytes, cost
 
 MOVES: Final = frozenset((
     "broadcast_in_dim", "convert_element_type", "reshape", "transpose", "slice", "rev", "stop_gradient",
-    "barrier",
+    "barrier", "bitcast_convert_type",
 ))  # fmt: skip
 WIDTH = 104  # of a comment
 OPS, PLACES = 40, 36  # the widest that columns of the table may be

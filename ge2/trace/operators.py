@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from inspect import isclass
 from operator import index
 from typing import Any, NoReturn
 
@@ -10,10 +11,11 @@ import numpy
 
 from ge2 import numpy as gnp
 from ge2.base.dtypes import COMPLEX, can_cast, python_type
-from ge2.base.errors import InPlaceError, ShapeError
+from ge2.base.errors import ArgumentError, InPlaceError, ShapeError
 from ge2.base.source import here
 from ge2.base.tracebacks import hides_methods
 from ge2.ir import Dims
+from ge2.numpy.bits import view as bits_as
 from ge2.numpy.options import checked_order
 from ge2.numpy.promotion import as_dtype, check_casting
 from ge2.ops.methods import ArrayMethods
@@ -260,12 +262,19 @@ class Operators(ArrayMethods):
     def fill(self, value: Any) -> None:
         self[...] = value
 
-    def view(self, *_: Any) -> Any:
-        raise InPlaceError(
-            "view() of a traced value would read its bytes as another type",
-            where=here(),
-            fix="x.astype(dtype)",
-        )
+    def view(self, dtype: Any = None, type: Any = None) -> Any:
+        """The same bytes as another dtype; a write to it changes this array too, as in NumPy."""
+        for given in (dtype, type):
+            if isclass(given) and issubclass(given, np.ndarray) and given is not np.ndarray:
+                what = f"x.view({given.__name__}): a traced value has no subclasses"
+                raise ArgumentError(what, where=here(), fix="x.view(dtype)")
+        old = self.type.dtype
+        new = old if dtype is None or dtype is np.ndarray else dtype
+        y = bits_as(self, new)
+        if not self.cell.is_array:
+            return y
+        y = y.renamed() if y.cell is self.cell else y
+        return y.viewing(self, lambda x: bits_as(x, new), lambda _, v: bits_as(v, old), None, sure=True)
 
     # ------------------------------------------------------------------------------- items and in place
 

@@ -20,6 +20,7 @@ from tests.laws.sample import (
     FLOATS,
     I8,
     I32,
+    INTEGERS,
     KINDS,
     NUMERIC,
     SHAPES,
@@ -60,6 +61,11 @@ def of(op: Op, *shapes: Dims, dtypes: tuple[np.dtype, ...] = EVERY, **more: Any)
     return Sample(op, lambda rng, d: tuple(numbers(rng, s, d) for s in shapes), dtypes, **more)
 
 
+def same_size(dtype: np.dtype) -> tuple[np.dtype, ...]:
+    """The dtypes whose bits are those of another."""
+    return tuple(d for d in (*INTEGERS, *FLOATS) if d.itemsize == dtype.itemsize)
+
+
 def other_elementwise() -> dict[str, list[Sample]]:
     def where(s: Dims, t: Dims, u: Dims) -> Sample:
         return Sample(
@@ -92,6 +98,11 @@ def other_elementwise() -> dict[str, list[Sample]]:
             for s in ((2, 3), (0,))
         ]
         + [of(ops.ConvertElementType(d, weak=True), ()) for d in (FLOAT64, INT64)],
+        "bitcast_convert_type": [
+            of(ops.BitcastConvertType(d), s, dtypes=same_size(d), constant=True)
+            for d in (U8, FLOAT16, BFLOAT16, U16, FLOAT32, I32, FLOAT64, INT64)
+            for s in ((2, 3), (0,))
+        ],
     }
 
 

@@ -39,6 +39,7 @@ CANDIDATES: dict[str, list[Any]] = {
     "wrap": [True], "include_initial": [True], "ndmin": [3], "optimize": [True], "min": [1.0], "max": [2.0],
     "shape": [(2, 6)], "M": [2], "to_end": [1.0], "to_begin": [2.0], "deg": [True], "stop": [5], "step": [2],
     "axisa": [0], "axisb": [0], "axisc": [0], "y": [X], "minlength": [7, -1], "density": [True],
+    "beta": [2.5, 0],
     "bins": [3, 0, [0.0, 0.5, 1.0]], "range": [(0, 1), (1, 0), [(0, 1), (0, 2)]],
     "bitorder": ["little", "bogus"], "count": [3, -2, 99], "m": [2, -1],
     "cov": [True, "unscaled"], "full": [True],

@@ -10,7 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.dtypes import BOOL, COMPLEX, HALF
+from ge2.base.dtypes import HALF
 from ge2.base.record import record
 from ge2.codegen.blocks import Tiling
 from ge2.codegen.c.folds import (
@@ -32,7 +32,7 @@ from ge2.codegen.c.folds import (
 from ge2.codegen.c.nest import Home, Loop, Work, homes, nest
 from ge2.codegen.c.places import BLOCKED, Places, label
 from ge2.codegen.c.text import ALONE, Argument, CKernel, Operand, Text, by_team
-from ge2.codegen.c.typed import HELD, SUFFIX, expression, helpers_of, number
+from ge2.codegen.c.typed import HELD, RETYPES, SUFFIX, expression, helpers_of, number, retyped
 from ge2.codegen.values import Held, Param, Values
 from ge2.codegen.works import axes_of, works_of
 from ge2.ir import Eqn, Literal, Names, Var, write
@@ -488,8 +488,8 @@ class Writer:
                 if op.name == "reduce_sum"
                 else operands[0]
             )
-        if op.name == "convert_element_type":
-            return cast(operands[0], dtype, eqn.outs[0].type.dtype)
+        if op.name in RETYPES:
+            return retyped(operands[0], eqn)
         if op.name == "pow" and dtype.kind == "i":
             return self.power(operands, dtype)
         if getattr(op, "edition", 0):
@@ -526,16 +526,6 @@ class Writer:
             return ""
         inputs = "".join(" " + atom_text(a, self.names) for a in eqn.inputs)
         return f"{self.names[eqn.outs[0]]} = {op_text(eqn.op)}{inputs}"
-
-
-def cast(text: str, dtype: np.dtype, out: np.dtype) -> str:
-    """A value as one of another dtype; a half type is held as float32, rounded."""
-    if out in HALF:
-        short = SUFFIX[out]
-        return f"ge2_cast_{short}_f32(ge2_cast_{SUFFIX[dtype]}_{short}({text}))"
-    if dtype == BOOL and out not in COMPLEX:
-        return f"{text} ? {number(1, out)} : {number(0, out)}"
-    return text if dtype == out else f"ge2_cast_{SUFFIX[dtype]}_{SUFFIX[out]}({text})"
 
 
 def wrapped(text: str) -> str:

@@ -19,6 +19,7 @@ AGAIN = 6  # the most operations that are done again rather than kept
 CHEAP = frozenset((
     "add", "sub", "mul", "neg", "positive", "abs", "max", "min", "fmax", "fmin", "where", "square", "not",
     "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "logical_not", "convert_element_type", "copysign",
+    "bitcast_convert_type",
     "sign", "conj", "real", "imag", "complex", "is_nan", "is_finite", "is_inf", "sign_bit",
 ))  # fmt: skip
 COSTLY = 16

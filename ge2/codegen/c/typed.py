@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, HALF
-from ge2.codegen.typed import BITS, INTEGER, NAMED, SPECIAL, SUFFIX, Spelling, baked
+from ge2.codegen.typed import BITS, INTEGER, NAMED, RETYPES, SPECIAL, SUFFIX, Spelling, baked
 
 STORED: dict[np.dtype, str] = {  # the type of an element of an array
     BOOL: "uint8_t", FLOAT32: "float", FLOAT64: "double",
@@ -25,9 +25,9 @@ C = Spelling(
     infinity=("__builtin_inff()", "__builtin_inf()"),
     nan=('__builtin_nanf("")', '__builtin_nan("")'),
 )
-expression, spelt, number = C.expression, C.spelt, C.number
+expression, retyped, spelt, number = C.expression, C.retyped, C.spelt, C.number
 __all__ = ["GATHERED", "HELD", "STORED", "SUFFIX", "C", "argument", "baked", "expression", "headers"]
-__all__ += ["helpers_of", "number", "spelt"]
+__all__ += ["RETYPES", "helpers_of", "number", "retyped", "spelt"]
 
 
 def helpers_of(text: str, dtype: np.dtype) -> tuple[str, ...]:

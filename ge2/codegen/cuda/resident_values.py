@@ -11,8 +11,7 @@ import numpy as np
 from ge2.base.dtypes import BOOL, COMPLEX, HALF
 from ge2.base.record import mutable, record
 from ge2.codegen.cuda.resident_index import Index, Steps, held, joined, plus, strides, viewed
-from ge2.codegen.cuda.typed import HELD, STORED, SUFFIX, expression, helpers_of, number
-from ge2.codegen.cuda.writer import cast
+from ge2.codegen.cuda.typed import HELD, RETYPES, STORED, SUFFIX, expression, helpers_of, number, retyped
 from ge2.codegen.values import held as widened
 from ge2.ir import ArrayType, Eqn
 from ge2.ops.elementwise import ADD, Pointlike, Pointwise
@@ -201,8 +200,8 @@ class Reader:
             return f"ge2_random_bits_{SUFFIX[op.dtype]}({words}, {at.number()})"
         operands = [self.element(x, at if x.type.shape else Index((), "0")) for x in xs]
         dtype, out = widened(xs[0].type.dtype), eqn.outs[0].type.dtype
-        if op.name == "convert_element_type":
-            return held_as(cast(operands[0], dtype, out))
+        if op.name in RETYPES:
+            return held_as(retyped(operands[0], eqn))
         if getattr(op, "edition", 0):
             self.helpers.update(dict.fromkeys(helpers_of(op.lowering.helpers, dtype)))
         text = getattr(op.lowering, "cuda", "") or op.lowering.expression

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, HALF
-from ge2.codegen.typed import BITS, INTEGER, NAMED, SPECIAL, SUFFIX, Spelling, baked
+from ge2.codegen.typed import BITS, INTEGER, NAMED, RETYPES, SPECIAL, SUFFIX, Spelling, baked
 
 STORED: dict[np.dtype, str] = {  # the type of an element of an array
     BOOL: "uint8_t", FLOAT32: "float", FLOAT64: "double",
@@ -25,9 +25,9 @@ CUDA = Spelling(
     infinity=("GE2_INFINITY_F32", "GE2_INFINITY_F64"),
     nan=("GE2_NAN_F32", "GE2_NAN_F64"),
 )
-expression, spelt, number = CUDA.expression, CUDA.spelt, CUDA.number
+expression, retyped, spelt, number = CUDA.expression, CUDA.retyped, CUDA.spelt, CUDA.number
 __all__ = ["CUDA", "GATHERED", "HELD", "STORED", "SUFFIX", "baked", "expression", "headers"]
-__all__ += ["helpers_of", "number", "spelt"]
+__all__ += ["RETYPES", "helpers_of", "number", "retyped", "spelt"]
 
 
 def helpers_of(text: str, dtype: np.dtype) -> tuple[str, ...]:

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import BFLOAT16, BOOL, COMPLEX, FLOAT32, FLOAT64, HALF
+from ge2.base.dtypes import BFLOAT16, BOOL, FLOAT32, FLOAT64, HALF
 from ge2.codegen.blocks import Tiling
 from ge2.codegen.c.nest import Home, Loop, Work, homes
 from ge2.codegen.c.text import Operand, Text
 from ge2.codegen.cuda import folds
 from ge2.codegen.cuda.places import RESERVED, Places, label
-from ge2.codegen.cuda.typed import HELD, SUFFIX, expression, helpers_of, number
+from ge2.codegen.cuda.typed import HELD, RETYPES, SUFFIX, expression, helpers_of, number, retyped
 from ge2.codegen.values import Held, Param, Values
 from ge2.codegen.works import axes_of, works_of
 from ge2.ir import Eqn, Literal, Names, Var, write
@@ -208,8 +208,8 @@ class Statements:
                 return self.drawn[w.y]
             place = self.places.among(sorted(w.y.axes), self.v)
             return f"ge2_random_bits_{SUFFIX[op.dtype]}({', '.join(operands)}, {place})"
-        if op.name == "convert_element_type":
-            return cast(operands[0], dtype, eqn.outs[0].type.dtype)
+        if op.name in RETYPES:
+            return retyped(operands[0], eqn)
         if getattr(op, "edition", 0):
             self.helpers.update(dict.fromkeys(helpers_of(op.lowering.helpers, dtype)))
             return expression(op.lowering.cuda or op.lowering.expression, operands, dtype, w.y.dtype)
@@ -307,13 +307,3 @@ def power(n: int) -> int:
     (1, 8, 32)
     """
     return 1 << max(n - 1, 0).bit_length()
-
-
-def cast(text: str, dtype: Any, out: Any) -> str:
-    """A value as one of another dtype; a half type is held as float, rounded."""
-    if out in HALF:
-        short = SUFFIX[out]
-        return f"ge2_cast_{short}_f32(ge2_cast_{SUFFIX[dtype]}_{short}({text}))"
-    if dtype == BOOL and out not in COMPLEX:
-        return f"{text} ? {number(1, out)} : {number(0, out)}"
-    return text if dtype == out else f"ge2_cast_{SUFFIX[dtype]}_{SUFFIX[out]}({text})"
