@@ -51,7 +51,7 @@ def dynamic_update_slice(operand: Any, update: Any, start_indices: Sequence[Any]
         raise TypeRuleError(what, where=here(), fix="update.astype(operand.dtype)")
     at = key(x, start_indices, type_of(u).shape, "dynamic_update_slice")
     kept = [n for p, n in zip(at, type_of(u).shape, strict=True) if n != 1 or type(p) is _slice]
-    return setitem(x, at, reshape(u, tuple(kept)))
+    return setitem(x, at, reshape(u, tuple(kept)), unique=True)
 
 
 def key(x: Any, starts: Sequence[Any], sizes: Dims, name: str) -> tuple[Any, ...]:

@@ -325,11 +325,11 @@ def turned(x: Any, order: Dims) -> Any:
     return x if order == tuple(range(len(order))) else Transpose(order)(x)
 
 
-def setitem(x: Any, key: Any, value: Any) -> Any:
+def setitem(x: Any, key: Any, value: Any, *, unique: bool = False) -> Any:
     """A new array: `x` after `x[key] = value`. The value is cast to the dtype of `x`, as in NumPy.
 
-    Where an index array names one place twice, the last value stays. A traced mask takes a value that does
-    not depend on how many elements it chooses.
+    Where an index array names one place twice, the last value stays; `unique` says that none does. A traced
+    mask takes a value that does not depend on how many elements it chooses.
 
     >>> setitem(np.zeros(4), slice(1, 3), 7)
     array([0., 7., 7., 0.])
@@ -346,33 +346,37 @@ def setitem(x: Any, key: Any, value: Any) -> Any:
     if not k.arrays:
         value = reshape(value, k.sizes)
         return placed(x, Rev(k.flipped)(value) if k.flipped else value, k)
-    return at_places(x, k, value, Scatter)
+    return at_places(x, k, value, Scatter, unique)
 
 
-def at_places(x: Any, k: Key, value: Any, write: Callable[[Dims], Callable[..., Any]]) -> Any:
+def at_places(
+    x: Any, k: Key, value: Any, write: Callable[[Dims], Callable[..., Any]], unique: bool = False
+) -> Any:
     """`write(axes)(x, value, *indices)` for a key with index arrays; a value of None stays None."""
     t = type_of(x)
     if value is not None:
         rest = [n for i, n in enumerate(k.result) if not is_new(k, i)]
         back = tuple([k.order.index(i) for i in range(len(k.order))])
         value = turned(reshape(value, tuple(rest)), back)
+    if write is Scatter:
+        return written_part(x, k, value, unique)
     if not k.slices(t) and not k.flipped:
         return write(k.axes)(x, value, *k.arrays)
-    if write is Scatter:
-        return written_part(x, k, value)
     part = write(k.axes)(reshape(viewed(x, k), k.kept), value, *k.arrays)
     part = reshape(part, k.sizes)
     return placed(x, Rev(k.flipped)(part) if k.flipped else part, k)
 
 
-def written_part(x: Any, k: Key, value: Any) -> Any:
+def written_part(x: Any, k: Key, value: Any, unique: bool) -> Any:
     """The array with a value at index arrays beside slices and integers, which touches no other element."""
+    if not k.slices(type_of(x)) and not k.flipped:
+        return Scatter(k.axes, unique=unique)(x, value, *k.arrays)
     t, axes = type_of(x), tuple(all_axes_of(k.axes, k.dropped))
     rest = [a for a in range(t.ndim) if a not in axes]
     window = tuple([(k.start[a], k.sizes[a], k.step[a]) for a in rest])
     value = reshape(value, (*k.spread, *(k.sizes[a] for a in rest)))
     flipped = tuple([len(k.spread) + rest.index(a) for a in k.flipped])
-    return Scatter(axes, window)(x, Rev(flipped)(value) if flipped else value, *k.arrays)
+    return Scatter(axes, window, unique)(x, Rev(flipped)(value) if flipped else value, *k.arrays)
 
 
 def is_new(k: Key, axis: int) -> bool:

@@ -236,17 +236,20 @@ class Scatter(Writing):
     """`x` with the updates in place of the elements at the indices; of several for a place the last wins.
 
     With a window, they go to a part of the axes that are not indexed: (start, count, step) of each, in order.
+    `unique`: no two indices are one, as the caller knows; the derivative then looks for none.
     """
 
     axes: Dims
     window: Window = ()
+    unique: bool = False
     name = "scatter"
 
     def params(self) -> dict[str, Any]:
-        return {"axes": self.axes} | ({"window": self.window} if self.window else {})
+        more = {"window": self.window} if self.window else {}
+        return {"axes": self.axes} | more | ({"unique": True} if self.unique else {})
 
     def along(self, axes: Dims, first: Window) -> Op:
-        return Scatter(axes, (*first, *self.window) if self.window else ())
+        return Scatter(axes, (*first, *self.window) if self.window else (), self.unique)
 
     def write(self, y: Any, places: Any, updates: Any) -> None:
         y[places] = updates
@@ -263,7 +266,7 @@ class Scatter(Writing):
         at = windowed(ct, self).gathered(self.axes, *indices)
         shape = index_shape(indices, (None,) * len(indices))
         count = math.prod(shape)
-        if count < 2:
+        if count < 2 or self.unique:
             return at
         number = ct.count((count,), 0, INT64).reshaped(shape)
         sizes = tuple(ct.shape[a] for a in self.axes)

@@ -163,7 +163,8 @@ def written_in_part(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayTyp
     others = [a for a in range(len(part)) if a not in scatter.axes]  # type: ignore[attr-defined]
     for a, (start, n, step) in zip(others, spans(scatter, part), strict=True):  # type: ignore[arg-type]
         rest.append((op.start[a] + start * op.step[a], n, step * op.step[a]))
-    return sweep.make(Scatter(scatter.axes, tuple(rest)), (inputs[0], *put.inputs[1:]), out)  # type: ignore[attr-defined]
+    write = Scatter(scatter.axes, tuple(rest), scatter.unique)  # type: ignore[attr-defined]
+    return sweep.make(write, (inputs[0], *put.inputs[1:]), out)
 
 
 # fmt: off

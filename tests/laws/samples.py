@@ -250,14 +250,15 @@ def indexing() -> dict[str, list[Sample]]:
 
         return Sample(cls(axes), draw, EVERY)
 
-    def windowed(i: Dims) -> Sample:
+    def windowed(i: Dims, unique: bool = False) -> Sample:
         def draw(rng: Rng, d: np.dtype) -> tuple[Any, ...]:
-            return numbers(rng, (6, 3, 4), d), numbers(rng, (*i, 2, 3), d), indices(rng, i, 3, INT64)
+            at = rng.permutation(3)[: i[0]] if unique else indices(rng, i, 3, INT64)
+            return numbers(rng, (6, 3, 4), d), numbers(rng, (*i, 2, 3), d), at
 
-        return Sample(ops.Scatter((1,), ((1, 2, 3), (0, 3, 1))), draw, EVERY)
+        return Sample(ops.Scatter((1,), ((1, 2, 3), (0, 3, 1)), unique), draw, EVERY)
 
     writes = {c.name: [sample(c, *case) for case in cases] for c in (ops.Gather, ops.ScatterAdd, ops.Scatter)}
-    writes["scatter"] += [windowed(()), windowed((2,))]
+    writes["scatter"] += [windowed(()), windowed((2,)), windowed((2,), unique=True)]
     slices: list[tuple[Dims, Dims, Dims, Dims]] = [
         ((4, 3), (2, 2), (1, 0), (2, 1)),
         ((5,), (2,), (0,), (3,)),
