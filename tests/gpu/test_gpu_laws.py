@@ -6,14 +6,19 @@ import numpy as np
 
 from ge2.backends.cuda.device import current_gpu
 from tests.laws.test_cuda import derivatives, operations, run
-from tests.laws.test_targets import in_groups
+from tests.laws.test_targets import Case, in_groups
+
+
+def unsigned(cases: list[Case]) -> list[Case]:
+    """Without eigenvectors and singular vectors, whose signs each library chooses: see test_gpu_linalg.py."""
+    return [c for c in cases if not ("vectors=True" in c.name and ("eigh[" in c.name or "svd[" in c.name))]
 
 
 @in_groups
 def test_operations_on_a_gpu(group: int, rng: np.random.Generator) -> None:
-    run(operations(group, rng), current_gpu())
+    run(unsigned(operations(group, rng)), current_gpu())
 
 
 @in_groups
 def test_derivatives_on_a_gpu(group: int, rng: np.random.Generator) -> None:
-    run(derivatives(group, rng), current_gpu())
+    run(unsigned(derivatives(group, rng)), current_gpu())

@@ -14,6 +14,16 @@ SQUARE = np.array([[4.0, 1, 0.5], [1, 3, -1], [0.5, -1, 5]])
 TALL = np.array([[1.0, 2], [0.5, -1], [3, 1], [0, 2]])
 LINE = np.array([1.0, -2, 0.5, 4, 3, -1])
 
+
+def rebuilt(w: Any, v: Any) -> Any:
+    """The matrix of eigenvalues and eigenvectors, whatever the signs of these."""
+    return v * w**2 @ np.swapaxes(v, 0, 1)
+
+
+def product(u: Any, s: Any, vh: Any) -> Any:
+    return u * s**2 @ vh
+
+
 FUNCTIONS = {
     "solve": (lambda a: np.linalg.solve(a, a[0]).sum(), SQUARE),
     "inv": (lambda a: np.linalg.inv(a)[0, 1], SQUARE),
@@ -21,8 +31,10 @@ FUNCTIONS = {
     "slogdet": (lambda a: np.linalg.slogdet(a)[1], SQUARE),
     "cholesky": (lambda a: np.linalg.cholesky(a)[2].sum(), SQUARE),
     "eigh": (lambda a: (np.linalg.eigh(a)[0] ** 2).sum(), SQUARE),
+    "eigenvectors": (lambda a: rebuilt(*np.linalg.eigh(a))[0, 1], SQUARE),
     "qr": (lambda a: np.abs(np.linalg.qr(a)[1]).sum(), TALL),
     "svd": (lambda a: np.linalg.svd(a, full_matrices=False)[1].sum(), TALL),
+    "singular vectors": (lambda a: product(*np.linalg.svd(a, full_matrices=False))[1, 1], TALL),
     "pinv": (lambda a: np.linalg.pinv(a)[0].sum(), TALL),
     "norm": (np.linalg.norm, TALL),
     "fft": (lambda x: (np.abs(np.fft.fft(x)) ** 3).sum(), LINE),
