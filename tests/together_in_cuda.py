@@ -1,8 +1,9 @@
 """Many CUDA sources as one C++ file for the CPU: a compilation a batch instead of one a kernel.
 
-Each source stands in a namespace of its own, with its kernel under a name of its own; the headers stand
-before all of them. Sources with shared memory are compiled alone, since what a kernel has of it is looked at.
-So are all if the file does not compile: then it is told which one is wrong.
+Each source is in a namespace of its own, with its kernel under a name of its own; the headers come before
+all of them. Sources that declare shared memory are compiled one by one, since its size is checked; what headers
+declare is not counted, since here it is that of all kernels. If the file does not compile, each source is
+compiled by itself, so that the error names the one that is wrong.
 """
 
 from __future__ import annotations
@@ -24,9 +25,7 @@ from ge2.backends.shim.source import COMMENTS, KERNEL, Entry, entries
 from ge2.base.errors import CompilerTrouble
 
 INCLUDE = re.compile(r'^#include "(ge2/\w+\.cuh)"$', re.MULTILINE)
-SHARING = {
-    f"ge2/{name}.cuh" for name in ("columns", "kept", "order", "scan", "spread", "team", "top", "warp")
-}  # and shared memory in them
+MODULE, STATIC = "ge2_shim_module_of", device._static
 
 
 @final
@@ -78,10 +77,15 @@ class Together:
 
     def take(self, source: str, watched: bool) -> Library | Part:
         text = COMMENTS.sub(r"\1 ", source)
-        if watched or self.tried or "__shared__" in text or not SHARING.isdisjoint(INCLUDE.findall(text)):
+        if watched or self.tried or "__shared__" in text:
             return compiled(source, watched)
         with self.lock:
             return self.parts.setdefault(text, Part(self, len(self.parts), source))
+
+    def static(self, module: int) -> int:
+        """Bytes of shared memory that count: none of the kernels that are compiled here."""
+        ours = self.made is not None and module == self.made.address(MODULE)
+        return 0 if ours else STATIC(module)
 
     def text(self) -> str:
         sources = [part.source for part in self.parts.values()]
@@ -115,7 +119,7 @@ def renamed(found: re.Match[str], n: int) -> str:
 
 def library_of(text: str) -> Library:
     flags = (*build.FLAGS, *build.QUICK, *build._include(), *build._script(), *build.LIBRARIES)
-    return build.library(text, "together", flags, build._digest(), symbol="ge2_shim_module_of")
+    return build.library(text, "together", flags, build._digest(), symbol=MODULE)
 
 
 @contextmanager
@@ -125,4 +129,5 @@ def together_in_cuda() -> Iterator[Together]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device, "compiled", file.take)
         patch.setattr(device, "ShimKernel", Later)
+        patch.setattr(device, "_static", file.static)
         yield file
