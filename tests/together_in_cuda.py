@@ -1,9 +1,9 @@
 """Many CUDA sources as one C++ file for the CPU: a compilation a batch instead of one a kernel.
 
 Each source is in a namespace of its own, with its kernel under a name of its own; the headers come before
-all of them. Sources that declare shared memory are compiled one by one, since its size is checked; what headers
-declare is not counted, since here it is that of all kernels. If the file does not compile, each source is
-compiled by itself, so that the error names the one that is wrong.
+all of them. Sources that declare shared memory are compiled one by one, since its size is checked; what
+headers declare is not counted, since here it is that of all kernels. If the file does not compile, each
+source is compiled by itself, so that the error names the one that is wrong.
 """
 
 from __future__ import annotations

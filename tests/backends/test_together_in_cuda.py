@@ -56,3 +56,12 @@ def test_a_wrong_source_is_named_and_the_others_run():
         assert file.made is None
         with pytest.raises(CompileError, match="FACTORS"):
             scaled(wrong)
+
+
+def test_the_shared_memory_of_headers_is_no_sum_over_kernels():
+    fold = "ge2_column_fold<4, 4096 * FACTOR>(1, [](int x, int y) { return x + y; })"  # 16 KiB times FACTOR
+    with together_in_cuda() as file:
+        text = '#include "ge2/team.cuh"\n' + SOURCE.replace("{1}", "(a[0] ? {1} : 1)")
+        kernels = [ShimDevice().module(text.format(n, fold)).get_function("scaled") for n in (1, 2, 3)]
+        assert [scaled(f).tolist() for f in kernels] == [X.tolist()] * 3
+        assert (len(file.parts), file.made is not None) == (3, True)

@@ -104,9 +104,7 @@ class Network:
         def layer(x: Any, p: list[Any]) -> Any:
             queries, keys, values = (split(x @ p[each], heads) for each in (q, k, v))
             scores = queries @ np.swapaxes(keys, -1, -2) * scale
-            if mask != "none":
-                scores = masked(scores, mask)
-            y = softmax(scores, cut) @ values
+            y = softmax(masked(scores, mask), cut) @ values
             return np.swapaxes(y, -2, -3).reshape(x.shape) @ p[o]
 
         return layer
@@ -186,6 +184,8 @@ def split(x: Any, heads: int) -> Any:
 
 
 def masked(scores: Any, kind: str) -> Any:
+    if kind == "none":
+        return scores
     n = scores.shape[-1]
     seen = np.tril(np.ones((n, n), bool))
     if kind == "where":

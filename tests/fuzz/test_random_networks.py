@@ -39,8 +39,12 @@ def seeds(first: int) -> range:
 
 
 def judged(made: Step, results: list[Any], seed: int) -> Iterator[str]:
+    """What is wrong with the results of a step."""
+    return faults(made, build(seed, np.float64), results)
+
+
+def faults(made: Step, wide: Step, results: list[Any]) -> Iterator[str]:
     """What is wrong: an error of more than thrice the reference's, and some roundings."""
-    wide = build(seed, np.float64)
     with np.errstate(all="ignore"):
         near, exact = (Reference(each.graph)(*each.arrays) for each in (made, wide))
     eps = float(ml_dtypes.finfo(made.dtype).eps)
