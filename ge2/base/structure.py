@@ -261,13 +261,41 @@ def named(structure: Structure) -> str:
     return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}{count}"
 
 
+PLAINLY_EQUAL = frozenset({str, int, bool, bytes, type(None)})  # `==` between two of one type tells all
+
+
 def exact(value: Any) -> Any:
-    """A stand-in that tells 1, 1.0 and True apart, and -0.0 from 0.0, which `==` does not."""
-    if type(value) is tuple:
+    """A stand-in that tells 1, 1.0 and True apart, and -0.0 from 0.0, which `==` does not.
+
+    At any depth of tuples, namedtuples, frozensets and dataclasses. Dates with time zones and decimals
+    count as they are written; objects of other classes are compared as these classes say.
+    """
+    kind = type(value)
+    if kind is tuple:
         return (tuple, *map(exact, value))
-    if type(value) in (float, complex):
-        return type(value), repr(value)
-    return type(value), value
+    if kind in PLAINLY_EQUAL:
+        return kind, value
+    if kind in (float, complex):
+        return kind, repr(value)
+    return kind, _exact_parts(kind, value)
+
+
+def _exact_parts(kind: type, value: Any) -> Any:
+    if hasattr(kind, "tobytes") and hasattr(kind, "newbyteorder"):  # a scalar of NumPy's
+        return value.dtype, value.tobytes()
+    if issubclass(kind, float | complex):
+        return (float if issubclass(kind, float) else complex).__repr__(value)
+    if kind.__module__ in ("datetime", "decimal", "_decimal"):
+        return value, repr(value)
+    if issubclass(kind, tuple):
+        return value, tuple(map(exact, value))
+    if issubclass(kind, frozenset):
+        return value, frozenset(map(exact, value))
+    if kind is range:
+        return value.start, value.stop, value.step
+    if is_dataclass(kind) and getattr(kind, "__eq__", None) is not object.__eq__:
+        return value, tuple(exact(getattr(value, f.name, None)) for f in fields(kind) if f.compare)
+    return value
 
 
 # --- dicts ----------------------------------------------------------------------------------------

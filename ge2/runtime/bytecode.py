@@ -41,6 +41,7 @@ class Reads:
     unseeded: frozenset[tuple[CodeType, int]]  # lines that make a generator of random numbers without a seed
     handed: frozenset[str]  # paths that it only hands to a callback, which runs later
     methods: frozenset[str]  # attributes of its own variables that it only hands to a callback
+    imports: frozenset[str]  # modules that it imports when it runs
 
 
 _known: WeakKeyDictionary[CodeType, Reads] = WeakKeyDictionary()
@@ -65,10 +66,13 @@ def _reads(code: CodeType) -> Reads:
     called: set[str] = set()
     methods: set[str] = set()
     read: set[str] = set()
+    imports: set[str] = set()
     for inner in nested(code):
         steps = [i for i in dis.get_instructions(inner) if i.opname not in (*SILENT, "PRECALL")]
         written.update(i.argval for i in steps if i.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"))
         unseeded.update((inner, line) for line in unseeded_lines(steps))
+        imports.update(imported_modules(steps))
+        attributes.update(i.argval for i in steps if i.opname == "IMPORT_FROM")
         for at, step in enumerate(steps):
             if step.opname in ATTRIBUTES and not counts(steps, at):
                 attributes.add(step.argval)
@@ -91,7 +95,47 @@ def _reads(code: CodeType) -> Reads:
         frozenset(unseeded),
         frozenset(handed - called),
         frozenset(methods - read),
+        frozenset(imports),
     )
+
+
+def uses(code: CodeType) -> Iterator[tuple[CodeType, dis.Instruction, Path]]:
+    """Each `a.b.c` of the code and of that defined in it: where it begins, and its names.
+
+    One that begins with a name imported there is spelt from that module on.
+    """
+    for inner in nested(code):
+        steps = [i for i in dis.get_instructions(inner) if i.opname not in (*SILENT, "PRECALL")]
+        imported = dict(imported_names(steps))
+        for at, step in enumerate(steps):
+            if step.opname in LOADS:
+                yield inner, step, path_from(steps, at)
+            elif step.opname == "LOAD_FAST" and step.argval in imported:
+                path = path_from(steps, at)
+                yield inner, step, Path((*imported[step.argval], *path.names[1:]))
+
+
+def imported_modules(steps: Sequence[dis.Instruction]) -> Iterator[str]:
+    """The modules that code may import, as it spells them: `from a import b` is of `a`, and of `a.b`."""
+    module = ""
+    for step in steps:
+        if step.opname == "IMPORT_NAME":
+            module = step.argval
+            yield module
+        elif step.opname == "IMPORT_FROM":
+            yield f"{module}.{step.argval}"
+
+
+def imported_names(steps: Sequence[dis.Instruction]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The local names that imports bind, and what they stand for."""
+    module = ""
+    for step, after in pairwise(steps):
+        if step.opname == "IMPORT_NAME":
+            module = step.argval
+            if after.opname.startswith("STORE_"):
+                yield after.argval, (module.partition(".")[0],)
+        elif step.opname == "IMPORT_FROM" and after.opname.startswith("STORE_"):
+            yield after.argval, (module, step.argval)
 
 
 def unseeded_lines(steps: Sequence[dis.Instruction]) -> Iterator[int]:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import builtins
 import functools
 import sys
-from collections.abc import Iterator, MutableMapping, MutableSequence, Set
-from itertools import zip_longest
-from operator import is_, itemgetter
-from types import CellType, FunctionType, MethodType, ModuleType
+from collections.abc import Iterator, Mapping, MutableSequence, Set, ValuesView
+from contextvars import ContextVar
+from itertools import accumulate, zip_longest
+from operator import attrgetter, is_, itemgetter, methodcaller
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, Final, NamedTuple, final
 
 import numpy as np
@@ -28,13 +29,38 @@ from ge2.base.source import PACKAGE
 from ge2.base.structure import kind_of
 from ge2.base.tracebacks import inside
 from ge2.runtime.bytecode import Path, Reads, reads_of
+from ge2.runtime.objects import (
+    MISSING,
+    attribute,
+    attributes_of,
+    cell_value,
+    holds_names,
+    is_namespace,
+    is_plain,
+    is_users,
+    methods_of,
+    opens,
+    own_attributes,
+)
 from ge2.runtime.signature import Same, Static
 from ge2.trace import is_traced
 
-MISSING: Final = object()  # a name that is not bound yet
-INSTALLED: Final = ("site-packages", "dist-packages")
 VALUES = (*NUMBERS, str, bytes, np.generic, np.dtype)
-DYNAMIC: Final = frozenset(("getattr", "vars", "__dict__", "__getattr__", "__getattribute__"))
+DYNAMIC: Final = frozenset(
+    (
+        "getattr",
+        "vars",
+        "__dict__",
+        "__getattr__",
+        "__getattribute__",
+        "attrgetter",
+        "methodcaller",
+        "getmembers",
+    )
+)
+GETTERS: Final = (attrgetter, methodcaller)
+NO_NAMES: Final = frozenset[str]()
+CONTAINERS: Final = (Set, MutableSequence, Mapping, ValuesView, np.ndarray, ContextVar)
 LIMIT = 512  # functions that are followed from one
 
 
@@ -69,10 +95,13 @@ NOTHING: Final = Seen(None, ())
 class Scope:
     """One function's names: cells, globals, paths through modules and objects, defaults."""
 
-    __slots__ = ("cells", "closure", "function", "getter", "globals", "handed", "labels", "names", "paths")
+    __slots__ = (
+        "called", "cells", "closure", "function", "getter", "globals", "handed", "labels", "modules", "names",
+        "paths",
+    )  # fmt: skip
 
-    def __init__(self, function: FunctionType, reads: Reads) -> None:
-        self.function = function
+    def __init__(self, function: FunctionType, reads: Reads, called: bool) -> None:
+        self.function, self.called = function, called
         free = function.__code__.co_freevars
         self.closure = dict(zip(free, function.__closure__ or (), strict=True))
         self.globals = {} if of_package(function) else function.__globals__
@@ -89,7 +118,9 @@ class Scope:
             else [n for n in outer if not isinstance(self.root(n), ModuleType | type)]
         )
         self.getter = itemgetter(*self.names) if len(self.names) > 1 else None
+        self.modules = sorted(modules_of(reads.imports, function.__globals__.get("__package__") or ""))
         self.labels = [*inner, *self.names, *(".".join(p.names) for p in self.paths)]
+        self.labels += self.modules
         self.handed = reads.handed
 
     def values(self) -> list[Any]:
@@ -104,11 +135,15 @@ class Scope:
             found.append(self.globals.get(self.names[0], MISSING))
         if self.paths:
             found += [self.at(p) for p in self.paths]
+        if self.modules:
+            found += [sys.modules.get(n, MISSING) for n in self.modules]
         f = self.function
         if f.__defaults__:
             found += f.__defaults__
         if f.__kwdefaults__:
             found += f.__kwdefaults__.values()
+        if self.called or found:  # nobody looks at what names nothing
+            found.append(f.__code__)
         return found
 
     def root(self, name: str) -> Any:
@@ -130,60 +165,11 @@ class Scope:
         return found
 
 
-def cell_value(cell: CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return MISSING
-
-
-def opens(value: Any) -> bool:
-    """Whether it is looked at attribute by attribute: the user's modules, classes and plain objects."""
-    if isinstance(value, ModuleType):
-        return is_users(value.__name__, getattr(value, "__file__", None))
-    if isinstance(value, type):
-        return is_users(value.__module__, None)
-    if is_traced(value) or isinstance(value, np.ndarray) or on_gpu(value) or kind_of(type(value)) is not None:
-        return False
-    return hasattr(value, "__dict__") and (not callable(value) or is_plain(value))
-
-
-def is_plain(value: Any) -> bool:
-    """Whether it is an object of a class of the user's, which may hold arrays in its attributes."""
-    cls: Any = type(value)
-    if (
-        cls in (FunctionType, MethodType, ModuleType)
-        or isinstance(value, type | np.ndarray)
-        or on_gpu(value)
-        or is_traced(value)
-    ):
-        return False
-    if not hasattr(value, "__dict__") or cls.__new__ is not object.__new__:  # it could not be copied
-        return False
-    return kind_of(cls) is None and is_users(cls.__module__, None)
-
-
-def attribute(value: Any, name: str) -> Any:
-    """What an attribute is, as far as no property has to run."""
-    own = vars(value)
-    if name in own and not (isinstance(value, type) and hasattr(own[name], "__get__")):
-        return own[name]
-    if isinstance(value, ModuleType):
-        return MISSING
-    for cls in (value if isinstance(value, type) else type(value)).__mro__:
-        if name in vars(cls):
-            return MISSING if hasattr(vars(cls)[name], "__get__") else vars(cls)[name]
-    return MISSING
-
-
-@functools.lru_cache(maxsize=1024)
-def is_users(module: str, file: str | None) -> bool:
-    """Whether a module is part of somebody's project rather than an installed library."""
-    top = module.partition(".")[0]
-    if top in ("ge2", "numpy") or (top in sys.stdlib_module_names and top != "__main__"):
-        return False
-    file = file or getattr(sys.modules.get(module), "__file__", None) or ""
-    return not any(folder in file for folder in INSTALLED)
+def modules_of(imports: Set[str], package: str) -> set[str]:
+    """The modules of the user's that imports may mean, as names: those within the package, and others."""
+    above = ["", *accumulate(package.split("."), "{}.{}".format)] if package else [""]
+    found = {f"{each}.{name.strip('.')}".strip(".") for each in above for name in imports}
+    return {n for n in found if n.partition(".")[0] not in (*sys.stdlib_module_names, "ge2", "numpy")}
 
 
 def of_package(function: FunctionType) -> bool:
@@ -205,19 +191,11 @@ def followed(value: Any) -> Iterator[FunctionType]:
                 yield from followed(inner)
     elif is_plain(value):
         yield from methods_of(type(value))
+    elif isinstance(value, type) and is_namespace(value):
+        yield from methods_of(value)
     wrapped = None if isinstance(value, type) else getattr(value, "__wrapped__", None)
     if wrapped is not None:
         yield from followed(wrapped)
-
-
-def methods_of(cls: type) -> Iterator[FunctionType]:
-    """The functions and properties of a class, as far as they are the user's."""
-    for base in cls.__mro__:
-        if is_users(base.__module__, None):
-            for found in vars(base).values():
-                inner = found.fget if isinstance(found, property) else getattr(found, "__func__", found)
-                if isinstance(inner, FunctionType):
-                    yield inner
 
 
 def functions_in(value: Any) -> Iterator[FunctionType]:
@@ -225,7 +203,7 @@ def functions_in(value: Any) -> Iterator[FunctionType]:
         if callable(leaf) or is_plain(leaf):
             yield from followed(leaf)
         if is_plain(leaf):
-            for inner in vars(leaf).values():
+            for inner in own_attributes(leaf).values():
                 if callable(inner):
                     yield from followed(inner)
 
@@ -260,27 +238,17 @@ class Plan:
         kinds = random_types()
         return [x for v in self.reached() for x in leaves_of(v)[0] if isinstance(x, kinds)]
 
-    def iterators(self) -> list[Any]:
-        """Generators and other iterators that the function reads: what they yield, they yield once."""
-        found = [x for v in self.reached() for x in leaves_of(v)[0]]
-        return [
-            x for x in found if isinstance(x, Iterator) and type(x).__module__ in ("builtins", "itertools")
-        ]
-
     def reached(self) -> list[Any]:
         """The values, and those of the attributes of objects among them that some code reads."""
-        inner = [
-            x
-            for v in self.values
-            if is_plain(v)
-            for name, x in vars(v).items()
-            if self.attributes is None or name in self.attributes
-        ]
+        inner = [x for v in self.values if is_plain(v) for name, x in attributes_of(v, self.attributes)]
         return [*self.values, *inner]
 
 
-def plan(function: Any) -> Plan:
-    """Follows functions from the first until no new ones are found."""
+def plan(function: Any, more: frozenset[str] | None = NO_NAMES) -> Plan:
+    """Follows functions from the first until no new ones are found.
+
+    `more` are the attributes that other code reads, to which the function is handed; None for all.
+    """
     values = outer_values(function)
     home = (getattr(function, "__module__", "") or "").partition(".")[0]
     todo = [*followed(function), *(f for v in values for f in functions_in(v))]
@@ -294,7 +262,7 @@ def plan(function: Any) -> Plan:
         seen.add(id(f))
         reads = reads_of(f.__code__)
         methods |= reads.methods
-        scope = Scope(f, reads)
+        scope = Scope(f, reads, id(f) not in first)
         found = scope.values()
         scopes.append(scope)
         values += found
@@ -304,9 +272,11 @@ def plan(function: Any) -> Plan:
     dynamic = attributes & DYNAMIC or any(
         not DYNAMIC.isdisjoint(s.function.__code__.co_names) for s in scopes
     )
+    dynamic = dynamic or more is None or any(isinstance(v, GETTERS) for v in values)
     live = [v for v in values if is_live(v)]
     token = Token(tuple(map(still_key, values)))
-    return Plan(function, tuple(scopes), values, token, live, None if dynamic else attributes)
+    wanted = None if dynamic else attributes | (more or NO_NAMES)
+    return Plan(function, tuple(scopes), values, token, live, wanted)
 
 
 def is_near(function: FunctionType, home: str) -> bool:
@@ -322,17 +292,19 @@ def outer_values(function: Any) -> list[Any]:
         return [function.func, function.args, function.keywords]
     if isinstance(function, MethodType):
         return [function.__self__]
-    return [function] if is_plain(function) or kind_of(type(function)) is not None else []
+    holds = is_plain(function) or is_namespace(function) or kind_of(type(function)) is not None
+    return [function] if holds else []
 
 
 @final
 class Closure:
     """All that one function reads besides its arguments."""
 
-    __slots__ = ("plan",)
+    __slots__ = ("more", "plan")
 
-    def __init__(self, function: Any) -> None:
-        self.plan = plan(function)
+    def __init__(self, function: Any, more: frozenset[str] | None = NO_NAMES) -> None:
+        self.more = more
+        self.plan = plan(function, more)
 
     @property
     def empty(self) -> bool:
@@ -344,7 +316,7 @@ class Closure:
         now = self.plan
         values = now.gather()
         if len(values) != len(now.values) or not all(map(is_, values, now.values)):
-            now = self.plan = plan(now.outer)
+            now = self.plan = plan(now.outer, self.more)
         if not now.live:
             return Seen(now.token, ())
         keys: list[Any] = [now.token]
@@ -393,31 +365,42 @@ def is_live(value: Any) -> bool:
         return any(map(is_live, value))
     if isinstance(value, functools.partial) or kind_of(type(value)) is not None:
         return True
-    return is_array(value) or is_plain(value) or holds_elements(value.__class__)
+    return is_array(value) or is_plain(value) or holds_elements(value.__class__) or holds_names(value)
 
 
 @functools.lru_cache(maxsize=1024)
 def holds_elements(cls: type) -> bool:
-    """Whether it is a container that is no pytree, such as a set, a deque or a Counter."""
-    return kind_of(cls) is None and issubclass(cls, Set | MutableSequence | MutableMapping)
+    """True for what is compared by its contents: containers that are no pytrees, such as a set, a deque or a
+    Counter, and arrays that are not computed with."""
+    return kind_of(cls) is None and (issubclass(cls, CONTAINERS) or holds_bytes(cls))
+
+
+def holds_bytes(cls: type) -> bool:
+    """True for views of memory: those of Python and of ctypes."""
+    return cls is memoryview or any(base.__module__ == "_ctypes" for base in cls.__mro__)
 
 
 def contents(value: Any) -> Any:
-    """The key of such a container: what it holds now. Arrays in it are constants, so their elements count."""
+    """The key of such a value: what it holds now. Arrays in it are constants, so their elements count."""
     if isinstance(value, Set):
         return type(value), frozenset(map(contents, value))
-    if isinstance(value, MutableMapping):
+    if isinstance(value, Mapping):
         return type(value), tuple((contents(k), contents(v)) for k, v in value.items())
-    if isinstance(value, MutableSequence):
+    if isinstance(value, MutableSequence | ValuesView):
         return type(value), tuple(map(contents, value))
     if isinstance(value, np.ndarray):
-        return value.shape, value.dtype, value.tobytes()
+        elements = contents(value.tolist()) if value.dtype.hasobject else value.tobytes()
+        return value.shape, value.dtype, elements
+    if isinstance(value, ContextVar):
+        return contents(value.get(MISSING))
+    if holds_bytes(type(value)):
+        return type(value), bytes(value)
     if isinstance(value, VALUES):
         return Static(value)
     leaves, structure = leaves_of(value)
-    return (
-        Same(value) if structure is None or leaves == [value] else (structure, tuple(map(contents, leaves)))
-    )
+    if structure is None or (len(leaves) == 1 and leaves[0] is value):
+        return Same(value)
+    return structure, tuple(map(contents, leaves))
 
 
 def still_key(value: Any) -> Any:
@@ -446,7 +429,7 @@ def look_into(
     around: tuple[int, ...] = (),
 ) -> None:
     """Adds the key and the arrays of a value that may have changed."""
-    if type(value) is np.ndarray:
+    if type(value) is np.ndarray and known(value.dtype):
         keys.append((value.shape, value.dtype))
         arrays.append(value)
         return
@@ -462,10 +445,12 @@ def look_into(
             arrays.append(leaf)
         elif is_plain(leaf) and id(leaf) not in around:
             keys.append(Same(leaf))
-            for name, inner in vars(leaf).items():
-                if attributes is None or name in attributes:
-                    keys.append(name)
-                    look_into(inner, keys, arrays, attributes, (*around, id(leaf)))
+            for name, inner in attributes_of(leaf, attributes):
+                keys.append(name)
+                look_into(inner, keys, arrays, attributes, (*around, id(leaf)))
+        elif holds_names(leaf):  # its attributes cannot be replaced for a trace: their contents count
+            keys.append(Same(leaf))
+            keys += [(name, contents(inner)) for name, inner in attributes_of(leaf, attributes)]
         else:
             keys.append(other_key(leaf))
 

@@ -224,7 +224,7 @@ class Jitted(Generic[P, R]):
         seen = NOTHING if closure.empty else closure.look()
         for x in leaves if any(map(is_static, keys)) else ():
             if is_function(x):
-                more = closure_of(x).look()
+                more = closure_of(x, closure).look()
                 seen = Seen((seen.key, more.key), (*seen.arrays, *more.arrays))
         return seen
 

@@ -17,7 +17,8 @@ from ge2.base.errors import ImpureError
 from ge2.base.source import here, of_function
 from ge2.base.structure import kind_of
 from ge2.runtime.bytecode import Path, reads_of
-from ge2.runtime.closures import MISSING, Plan, Scope, cell_value, functions_in, is_array, is_plain, leaves_of
+from ge2.runtime.closures import Plan, Scope, functions_in, is_array, leaves_of
+from ge2.runtime.objects import MISSING, cell_value, is_plain, own_attributes, slots_of
 from ge2.runtime.signature import title
 from ge2.transforms.custom import CustomRule
 
@@ -68,7 +69,7 @@ class Rebound:
         """An object of the user's with traced values in its attributes; itself if it holds no arrays."""
         if id(x) not in self.opening:
             self.opening.add(id(x))  # it may refer to itself
-            for name, old in list(vars(x).items()):
+            for name, old in list(own_attributes(x).items()):
                 new = self.value(old)
                 if new is not old:
                     self.copied(x).put(name, new)
@@ -238,7 +239,7 @@ def inner_leaves(value: Any, around: tuple[int, ...] = ()) -> Iterator[Any]:
     for leaf in leaves_of(value)[0]:
         yield leaf
         if is_plain(leaf) and id(leaf) not in around:
-            for inner in vars(leaf).values():
+            for inner in own_attributes(leaf).values():
                 yield from inner_leaves(inner, (*around, id(leaf)))
 
 
@@ -249,25 +250,45 @@ class Copied:
     def __init__(self, original: Any) -> None:
         self.original = original
         module = isinstance(original, ModuleType)
-        self.copy = ModuleType(original.__name__) if module else object.__new__(type(original))
-        vars(self.copy).update(vars(original))
-        self.before = dict(vars(self.copy))
+        self.copy = ModuleType(original.__name__) if module else new_of(type(original))
+        self.before = dict(own_attributes(original))
+        for name, value in self.before.items():
+            set_attribute(self.copy, name, value)
         self.replaced: set[str] = set()
 
     def put(self, name: str, value: Any) -> Any:
-        vars(self.copy)[name] = self.before[name] = value
+        set_attribute(self.copy, name, value)
+        self.before[name] = value
         self.replaced.add(name)
         return self.copy
 
     def close(self) -> None:
         """Assigns to the object what was assigned to the stand-in; an array that it replaced is an error."""
-        for name, value in vars(self.copy).items():
+        for name, value in own_attributes(self.copy).items():
             if value is not self.before.get(name, MISSING):
                 if name in self.replaced:
                     owner = type(self.original).__name__
                     what = f"the attribute {name} of a {owner} was assigned: compiled, it cannot be"
                     raise ImpureError(what, where=here(), fix=f"return the new {name} and assign it outside")
-                vars(self.original)[name] = value
+                set_attribute(self.original, name, value)
+
+
+def new_of(cls: type) -> Any:
+    """An object without attributes, by no code of the user's."""
+    try:
+        return object.__new__(cls)
+    except TypeError:  # a class of the library, such as SimpleNamespace
+        made: Any = cls.__new__
+        return made(cls)
+
+
+def set_attribute(owner: Any, name: str, value: Any) -> None:
+    """Assigns past the `__setattr__` of the class, to a slot or to the object's dict."""
+    cls: type = type(owner)
+    if name in slots_of(cls):
+        object.__setattr__(owner, name, value)
+    else:
+        vars(owner)[name] = value
 
 
 def affected(plans: Sequence[Plan]) -> dict[int, Scope]:

@@ -13,7 +13,7 @@ import numpy as np
 from ge2.base.dtypes import NUMBERS, python_type
 from ge2.base.errors import InputError
 from ge2.base.gpu import gpu_of, on_gpu
-from ge2.base.loaded import numpy_generators
+from ge2.base.loaded import is_masked, numpy_generators
 from ge2.base.pytree import register_leaf
 from ge2.base.source import here
 from ge2.base.structure import exact, kind_of
@@ -32,6 +32,15 @@ LIBRARIES = (
     "_cython_3_0",
 )  # whose callables hold no arrays of the user's
 ARRAY_TYPE = np.ndarray
+HARMLESS: Final = frozenset(  # of what a subclass of arrays may define without computing otherwise
+    (
+        "__new__", "__init__", "__init_subclass__", "__class__", "__doc__", "__repr__", "__str__",
+        "__format__", "__reduce__", "__reduce_ex__", "__setstate__", "__copy__", "__deepcopy__", "__dir__",
+        "__array_finalize__", "__array_wrap__", "__array_prepare__", "__array_priority__", "__sizeof__",
+        "__getattribute__", "__setattr__", "__delattr__", "__class_getitem__", "__hash__",
+    )
+)  # fmt: skip
+COMPUTING: Final = frozenset(vars(np.ndarray)) - HARMLESS
 Argnums = int | Sequence[int] | None
 Argnames = str | Sequence[str] | None
 
@@ -105,10 +114,32 @@ def leaf_key(x: Any) -> Any:
 
 
 def strange_array(x: Any) -> Any:
-    if isinstance(x, np.matrix):
-        raise Refused("is a matrix, whose * is not that of arrays", "np.asarray(x)")
+    if isinstance(x, np.ndarray):
+        refuse_class(x)
     check_type(x)
     return x.shape, x.dtype
+
+
+def refuse_class(x: np.ndarray) -> None:
+    """Refused for an array of a subclass that computes otherwise than NumPy's arrays."""
+    if isinstance(x, np.matrix):
+        raise Refused("is a matrix, whose * is not that of arrays", "np.asarray(x)")
+    if is_masked(x):
+        fix = "x.filled(value), and the mask as an array of its own"
+        raise Refused("is a masked array: its mask would be lost", fix)
+    cls: type = type(x)
+    name = overridden(cls)
+    if name:
+        raise Refused(f"is a {cls.__name__}, whose {name} is not that of arrays", "np.asarray(x)")
+
+
+@functools.lru_cache(maxsize=256)
+def overridden(cls: type) -> str:
+    """A name of the arrays' that a subclass gives another meaning; nothing if it computes as they do."""
+    if cls.__module__.partition(".")[0] == "numpy":  # memmap; matrices and masked arrays have their own words
+        return ""
+    bases = cls.__mro__[: cls.__mro__.index(np.ndarray)]
+    return next((n for base in bases for n in vars(base) if n in COMPUTING), "")
 
 
 def static_key(x: Any) -> Any:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from types import ModuleType
 from typing import Any, Final
 
-from ge2.base.errors import ImpureError
 from ge2.base.original import originals
-from ge2.base.source import here, of_function
 from ge2.ir import Var
-from ge2.runtime.closures import Closure, Plan, Seen, is_plain
+from ge2.runtime.closures import NO_NAMES, Closure, Plan, Seen
 from ge2.runtime.entry import Entry
-from ge2.runtime.key import Function, Key, arguments_of, article
+from ge2.runtime.key import Function, Key, arguments_of
+from ge2.runtime.objects import is_namespace, is_plain
 from ge2.runtime.purity import Purity
 from ge2.runtime.rebind import Rebound
 from ge2.runtime.signature import Static, is_static, leaf_type, title
+from ge2.runtime.unseen import refuse_values, watched
 from ge2.trace import ABSTRACT, Closed, Input, is_traced, stage, tidy
 from ge2.trace.places import common_place
 from ge2.trace.writes import Changing, is_scalar
@@ -41,7 +42,7 @@ def trace(
     returned = Results()
 
     plans = plans_of(leaves, closure)
-    refuse_iterators(f, plans)
+    refuse_values(f, plans)
     frozen_arrays: set[int] = set()
 
     def run(*xs: Any) -> list[Any]:
@@ -63,7 +64,8 @@ def trace(
         return found
 
     def work() -> Any:
-        return stage(run, [*hidden, *inputs], arguments.title, "jit")
+        with watched(f, plans):
+            return stage(run, [*hidden, *inputs], arguments.title, "jit")
 
     purity = Purity(
         [g for p in plans for g in p.generators()], [s.function.__code__ for p in plans for s in p.scopes]
@@ -109,18 +111,9 @@ def unread(closed: Closed, hidden: Sequence[Input]) -> set[int]:
     return {id(given.source) for given, _ in places} - found
 
 
-def refuse_iterators(f: Function, plans: Sequence[Plan]) -> None:
-    kinds = [type(x).__name__ for plan in plans for x in plan.iterators()]
-    if kinds:
-        what = f"{title(f)} reads {article(kinds[0])} {kinds[0]} from outside"
-        why = "what it yields while traced would be that of every call"
-        fix = "x = next(it) outside, and x as an argument; or a list"
-        raise ImpureError(f"{what}: {why}", where=of_function(f) or here(), fix=fix)
-
-
 def plans_of(leaves: Sequence[Any], closure: Closure | None) -> list[Plan]:
     own = [closure.plan] if closure else []
-    return own + [closure_of(x).plan for x in leaves if is_function(x)]
+    return own + [closure_of(x, closure).plan for x in leaves if is_function(x)]
 
 
 def closed_over(seen: Seen, closure: Closure | None) -> list[tuple[str, Any]]:
@@ -145,24 +138,27 @@ def hidden_inputs(seen: Seen, closure: Closure | None) -> list[Input]:
 
 
 def is_function(leaf: Any) -> bool:
-    """Whether an argument is a function or, if static, an object: these may hold arrays too."""
+    """True for an argument that may hold arrays: a function, a class, a module or, if static, an object."""
     value = leaf.value if type(leaf) is Static else leaf
-    if isinstance(value, type) or is_traced(value):
+    if is_traced(value):
         return False
+    if isinstance(value, type | ModuleType):
+        return is_namespace(value)
     return callable(value) or (type(leaf) is Static and is_plain(value))
 
 
-_closures: dict[int, tuple[Any, Closure]] = {}  # of functions that were arguments, by their id
+_closures: dict[tuple[int, Any], tuple[Any, Closure]] = {}  # of arguments by their id, and what is read there
 
 
-def closure_of(leaf: Any) -> Closure:
-    """What a function among the arguments closes over; the latest ones are remembered."""
+def closure_of(leaf: Any, reader: Closure | None) -> Closure:
+    """What an argument closes over or holds, as far as `reader` reads it; the latest ones are remembered."""
     value = leaf.value if type(leaf) is Static else leaf
-    found = _closures.get(id(value))
+    wanted = reader.plan.attributes if reader else NO_NAMES
+    found = _closures.get((id(value), wanted))
     if found is None:
         if len(_closures) >= CLOSURES:
             _closures.clear()
-        found = _closures[id(value)] = (value, Closure(value))
+        found = _closures[id(value), wanted] = (value, Closure(value, wanted))
     return found[1]
 
 

@@ -161,15 +161,15 @@ print(*({"numpy.random", "numpy.ma"} & set(sys.modules) - before))
 
 @pytest.mark.parametrize("module", ["numpy.random", "random"])
 def test_drawing_from_what_is_imported_in_the_trace_is_found(module):
-    draw = {"numpy.random": "np.random.normal()", "random": "__import__('random').random()"}[module]
+    draw = {"numpy.random": "np.random.normal()", "random": "random.random()"}[module]
     said = in_a_process(f"""
 import sys
 import numpy as np
 import ge2
 new = {module!r} not in sys.modules
 def f(x):
-    y = x * 2
-    return y * {draw}
+    import {module}
+    return x * 2 * {draw}
 try:
     ge2.jit(f)(np.arange(3.0))
     print(new, "no error")
