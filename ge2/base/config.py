@@ -216,11 +216,11 @@ class Config:
 @contextmanager
 def _using(values: dict[str, Any]) -> Iterator[None]:
     outer = _scope.get()
-    token = _scope.set(_open_scope({**(outer.values if outer else {}), **values}))
     try:
+        _scope.set(_open_scope({**(outer.values if outer else {}), **values}))
         yield
     finally:
-        _scope.reset(token)
+        _scope.set(outer)  # an interrupt may have come before there was a token
 
 
 def allowed_cores() -> int:
@@ -396,12 +396,19 @@ def brief_waits() -> Iterator[None]:
     if OPENMP_WAITS in os.environ or "OMP_WAIT_POLICY" in os.environ:
         yield
         return
-    os.putenv(OPENMP_WAITS, SPINS)
     try:
+        os.putenv(OPENMP_WAITS, SPINS)
         yield
     finally:
         os.unsetenv(OPENMP_WAITS)
 
 
+def _after_fork() -> None:
+    global _lock
+    _lock = RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 config: Final = Config()
 _read_environment()

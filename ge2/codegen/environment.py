@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import textwrap
+from contextlib import suppress
 from functools import cache
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from ge2.codegen.comment import comment, one_line
@@ -24,6 +26,8 @@ CALL = re.compile(
 )  # a call as a statement, or how a function begins
 GLUE = "\0"
 CHECKOUT = os.path.join(os.path.dirname(GE2), "templates")  # where a checkout keeps them
+
+_rendering = RLock()  # a fork waits for it: in the child, locks of Jinja's would be held for ever
 
 
 @cache
@@ -90,14 +94,39 @@ def wrap(code: str, indent: int) -> str:
     )
 
 
+def rendered(template: str, view: object) -> str:
+    with _rendering:
+        return environment().get_template(template).render(k=view)
+
+
 def render(template: str, view: object) -> str:
     """The text; what was rendered before, in this process or another, may be at hand (`kept_pages`)."""
     found = page(template, view)
     if found is None:
-        return environment().get_template(template).render(k=view)
+        return rendered(template, view)
     pages, key = found
     text = pages.has.get(key) or pages.there.get(key)
     if text is None:
-        text = environment().get_template(template).render(k=view)
+        text = rendered(template, view)
     pages.has[key] = text
     return text
+
+
+def _before_fork() -> None:
+    _rendering.acquire()
+
+
+def _after_fork_in_parent() -> None:
+    with suppress(RuntimeError):  # this module was imported since
+        _rendering.release()
+
+
+def _after_fork() -> None:
+    global _rendering
+    _rendering = RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork
+    )

@@ -22,7 +22,7 @@ import numpy as np
 from ge2.base.dtypes import NUMBERS, known
 from ge2.base.errors import PytreeError
 from ge2.base.gpu import gpu_of, on_gpu
-from ge2.base.loaded import is_masked, numpy_generators
+from ge2.base.loaded import is_masked, loaded, numpy_generators
 from ge2.base.pytree import flatten, key_paths, keystr
 from ge2.base.record import record
 from ge2.base.source import PACKAGE
@@ -210,9 +210,7 @@ def functions_in(value: Any) -> Iterator[FunctionType]:
 
 def random_types() -> tuple[type, ...]:
     """The classes of generators of random numbers, as far as anybody has imported them."""
-    module = sys.modules.get("random")
-    own = () if module is None else (module.Random,)
-    return (*numpy_generators(), *own)
+    return (*numpy_generators(), *loaded("random", "Random"))
 
 
 @final

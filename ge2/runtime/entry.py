@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
@@ -246,3 +247,12 @@ class Entry:
 
 def same(old: np.ndarray, new: Any) -> bool:
     return bool(old.shape == new.shape and host(old).tobytes() == host(new).tobytes())
+
+
+def _after_fork() -> None:
+    global _guard
+    _guard = Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any, final
 
 import numpy as np
@@ -12,6 +11,7 @@ from ge2.backends.cpu.blas import services
 from ge2.backends.cpu.compiler import Library, library
 from ge2.backends.cpu.launcher import Array, Input, Number, Output, make_launcher
 from ge2.base.bill import current, finding, had, spent
+from ge2.base.computed import computed
 from ge2.ir import ArrayType, Var
 from ge2.runtime.compile_price import cheaper
 from ge2.runtime.native import IN_C, Native, Need, Segment, packed
@@ -102,11 +102,11 @@ class Linked:
 
     # -- compiling
 
-    @cached_property
+    @computed
     def source(self) -> str:
         return self.native.source()
 
-    @cached_property
+    @computed
     def library(self) -> Library:
         symbol = next(run.name for run in self.native.runs if not run.inner)
         source, usual = self.source, () if services().whole else ("-DGE2_NO_BLAS",)

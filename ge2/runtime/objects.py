@@ -179,7 +179,7 @@ def methods_of(cls: type) -> Iterator[FunctionType]:
 def behind(found: Any) -> Iterator[FunctionType]:
     """The functions that an entry of a class runs: a method's, a property's, a descriptor's."""
     inner = found.fget if isinstance(found, property) else getattr(found, "__func__", found)
-    if isinstance(inner, functools.cached_property):
+    if isinstance(inner, functools.cached_property):  # noqa: TID251 the user's
         inner = inner.func
     if isinstance(inner, FunctionType):
         yield inner

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Hashable
+from contextlib import suppress
+from importlib import import_module
 from threading import Lock, RLock
-from typing import Any
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 _locks: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
 _guard = Lock()
+_importing: dict[str, Any] = getattr(sys.modules.get("_frozen_importlib"), "_module_locks", {})
+WAITED_FOR: Final = {"ge2", "jinja2", "numpy", "ml_dtypes", *sys.stdlib_module_names}  # by a fork
 
 
 def alone(work: Hashable) -> Any:
@@ -21,6 +26,16 @@ def alone(work: Hashable) -> Any:
         return lock
 
 
+def _finish_imports() -> None:
+    """Waits for other threads to have imported what we import late: in a child nobody would go on with it."""
+    finished: set[str] = set()  # or this thread itself imports it
+    while names := {name for name in list(_importing) if name.partition(".")[0] in WAITED_FOR} - finished:
+        for name in names:
+            with suppress(Exception):  # that is told where it was asked for
+                import_module(name)
+        finished |= names
+
+
 def _forget() -> None:
     global _guard
     _guard = Lock()
@@ -28,4 +43,4 @@ def _forget() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(before=_finish_imports, after_in_child=_forget)

@@ -24,10 +24,12 @@ Generators = Sequence[Any]
 
 
 def shared() -> list[Any]:
-    """The generators behind `np.random.normal` and `random.random`, as far as anybody has asked for them."""
-    numpys, pythons = sys.modules.get("numpy.random.mtrand"), sys.modules.get("random")
-    found = [] if pythons is None else [pythons.random.__self__]
-    return found if numpys is None else [*found, numpys._rand]
+    """The generators behind `np.random.normal` and `random.random`, as far as anybody has asked for them.
+
+    Another thread may be importing them at this moment, so that their modules are there without them.
+    """
+    pythons = [draw.__self__ for draw in loaded("random", "random")]
+    return [*pythons, *loaded("numpy.random.mtrand", "_rand")]
 
 
 def state(generator: Any) -> Any:
@@ -39,7 +41,7 @@ def state(generator: Any) -> Any:
 
 
 def is_stateless(generator: Any) -> bool:
-    return isinstance(generator, sys.modules["random"].SystemRandom)
+    return isinstance(generator, loaded("random", "SystemRandom"))
 
 
 def _comparable(found: Any) -> Any:
@@ -173,8 +175,16 @@ def resolve(frame: FrameType, chain: Sequence[str]) -> Any:
     root = chain[0]
     value = frame.f_locals.get(root, frame.f_globals.get(root))
     for name in chain[1:]:
-        value = getattr(value, name, None)
+        value = attribute(value, name)
     return value
+
+
+def attribute(value: Any, name: str) -> Any:
+    """An attribute, or None if it cannot be had: a value of a trace that is over refuses to be used."""
+    try:
+        return getattr(value, name, None)
+    except Exception:  # noqa: BLE001 whatever a property of the user's raises, a generator it is not
+        return None
 
 
 def draws(value: Any) -> bool:
@@ -183,7 +193,5 @@ def draws(value: Any) -> bool:
 
 
 def makes_generator(value: Any) -> bool:
-    module = sys.modules.get("random")
-    own = () if module is None else (module.Random, module.SystemRandom)
     numpys = loaded("numpy.random", "default_rng", "RandomState")
-    return any(value is each for each in (*numpys, *own))
+    return any(value is each for each in (*numpys, *loaded("random", "Random", "SystemRandom")))

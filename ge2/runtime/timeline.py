@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Final, final
 
+from ge2.base.computed import computed
 from ge2.base.display import Printed
 from ge2.base.memory import Room
 from ge2.base.record import record
@@ -74,14 +74,14 @@ class Timeline(Printed):
     def __init__(self, program: Program, rooms: Sequence[Room], arena: int) -> None:
         self.program, self.rooms, self.arena = program, rooms, arena
 
-    @cached_property
+    @computed
     def rows(self) -> tuple[Row, ...]:
         places = {room.name: room for room in self.rooms}
         found = [*self.arrays(places), *map(self.scratch, places.values())]
         found.sort(key=lambda row: (row.born, row.kind != "argument"))
         return tuple(reusing(found))
 
-    @cached_property
+    @computed
     def fullest(self) -> int:
         """The step at which most memory is in use; -1 if there are no steps."""
         changes = dict.fromkeys((step.number for step in self.program.steps), 0)

@@ -7,13 +7,15 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
 import ge2
-from ge2.errors import ImpureError
+from ge2.errors import ImpureError, UnexpectedTracerError
+from ge2.runtime import purity
 
 X = np.ones(3)
 RNG = np.random.default_rng(0)
@@ -125,6 +127,28 @@ def test_another_thread_that_draws_is_no_reason(generator):
     finally:
         stop.set()
         thread.join()
+
+
+def test_a_line_may_name_values_of_a_trace_that_is_over():
+    """Which line drew is looked for after the trace, too, if another thread draws meanwhile."""
+    values = []
+    ge2.jit(lambda x: values.append(x) or x + 1)(np.ones((2, 3)))
+
+    def frame():
+        x = values[0]
+        with pytest.raises(UnexpectedTracerError):
+            _ = x.T
+        return sys._getframe()
+
+    assert purity.resolve(frame(), ("x", "T")) is None
+    assert purity.resolve(frame(), ("RNG", "normal")) == RNG.normal
+
+
+def test_modules_that_another_thread_is_importing_have_no_generators_yet(monkeypatch):
+    for name in ("random", "numpy.random.mtrand"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    assert purity.shared() == []
+    np.testing.assert_array_equal(ge2.jit(lambda x: x + 3)(X), X + 3)
 
 
 def test_ge2_random_is_pure():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import os
 from collections import OrderedDict, deque
 from collections.abc import Mapping
 from itertools import count
@@ -45,3 +46,12 @@ def execute(source: str, names: dict[str, Any]) -> dict[str, Any]:
             linecache.cache.pop(_files.popleft(), None)
     exec(code, names)
     return names
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
