@@ -54,9 +54,10 @@ from ge2.numpy.products import (
     cross, dot, dot_general, einsum, inner, kron, matmul, matvec, outer, tensordot, trace, vdot, vecdot,
     vecmat,
 )
+from ge2.numpy.extremes import argmax, argmin, nanargmax, nanargmin
 from ge2.numpy.reductions import (
-    all, amax, amin, any, argmax, argmin, average, count_nonzero, logsumexp, max, mean, min, nanargmax,
-    nanargmin, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar, prod, ptp, std, sum, var,
+    all, amax, amin, any, average, count_nonzero, logsumexp, max, mean, min, nanmax, nanmean, nanmin,
+    nanprod, nanstd, nansum, nanvar, prod, ptp, std, sum, var,
 )
 from ge2.numpy.scans import (
     cummax, cummin, cumprod, cumsum, cumulative_prod, cumulative_sum, diff, ediff1d, nancumprod,

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import FLOAT64, INT64, INTEGERS, promote
-from ge2.base.errors import ArgumentError, ConcretizationTypeError, InputError, ShapeError
+from ge2.base.dtypes import BOOL, FLOAT64, INT64, INTEGERS, promote
+from ge2.base.errors import ArgumentError, ConcretizationTypeError, InputError, ShapeError, TypeRuleError
 from ge2.base.gpu import beside, on_gpu
 from ge2.base.source import here
 from ge2.ir import ArrayType, Dims, type_of
@@ -234,8 +234,18 @@ def arange(
         made = np.arange(start, stop, step)
         length, found = len(made), made.dtype
     found = found if dtype is None else as_dtype(dtype)
+    if found == BOOL:
+        only_two(length, "arange")
+        bits = ramp(length, int(bool(start)), int(bool(start + step)) - int(bool(start)), INT64)
+        return cast(bits, BOOL)
     first, second = (np.asarray(n).astype(found)[()] for n in (start, start + step))
     return ramp(length, first, second - first, found)
+
+
+def only_two(length: int, name: str) -> None:
+    if length > 2:
+        what = f"{name}: bools have no third value to count on with; got {length}"
+        raise TypeRuleError(what, where=here(), fix="dtype=int")
 
 
 def ramp(length: int, start: Any, step: Any, dtype: np.dtype) -> Any:
@@ -366,6 +376,8 @@ def below_diagonal(shape: Dims, k: int) -> Any:
 def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
     """The indices along each axis of that shape, stacked, or a tuple if `sparse`, as `numpy.indices`."""
     shape, dtype = as_shape(dimensions), as_dtype(dtype)
+    if dtype == BOOL:
+        only_two(max(shape, default=0), "indices")
     if sparse:
         return tuple(
             [

@@ -90,7 +90,7 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = UNSE
 
 
 def least(x: Any, s: Any, bound: Any) -> Any:
-    """What singular values must exceed."""
+    """The bound that singular values must exceed."""
     return e.multiply(largest(s, -1, keepdims=True, initial=0), known(bound, "pinv", x))
 
 

@@ -46,7 +46,7 @@ def swapped(norm: str | None) -> str:
 
 
 def factor(norm: str | None, n: int) -> float:
-    """What a forward transform of length n is multiplied by."""
+    """The factor of a forward transform of length n."""
     return {"backward": 1.0 / n, "ortho": 1.0 / math.sqrt(n), "forward": 1.0}[swapped(norm)]
 
 

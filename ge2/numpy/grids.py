@@ -1,4 +1,4 @@
-"""What is made by indexing: `r_`, `c_`, `mgrid` and `ogrid`; and the elements of an array, counted."""
+"""Arrays made by indexing: `r_`, `c_`, `mgrid` and `ogrid`; and the elements of an array, counted."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from ge2.ops.index import ScatterAdd
 
 @plainly(np.bincount)
 def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
-    """How often each number from 0 on occurs, or the sum of their weights, as `numpy.bincount`.
+    """The count of each number from 0 on, or the sum of their weights, as `numpy.bincount`.
 
     NumPy's result ends at the largest number. Of numbers that are traced the length is `minlength`, which
     must be given; a number outside, which is negative or would make NumPy's result longer, is an IndexError
@@ -102,7 +102,7 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
 def histogram(
     a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
 ) -> tuple[Any, Any]:
-    """How many elements fall into each bin, and the edges of the bins, as `numpy.histogram`.
+    """The count of elements in each bin, and the edges of the bins, as `numpy.histogram`.
 
     The number of bins must be known: an integer, or edges of a known number. `range`, or without it the
     smallest and the largest element, may be traced. A bin holds what is not below its first edge and below
@@ -195,7 +195,7 @@ def ends(x: Any, range: Any) -> tuple[Any, Any]:
 def histogram2d(
     x: Any, y: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
 ) -> tuple[Any, Any, Any]:
-    """How many pairs fall into each cell, and the edges along both axes, as `numpy.histogram2d`."""
+    """The count of pairs in each cell, and the edges along both axes, as `numpy.histogram2d`."""
     x, y = array(x), array(y)
     if type_of(x).shape != type_of(y).shape:
         raise ShapeError(f"x and y must have the same length; got {type_of(x)}, {type_of(y)}", where=here())
@@ -208,7 +208,7 @@ def histogram2d(
 def histogramdd(
     sample: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
 ) -> tuple[Any, tuple[Any, ...]]:
-    """How many points fall into each cell, and the edges along each axis, as `numpy.histogramdd`.
+    """The count of points in each cell, and the edges along each axis, as `numpy.histogramdd`.
 
     `sample` has a point a row, or is a list of the coordinates of all points.
     """

@@ -112,7 +112,7 @@ def ours_of(function: Any) -> Any:
 
 
 def lacking(name: str) -> str:
-    """What an error says of a name that is not here: the reason and what to write, where NumPy has it."""
+    """The text of an error about a name that is not here: the reason and what to write, as NumPy has it."""
     if name in REFUSED:
         reason, fix = REFUSED[name]
         return f"ge2.numpy has no {name}: {reason}\n  try  {fix}"

@@ -164,12 +164,12 @@ def of_singular_values(x: Any, ord: Any, axes: tuple[int, int], keepdims: bool) 
 
 def vector_norm(x: Any, /, *, axis: Axes = None, keepdims: bool = False, ord: Any = 2) -> Any:
     """The norm over the given axes taken together as one vector, as `numpy.linalg.vector_norm`."""
-    return of_vectors(inexact(x), ord, axis, keepdims)
+    return of_vectors(inexact(x), ord, axis, bool(keepdims))
 
 
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
     """The norm of the matrices in the last two axes, as `numpy.linalg.matrix_norm`."""
-    return of_matrices(inexact(x), ord, (-2, -1), keepdims)
+    return of_matrices(inexact(x), ord, (-2, -1), bool(keepdims))
 
 
 def cond(x: Any, p: Any = None) -> Any:

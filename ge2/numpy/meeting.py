@@ -68,7 +68,7 @@ def applied(ufunc: np.ufunc, x: Any, *values: Any) -> Any:
 
 
 def at_axes(ufunc: np.ufunc, axes: Dims, truncated: bool) -> Function:
-    """What writes `ufunc` of elements and updates along those axes: (x, updates, *indices) -> new x."""
+    """A function that writes `ufunc` of elements and updates along axes: (x, updates, *indices) -> new x."""
 
     def write(x: Any, updates: Any, *indices: Any) -> Any:
         if ufunc in SIGNS and type_of(x).dtype != np.dtype(bool) and not truncated:

@@ -334,7 +334,7 @@ OF_ANY = {"reduce": of_any, "accumulate": running, "reduceat": of_slices, "outer
 
 
 def method_of(ufunc: np.ufunc, method: str) -> Function:
-    """What `ufunc.method` means for traced values; NoRuleError where it means nothing in NumPy either."""
+    """`ufunc.method` for traced values; NoRuleError where it means nothing in NumPy either."""
     found = METHODS.get((ufunc, method))
     if found is not None:
         return found

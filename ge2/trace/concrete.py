@@ -135,7 +135,7 @@ def refuse(trace: Trace, var: Var, x: Tracer, use: str) -> NoReturn:
 
 
 def fix_of(x: Tracer, use: str) -> str:
-    """What to write instead, which the user's line decides."""
+    """The code to write instead, which the user's line decides."""
     from ge2.base.expression import expression  # here: only errors pay for them
     from ge2.trace.hints import hint
 

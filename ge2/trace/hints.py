@@ -1,4 +1,4 @@
-"""What to write instead, where Python or NumPy asks a traced value for its number or its elements.
+"""The code to write instead, where Python or NumPy asks a traced value for its number or its elements.
 
 The cause is read from the expression that asks: a table from what is called, and a rule for each kind of
 syntax. One cause has one text.

@@ -58,7 +58,7 @@ class Selected:
         return taken_in_turn(gnp.asarray(x), self.mask, left) if np.ndim(x) > len(left) else x
 
     def updated(self, call: Callable[..., Any], other: Any) -> Selected:
-        """What `x[mask] += other` computes, in the dtype of `x`."""
+        """The new elements of `x[mask] += other`, in the dtype of `x`."""
         new = self.of_elements(call, self, other)
         t, old = new.elements.type, self.elements.type
         if not can_cast(t.dtype, old.dtype, "same_kind"):

@@ -42,7 +42,7 @@ class View:
 
 
 class Argument:
-    """What a trace finds out about an argument that may be written."""
+    """The facts that a trace finds out about an argument that may be written."""
 
     __slots__ = ("line", "ordered", "rebound")
 

@@ -47,7 +47,7 @@ class Writes:
 
     @property
     def written(self) -> tuple[str, ...]:
-        """What the user calls those arguments."""
+        """The names that the user gives those arguments."""
         return tuple(self.names[w.input] for w in self.each)
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ class Writes:
         return [arrays[w.input] for w in self.each]
 
     def carried(self, arrays: Sequence[Any], found: list[Any]) -> list[Any]:
-        """What was found, with each last contents replaced by the argument, which now has them."""
+        """The writes found, with each last contents replaced by the argument, which now has them."""
         for n, w in enumerate(self.each):
             x = arrays[w.input]
             if found[n] is not x:
@@ -203,7 +203,7 @@ class Changing:
         return found
 
     def writes(self, title: str, names: Sequence[str]) -> Writes | None:
-        """What is known of the writes when the trace is over; None if there are none. `names`: of inputs."""
+        """The writes known when the trace is over; None if there are none. `names`: of inputs."""
         if not self.each:
             return None
         before = len(names) - self.first - len(self.positions)

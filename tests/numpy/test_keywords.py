@@ -22,7 +22,7 @@ V, I, M = X[0], np.array([0, 2, 1, 2]), np.array([True, False, True, False])  # 
 # fmt: off
 CANDIDATES: dict[str, list[Any]] = {
     "axis": [0, -1, 1, (0, 1), None, 7, "x"], "axes": [(1, 0), None, (0, 0)], "dtype": ["f4", "i8", "c16"],
-    "keepdims": [True], "out": [X], "where": [M, M[:3, None]], "initial": [2, -3.5, None],
+    "keepdims": [True, np.True_], "out": [X], "where": [M, M[:3, None]], "initial": [2, -3.5, None],
     "order": ["F", "C", "A", "K", "Z"], "casting": ["no", "equiv", "safe", "same_kind", "unsafe", "bogus"],
     "subok": [True, False], "kind": ["mergesort", "heapsort", "bogus"], "stable": [True, False],
     "mode": ["wrap", "clip", "raise", "valid", "same", "full", "edge", "bogus"], "ddof": [1, 0.5],

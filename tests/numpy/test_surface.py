@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -119,11 +120,11 @@ def test_others_are_applied_in_turn_where_indices_are_known() -> None:
 @pytest.mark.parametrize("dtype", ["i8", "f4", "i1", "u1", "?", "c8"])
 def test_at_casts_as_numpy_after_each_value(dtype: str) -> None:
     x = np.array([3, 1, 2, 4]).astype(dtype)
-    for v in (0.5, np.array([0.5, 1.0, 2.7, 3.0]), 300, np.array([2, 3, 4, 5], "f4"), True):
-        for name in ("add", "multiply", "maximum", "divide", "logical_or"):
-            want = quietly(at, name, x, I, v, numpy=np)
-            f = lambda x, v=v, name=name: at(name, x, [0, 2, 0, -1], v)  # noqa: E731
-            compare([want], quietly(ge2.make_jaxpr(f)(x), x), False, f"{name} {dtype} {v}")
+    values = (0.5, np.array([0.5, 1.0, 2.7, 3.0]), 300, np.array([2, 3, 4, 5], "f4"), True)
+    cases = list(product(("add", "multiply", "maximum", "divide", "logical_or"), values))
+    want = [quietly(at, name, x, I, v, numpy=np) for name, v in cases]
+    closed = ge2.make_jaxpr(lambda x: [at(name, x, [0, 2, 0, -1], v) for name, v in cases])(x)
+    compare(want, quietly(closed, x), False, dtype)
     if dtype in "i8 i1 u1 ?":
         with pytest.raises(errors.NoRuleError, match="each result cast to"):
             ge2.make_jaxpr(lambda x, i: at("divide", x, i, 0.5))(x, I)
@@ -218,3 +219,53 @@ def test_names_that_are_absent_say_so() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
         gnp.nonsense
     assert {"r_", "errstate", "add"} <= set(dir(gnp)) and gnp.s_[1:2] == slice(1, 2)
+
+
+def counts(x: Any, w: Any, i: Any) -> Any:
+    edges = np.array([-2.0, -0.5, 0.0, 2.0])
+    return (np.bincount(i, w, minlength=6), np.bincount(i, minlength=6), np.histogram(x, 4, (-2, 2))[0],
+            np.histogram(x, edges, weights=w)[0], np.histogram2d(x, w, 3, ((-2, 2), (0, 1)))[0],
+            np.digitize(x, edges))  # fmt: skip
+
+
+def windows(x: Any, w: Any, i: Any) -> Any:
+    rows = np.lib.stride_tricks.sliding_window_view(np.reshape(x, (3, 4)), (2, 2))
+    return rows.max((-1, -2)), np.lib.stride_tricks.sliding_window_view(x, 3) @ w[:3]
+
+
+def masks(x: Any, w: Any, i: Any) -> Any:
+    y, z = x.copy(), np.reshape(x, (3, 4)).copy()
+    y[y > 0] *= 2
+    y[y < -1] += w[0]
+    z.flat[3] = 7.0
+    z.flat[::2] = z.flat[1]
+    return y, z, z.flat[1:7]
+
+
+def methods(x: Any, w: Any, i: Any) -> Any:
+    ys = [x * 1 for _ in range(4)]
+    for f, y in zip((np.add, np.subtract, np.multiply, np.maximum), ys, strict=True):
+        f.at(y, i, w)
+    z = np.reshape(x, (3, 4))
+    return (*ys, np.add.reduceat(x, [0, 4, 2, 7]), np.maximum.reduceat(z, [0, 2, 1], axis=1),
+            np.subtract.accumulate(z, 1), np.multiply.accumulate(z), np.logaddexp.reduce(z, 1))  # fmt: skip
+
+
+PROGRAMS = {"c": (counts, methods), "shim": (windows, masks)}  # compilers take long: half each
+
+
+@pytest.mark.parametrize("executor", ["c", "blocked", "shim", "vmap"])
+def test_in_every_executor_and_in_batches(executor: str) -> None:
+    programs = PROGRAMS.get(executor, (counts, windows, masks, methods))
+    rng = np.random.default_rng(5)
+    args = rng.standard_normal((2, 12)), rng.random((2, 12)), rng.integers(0, 5, (2, 12))
+
+    def f(x: Any, w: Any, i: Any) -> list[Any]:
+        return [y for g in programs for y in g(x, w, i)]
+
+    want = [f(*(a[k] for a in args)) for k in range(2)]
+    if executor == "vmap":
+        compare([np.stack(pair) for pair in zip(*want, strict=True)], ge2.vmap(f)(*args), False, "vmap")
+        return
+    with ge2.config.using(executor=executor):
+        compare(want[0], ge2.jit(f)(*(a[0] for a in args)), False, executor)

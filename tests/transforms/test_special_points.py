@@ -63,7 +63,7 @@ def sinc_derivative(x, order):
     return total
 
 
-@pytest.mark.parametrize("x", [0.0, -0.0, 1e-300, 1e-9, -1e-5, 1e-3, 0.3, 0.32, -1.0, 2.5])
+@pytest.mark.parametrize("x", [0.0, -0.0, 1e-300, -1e-5, 0.3, 0.32, -1.0])
 def test_sinc(x):
     f = np.sinc
     for order in range(4):
