@@ -19,7 +19,7 @@ import numpy as np
 from ge2.base.config import config
 from ge2.base.errors import ImpureError, InputError
 from ge2.base.loaded import loaded
-from ge2.base.source import Source, here, of_function
+from ge2.base.source import Source, here, is_library, of_function
 from ge2.runtime.bytecode import Path, uses
 from ge2.runtime.closures import Plan, Scope, leaves_of
 from ge2.runtime.key import Function, article
@@ -46,10 +46,9 @@ CLOCKS: Final = " ".join(
 )
 UNSEEN: Final[dict[str, tuple[Unseen, str]]] = {
     "time": (CLOCK, f"{CLOCKS} localtime gmtime ctime asctime strftime"),
-    "os": (SYSTEM, "environ environb getenv getenvb getcwd getcwdb listdir scandir stat getpid getloadavg"),
+    "os": (SYSTEM, "environ environb getenv getenvb getcwd getcwdb listdir scandir stat getloadavg"),
     "os.path": (SYSTEM, "exists isfile isdir getsize getmtime abspath"),
     "sys": (SYSTEM, "argv modules stdin _getframe"),
-    "random": (RANDOM, "SystemRandom"),
     "secrets": (RANDOM, "token_bytes token_hex token_urlsafe randbelow randbits choice"),
     "uuid": (RANDOM, "uuid1 uuid4 getnode"),
     "builtins": (FILES, "open input"),
@@ -97,7 +96,7 @@ def unseen_lines(scopes: Iterable[Scope]) -> Lines:
     found: Lines = {}
     for scope in scopes:
         code = scope.function.__code__
-        if not any(is_suspect(scope, name, known) for name in all_names(code)):
+        if is_library(code) or not any(is_suspect(scope, name, known) for name in all_names(code)):
             continue
         for inner, step, path in uses(code):
             kind = kind_of_path(scope, path, known)
