@@ -33,6 +33,8 @@ SHORT = 256  # bytes of a carry that stays in cache lines of its own: what is st
 MANY = 16  # rounds that a while loop is taken to have, where it matters whether a call is long
 KNOWN = 64  # bytes up to which the size of a copy is written out
 ALIGNED = "__attribute__((aligned(64)))"
+LONG = 1 << 30  # elements that a counted loop makes, in about a second, from which on it can be interrupted
+OFTEN = (1 << 10) - 1  # a mask: of short iterations, one in so many looks whether there was an interrupt
 STOPS = "return lib->error->code;"
 
 
@@ -214,6 +216,12 @@ class Loop:
         call = turn.call.format(name)
         return Text(f"if ({call}) {STOPS}" if turn.fails else f"{call};")
 
+    def looks(self, turn: Round) -> list[Text]:
+        """The statement that lets an interrupt end the loop; of short iterations, one in many has a look."""
+        self.native.fails = True
+        seldom = "" if turn.work > SMALL else f"(t & {OFTEN}) == {OFTEN} && "
+        return [Text(f"if ({seldom}ge2_interrupted(lib)) {STOPS}")]
+
     def array(self, name: str, pointers: Sequence[str]) -> Text:
         """Pointers as an array, a few of them a line."""
         listed = ", ".join(pointers) or "0"
@@ -300,9 +308,10 @@ class Loop:
         work = turn.work * op.length
         self.segment.work += work
         length = Text(f"const int64_t rounds = {self.size(op.length)};")
+        looks = self.looks(turn) if work >= LONG else []
         rounds = Text(
             "for (int64_t t = 0; t < rounds; t++)",
-            body=(*self.first, self.called(turn), *self.each, *moves),
+            body=(*looks, *self.first, self.called(turn), *self.each, *moves),
         )
         if op.length == 0:
             return [
@@ -379,7 +388,7 @@ class Loop:
             lines.append(Text("char on[8];"))
             stops = [self.array("c", [*self.given[:consts], *inputs, "on"]), self.called(test, "c")]
         stops.append(Text(f"if (!*(const uint8_t *){place}) break;"))
-        body = (*stops, self.called(turn), *self.each)
+        body = (*self.looks(turn), *stops, self.called(turn), *self.each)
         return [*lines, Text("for (int64_t t = 0;; t++)", body=body), *self.after]
 
     def cond(self) -> list[Text]:

@@ -323,6 +323,7 @@ static int run(Launcher *me, Frame *frame) {
 static void tell(Launcher *me, Frame *frame, int code) {
     ge2_error e = frame->error;
     memset(&frame->error, 0, sizeof frame->error);
+    if (code == GE2_INTERRUPTED && PyErr_Occurred()) return;
     PyObject *none = PyObject_CallFunction(me->fail, "iLLLL", code, (long long)e.index, (long long)e.axis,
                                            (long long)e.size, (long long)e.equation);
     if (!none) return;

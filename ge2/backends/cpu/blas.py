@@ -7,7 +7,7 @@ and all that it was linked with, so no file has to be searched for. Each name is
 from __future__ import annotations
 
 from collections.abc import Callable
-from ctypes import CDLL, CFUNCTYPE, c_double, c_float, c_int, c_int32, c_int64, c_void_p, cast
+from ctypes import CDLL, CFUNCTYPE, c_double, c_float, c_int, c_int32, c_int64, c_void_p, cast, pythonapi
 from functools import cache
 from importlib import import_module
 from typing import Any, final
@@ -38,6 +38,7 @@ THREADS = (
 )
 # fmt: on
 DTYPES = {"s": np.float32, "d": np.float64, "c": np.complex64, "z": np.complex128}
+LOOKING = ("PyGILState_Ensure", "PyErr_CheckSignals", "PyGILState_Release")
 ROW_MAJOR, PLAIN = 101, 111
 PRODUCTS = np.zeros(2, np.int64)  # a `ge2_products`, one a process
 
@@ -72,7 +73,14 @@ class Blas:
         matrices = self.sgemm, self.dgemm, self.cgemm, self.zgemm
         vectors = self.sgemv, self.dgemv, self.cgemv, self.zgemv
         threads = self.get_threads, self.set_threads, PRODUCTS.ctypes.data
-        return np.array([*matrices, *vectors, self.ilp64, *threads], np.uint64).tobytes()
+        return np.array([*matrices, *vectors, self.ilp64, *threads, *python()], np.uint64).tobytes()
+
+
+@cache
+def python() -> tuple[int, ...]:
+    """The addresses of what lets a program look for signals while it runs; zeros where they are not found."""
+    found = tuple(address(pythonapi, name) for name in LOOKING)
+    return found if all(found) else (0, 0, 0)
 
 
 @cache

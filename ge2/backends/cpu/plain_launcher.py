@@ -127,11 +127,21 @@ class PlainLauncher:
         results = self.make(frame, args, xs, count)
         p, k, arena, services = frame.fixed
         threads = 1 if forked else self.threads
-        if code := self.run(p, self.sizes, k, arena, threads, services):
+        if code := self.running(frame, p, self.sizes, k, arena, threads, services):
             found = tuple(frame.error)
             frame.error[:] = [0] * 5
             self.checks.fail(code, *found[1:])
         return results
+
+    def running(self, frame: Frame, *words: int) -> Any:
+        """The program's code; raises what a signal's handler raised meanwhile."""
+        try:
+            return self.run(*words)
+        except BaseException as error:
+            frame.error[:] = [0] * 5
+            if isinstance(error, SystemError) and error.__cause__ is not None:
+                raise error.__cause__ from None  # ctypes did not expect an exception
+            raise
 
     def read(self, frame: Frame, args: Sequence[Any]) -> tuple[list[Any], int]:
         """Hands over the arguments; returns those that the program reads, and how many are arrays."""

@@ -17,6 +17,13 @@ int omp_get_thread_num(void);
 #endif
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
+
+#ifdef CLOCK_MONOTONIC_COARSE
+#define GE2_CLOCK CLOCK_MONOTONIC_COARSE /* a quarter of the time to read */
+#else
+#define GE2_CLOCK CLOCK_MONOTONIC
+#endif
 
 #define GE2_FN static inline __attribute__((always_inline, unused))
 
@@ -37,7 +44,7 @@ typedef union {
     double c[2];
 } ge2_number;
 
-enum { GE2_OK = 0, GE2_INDEX = 1, GE2_POWER = 2 };
+enum { GE2_OK = 0, GE2_INDEX = 1, GE2_POWER = 2, GE2_INTERRUPTED = 3 };
 
 /* The first error of a call. `equation` counts the equations of the graph that the file was made from. */
 typedef struct {
@@ -57,8 +64,27 @@ typedef struct {
     int (*blas_threads)(void);           /* null with the next where the BLAS has no such functions */
     void (*set_blas_threads)(int);
     ge2_products *products;
+    int (*with_python)(void);            /* PyGILState_Ensure, or null with the next two */
+    int (*check_signals)(void);          /* PyErr_CheckSignals */
+    void (*without_python)(int);         /* PyGILState_Release */
     ge2_error *error;
 } ge2_services;
+
+/* Asked by long loops: whether a signal's handler has raised an exception, which is then that of the call. Five times
+   a second it asks Python. */
+static __attribute__((unused, noinline, cold)) int ge2_interrupted(const ge2_services *lib) {
+    static int64_t due = 0; /* milliseconds */
+    struct timespec time;
+    if (!lib->check_signals || clock_gettime(GE2_CLOCK, &time)) return 0;
+    const int64_t now = (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
+    if (now < __atomic_load_n(&due, __ATOMIC_RELAXED)) return 0;
+    __atomic_store_n(&due, now + 200, __ATOMIC_RELAXED);
+    const int state = lib->with_python();
+    const int raised = lib->check_signals();
+    lib->without_python(state);
+    if (raised && lib->error->code == GE2_OK) *lib->error = (ge2_error){GE2_INTERRUPTED, 0, 0, 0, -1};
+    return raised;
+}
 
 /* Linux often wakes the threads of a team on the processor of the one that calls them, most of all in a virtual
    machine, whose idle processors look taken; there they wait until the caller has done everything alone. A thread
