@@ -116,7 +116,7 @@ if _typing.TYPE_CHECKING:
 else:
 
     def __getattr__(name):
-        """What programs that run hardly ever ask for, and what is slow to import."""
+        """Names that are imported when they are first asked for: seldom needed, or slow to import."""
         if name == "__version__":
             from importlib.metadata import PackageNotFoundError, version
 

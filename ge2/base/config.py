@@ -224,7 +224,7 @@ def _using(values: dict[str, Any]) -> Iterator[None]:
 
 
 def allowed_cores() -> int:
-    """How many cores this process may use: those it may run on, or fewer in a container with a quota."""
+    """Number of cores this process may use: those it may run on, or fewer in a container with a quota."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(cores, quota(cores)))
 

@@ -1,4 +1,4 @@
-"""How results that are meant to be read look at a prompt and in a notebook."""
+"""Representations of results at a prompt and in a notebook."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def mutable(cls: type[T]) -> type[T]:
 
 
 def _lacking(cls: type, methods: Sequence[str]) -> list[str]:
-    """Those that the class does not define itself; `__init__` never counts as defined."""
+    """The methods that the class does not define itself; `__init__` never counts as defined."""
     return [name for name in methods if name == "__init__" or name not in cls.__dict__]
 
 

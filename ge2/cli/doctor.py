@@ -118,7 +118,7 @@ def c_compiler() -> Line:
 
 
 def threads() -> Line:
-    """What computes on how many threads."""
+    """Finding about threads: ours, those of the BLAS, and the cores there are."""
     cores, own = allowed_cores(), config.thread_count()
     name, count = blas_name(), get_threads()
     words = f"{counted(own, 'thread')} of ours on {counted(cores, 'core')}"

@@ -62,7 +62,7 @@ def declared_twice(source: str) -> list[str]:
 
 
 def pieces(text: str) -> Iterator[tuple[str, str]]:
-    """What stands before each brace or semicolon that is in no parentheses, and that mark."""
+    """Pairs of the text before each brace or semicolon that is in no parentheses, and that mark."""
     depth, begin = 0, 0
     for found in MARK.finditer(text):
         mark = found[0]

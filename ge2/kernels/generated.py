@@ -405,13 +405,13 @@ class Multiply:
 
 
 def small(sizes: Sides) -> bool:
-    """Whether each of several products is so small that its loops are written for its sizes."""
+    """True if each of several products is so small that its loops are written for its sizes."""
     count, *sides = sizes
     return count > 1 and 0 < math.prod(sides) <= FEW
 
 
 def is_thin(count: int, m: int, n: int, k: int) -> bool:
-    """Whether each element has few terms, and a call of BLAS costs more than they do."""
+    """True if each element has few terms, and a call of BLAS costs more than they do."""
     return 0 < k <= THIN and TINY < m * n * k <= THINNEST
 
 

@@ -99,7 +99,7 @@ def described(problem: Problem) -> str:
 @final
 @record
 class Sharing:
-    """How threads share loops: the test by which they do, and the schedule of the iterations."""
+    """Sharing of loops by threads: the test by which they do, and the schedule of the iterations."""
 
     test: str
     schedule: str

@@ -18,7 +18,7 @@ from ge2.base.source import here
 from ge2.ir import ArrayType, Dims, type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.options import checked_order
-from ge2.numpy.plain import held
+from ge2.numpy.plain import in_trace
 from ge2.numpy.promotion import (
     array as value_of,
 )
@@ -43,7 +43,7 @@ OUTSIDE = "an array from outside"
 
 def owned(y: Any) -> Any:
     """The array, writable and its own; while a function is traced, a value that its trace can write."""
-    return held(y.copy() if type(y) is np.ndarray and not y.flags.writeable else y)
+    return in_trace(y.copy() if type(y) is np.ndarray and not y.flags.writeable else y)
 
 
 def as_shape(shape: Any) -> Dims:
@@ -100,7 +100,7 @@ def array(object: Any, dtype: Any = None, *, copy: bool | None = True, order: An
     ndim = type_of(x).ndim
     if ndim < ndmin:
         x = reshape(x, (1,) * (ndmin - ndim) + type_of(x).shape)
-    return held(fresh(x) if copy and x is object else x, OUTSIDE if x is object and not copy else "")
+    return in_trace(fresh(x) if copy and x is object else x, OUTSIDE if x is object and not copy else "")
 
 
 def asarray(

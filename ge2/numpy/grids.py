@@ -13,7 +13,7 @@ from ge2.base.tracebacks import hides_methods
 from ge2.ir import type_of
 from ge2.numpy.creation import arange, linspace
 from ge2.numpy.joining import concatenate, stack
-from ge2.numpy.plain import any_traced, held
+from ge2.numpy.plain import any_traced, in_trace
 from ge2.numpy.promotion import array, cast, common_dtype, lift, reshape
 from ge2.numpy.shapes import broadcast_to, moveaxis
 
@@ -53,7 +53,7 @@ class Joined:
 
     def __getitem__(self, key: Any) -> Any:
         if not has_traced(key):
-            return held(self.theirs[key])
+            return in_trace(self.theirs[key])
         items = parts_of(key)
         axis, ndmin, place = self.axis, self.ndmin, self.place
         if isinstance(items[0], str):
@@ -111,7 +111,7 @@ class Grid:
 
     def __getitem__(self, key: Any) -> Any:
         if not has_traced(key):
-            return held(self.theirs[key])
+            return in_trace(self.theirs[key])
         if isinstance(key, slice):
             return line(key)
         lines = [line(s) for s in key]

@@ -15,7 +15,7 @@ from ge2.base.errors import ConcretizationTypeError
 from ge2.base.source import here
 from ge2.ir import type_of
 from ge2.numpy.composite import known_elements
-from ge2.numpy.plain import any_traced, held
+from ge2.numpy.plain import any_traced, in_trace
 
 SHAPE = "the shape of its result depends on the values"
 SET = (SHAPE, "np.sort(x), np.isin(x, y), or a mask; or the function before the values are traced")
@@ -42,7 +42,7 @@ REASONS: dict[str, tuple[str, str]] = {
 # fmt: on
 INDICES = frozenset(
     ("diag_indices", "mask_indices", "tril_indices", "triu_indices")
-)  # better known than held
+)  # known elements serve better than traced ones
 
 
 def of_known(name: str) -> Callable[..., Any]:
@@ -55,7 +55,7 @@ def of_known(name: str) -> Callable[..., Any]:
         if any_traced(args) or any_traced(more):
             args, more = tuple([plain(x) for x in args]), {k: plain(x) for k, x in more.items()}
         y = theirs(*args, **more)
-        return y if name in INDICES else held(y)
+        return y if name in INDICES else in_trace(y)
 
     def plain(x: Any) -> Any:
         if isinstance(x, list | tuple):

@@ -1,4 +1,4 @@
-"""Arrays that no trace has met: handed to NumPy's own functions, and held by the trace that runs now."""
+"""Arrays that no trace has met: given to NumPy's own functions, then values of the trace that runs now."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ge2.ir import current
 Function = Callable[..., Any]
 
 
-def held(y: Any, fixed: str = "") -> Any:
+def in_trace(y: Any, fixed: str = "") -> Any:
     """An array as a value of the trace that runs now, or itself where there is none.
 
     A traced value can be indexed by traced numbers and written with traced values. `fixed` says whose array
-    it is, if it must not be written; lists and tuples are held item by item, all else stays what it is.
+    it is, if it must not be written; lists and tuples item by item, all else stays what it is.
     """
     hold = getattr(current(), "hold", None)
     return y if hold is None else _each(y, lambda x: hold(x, fixed))
@@ -47,7 +47,7 @@ def plainly(theirs: Function) -> Callable[[Function], Function]:
         def function(*args: Any, **more: Any) -> Any:
             if any_traced(args) or any_traced(more):
                 return ours(*args, **more)
-            return held(theirs(*args, **more))
+            return in_trace(theirs(*args, **more))
 
         return function
 

@@ -302,10 +302,10 @@ def shifts_of(shift: Any, axis: Any) -> list[tuple[Any, int]]:
         what = f"roll takes a shift for each axis; got {len(shifts)} shifts for {len(axes)} axes"
         raise ShapeError(what, where=here(), fix="one shift for all axes")
     count = builtins.max(len(shifts), len(axes)) if shifts and axes else 0
-    return [(whole_shift(shifts[i % len(shifts)]), axes[i % len(axes)]) for i in range(count)]
+    return [(integer_shift(shifts[i % len(shifts)]), axes[i % len(axes)]) for i in range(count)]
 
 
-def whole_shift(by: Any) -> Any:
+def integer_shift(by: Any) -> Any:
     """A shift as a Python integer, or a traced one."""
     if not is_traced(by):
         return int(by)

@@ -11,7 +11,7 @@ import numpy as np
 from ge2.base.tracebacks import hides_methods
 from ge2.numpy import late
 from ge2.numpy.creation import OUTSIDE
-from ge2.numpy.plain import any_traced, held
+from ge2.numpy.plain import any_traced, in_trace
 from ge2.numpy.promotion import array
 
 Function = Callable[..., Any]
@@ -56,7 +56,7 @@ def sharing(ours: Function, theirs: Function) -> Function:
     @wraps(ours)
     def function(*args: Any, **more: Any) -> Any:
         if args and type(args[0]) is np.ndarray:
-            args = (held(args[0], OUTSIDE), *args[1:])
+            args = (in_trace(args[0], OUTSIDE), *args[1:])
         y = ours(*args, **more)
         for x in (*args, *more.values()):
             told = getattr(x, "shared_by", None)
@@ -71,7 +71,7 @@ def sharing(ours: Function, theirs: Function) -> Function:
 
 
 def ufunc_method(ufunc: np.ufunc, method: str) -> Function:
-    """What `ufunc.method` means for traced values; where nothing, an error that says what to write."""
+    """Meaning of `ufunc.method` for traced values; where it has none, an error that says what to write."""
     from ge2.numpy.ufuncs import method_of  # programs that use none need not wait for it
 
     return method_of(ufunc, method)
@@ -89,7 +89,7 @@ class Method:
 
     def __call__(self, *args: Any, **more: Any) -> Any:
         args = tuple([array(x) if isinstance(x, list) and any_traced(x) else x for x in args])
-        return held(getattr(self.ufunc, self.name)(*args, **more))  # which asks traced values by protocol
+        return in_trace(getattr(self.ufunc, self.name)(*args, **more))  # which asks traced values by protocol
 
     def __repr__(self) -> str:
         return f"<ge2.numpy.{self.ufunc.__name__}.{self.name}>"

@@ -368,7 +368,7 @@ def passed_on(branches: Sequence[Graph], batched: Flags) -> list[int | None]:
 
 
 def masks(index: Value, count: int) -> list[Value]:
-    """Where each branch is taken; an index outside is that of the nearest branch."""
+    """Masks of where each branch is taken; an index outside is that of the nearest branch."""
     if count == 1:
         return [index.same(index)]
     if index.dtype == BOOL:

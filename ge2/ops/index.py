@@ -62,7 +62,7 @@ class Indexed(Op):
 
 
 def spans(op: Indexed, shape: Dims) -> Window:
-    """What an operation reads or writes of each axis that it does not index: start, count and step."""
+    """Range that an operation reads or writes of each axis that it does not index: start, count and step."""
     window: Window = getattr(op, "window", ())
     return window or tuple((0, shape[a], 1) for a in kept(op.axes, len(shape)))
 

@@ -73,7 +73,7 @@ def columns(x: Value) -> Value:
 
 
 def below(x: Value) -> Value:
-    """What stands below the diagonal."""
+    """The elements below the diagonal."""
     return (rows(x) > columns(x)).select(x, x.zeros())
 
 
@@ -112,7 +112,7 @@ def read_of(g: Value, lower: bool = True) -> Value:
 
 
 def below_adjoint(x: Value) -> Value:
-    """What stands above the diagonal."""
+    """The elements above the diagonal."""
     return (rows(x) < columns(x)).select(x, x.zeros())
 
 

@@ -303,7 +303,7 @@ class Fusion:
 
 
 def cuts(crossing: Sequence[int], most: int) -> list[int]:
-    """Where to cut a sequence into parts of at most so many: in the latter half of each, where least crosses.
+    """Cuts of a sequence into parts of at most so many: in the latter half of each, where least crosses.
 
     >>> cuts([0, 3, 3, 1, 4, 4, 2, 5], 4)
     [3, 6]

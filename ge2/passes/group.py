@@ -56,7 +56,7 @@ class Group:
         self.ceiling = math.inf  # the least level of an equation outside any group that reads from here
 
     def room(self, folds: bool) -> int:
-        """How many equations it may have, if it does not fold or is joined by what does."""
+        """Largest number of equations, by whether the region reduces or is joined by one that does."""
         return MEMBERS if folds or self.folded or self.whole else ENDLESS
 
     def limit(self, leaders: dict[Group, Group], but: Group | None = None) -> float:

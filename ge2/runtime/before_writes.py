@@ -38,7 +38,7 @@ def with_copies(graph: Graph, written: Sequence[int]) -> Graph:
 
 
 def begun(makers: dict[Var, Eqn], a: Atom) -> Atom:
-    """What a chain of updates begins with."""
+    """The value that a chain of updates begins with."""
     while isinstance(a, Var) and a in makers and isinstance(makers[a].op, WRITES):
         a = makers[a].inputs[0]
     return a

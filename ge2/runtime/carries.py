@@ -1,4 +1,4 @@
-"""Which operands a loop or a branch may write over, so that it works where they are and copies nothing.
+"""Operands that a loop or a branch may write over, so that it works where they are and copies nothing.
 
 A carry can be updated where it lies if the body does so itself: its result is made in the memory of the carry
 it was given. So loops in loops, branches in loops and loops in branches hand one array through.
@@ -24,20 +24,20 @@ def overwritten(op: Any, programs: Sequence[Program]) -> dict[int, int]:
     """Results that may take the memory of an operand, each with its number among the equation's inputs."""
     if isinstance(op, Cond):
         pairs = branch_pairs(op)
-        return {i: 1 + k for i, k in pairs.items() if all(kept(p, i, k) for p in programs)}
+        return {i: 1 + k for i, k in pairs.items() if all(reuses_input(p, i, k) for p in programs)}
     first, slot, count = carry_of(op)
-    return {i: first + i for i in range(count) if kept(programs[-1], i, slot + i)}
+    return {i: first + i for i in range(count) if reuses_input(programs[-1], i, slot + i)}
 
 
 def carry_of(op: Any) -> tuple[int, int, int]:
-    """Where the carry begins among a loop's operands and among its body's inputs, and how long it is."""
+    """Offsets of the carry among a loop's operands and among its body's inputs, and its length."""
     if isinstance(op, COUNTED):
         return op.consts, op.consts, op.carry
     return op.cond_consts + op.body_consts, op.body_consts, len(op.body.outputs)
 
 
-def kept(program: Program, i: int, k: int) -> bool:
-    """Whether result `i` of a program is its input `k`, or is made in its memory."""
+def reuses_input(program: Program, i: int, k: int) -> bool:
+    """True if result `i` of a program is its input `k`, or is made in its memory."""
     out, given = program.graph.outputs[i], program.graph.inputs[k]
     if out is given:
         return True

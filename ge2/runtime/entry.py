@@ -91,7 +91,7 @@ def key_of(
     device: int | None,
     writes: Writes | None = None,
 ) -> Any:
-    """What decides an executable, and which files are written of it: a graph, and the lines that it is from.
+    """Key of an executable and of the files that are written of it: a graph, and the lines that it is from.
 
     Errors of a call name the caller's lines. Equal kernels of other lines are the same text, compiled once.
     """
@@ -226,7 +226,7 @@ class Entry:
         )  # fmt: skip
 
     def suits(self, leaves: Sequence[Any]) -> bool:
-        """Whether arguments are NumPy's scalars, or arrays, where those were that it was traced with."""
+        """True if arguments are NumPy's scalars, or arrays, where those were that it was traced with."""
         return all(is_scalar(leaves[i]) == scalar for i, scalar in self.scalars.items())
 
     def result_types(self) -> list[ArrayType]:

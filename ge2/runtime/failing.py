@@ -1,4 +1,4 @@
-"""Which equations may end a call with an error after they have begun: an index out of range, a callback."""
+"""Equations that may end a call with an error after they have begun: an index out of range, a callback."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SAFE: Final = (
 
 
 def may_fail(eqn: Eqn, target: str) -> bool:
-    """Whether an equation may raise an error on the values it is given. On a GPU indices wrap."""
+    """True if an equation may raise an error on the values it is given. On a GPU indices wrap."""
     op = eqn.op
     if op.effect:
         return True

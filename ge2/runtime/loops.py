@@ -63,7 +63,7 @@ def carried(op: Any, i: int, graph: Graph) -> dict[Var, Var]:
 
 
 def written_over(op: Cond, graph: Graph) -> dict[Var, Var]:
-    """Which results of a branch may be made in which of its inputs."""
+    """Pairs of a branch's results and the inputs that they may be made in."""
     found: dict[Var, Var] = {}
     for i, k in branch_pairs(op).items():
         a = graph.outputs[i]

@@ -125,7 +125,7 @@ class Native:
 
     @property
     def short(self) -> bool:
-        """Whether the program is part of the loop that runs it: what it calls takes longer than its work."""
+        """True if the program is part of the loop that runs it: what it calls takes longer than its work."""
         return self.spelt and len(self.program.steps) <= FEW
 
     def hosts(self, steps: Sequence[Step]) -> list[Var]:
@@ -186,7 +186,7 @@ class Native:
             self.made.append(self.made_of(step, pieces.kernels))
 
     def buffer(self, v: Var) -> Buffer:
-        """What holds the memory of a value."""
+        """The buffer whose memory a value lies in."""
         found = self.program.buffers[v]
         return found.base or found
 
@@ -293,7 +293,7 @@ class Native:
 
     @property
     def listed(self) -> bool:
-        """Whether a loop finds arrays by numbers."""
+        """True if a loop finds arrays by numbers."""
         return any(isinstance(step.eqn.op, RepeatLoop) for step in self.program.steps)
 
     def located(self, segment: Segment, buffer: Buffer, written: bool) -> tuple[int, int | Need]:

@@ -142,7 +142,7 @@ def class_attributes(cls: type, wanted: frozenset[str] | None) -> Iterator[tuple
 
 @functools.lru_cache(maxsize=1024)
 def users_classes(cls: type) -> tuple[type, ...]:
-    """Those of the user's among the classes in which an attribute is looked up."""
+    """The user's own among the classes in which an attribute is looked up."""
     return tuple(base for base in lookup_order(cls) if is_users(base.__module__, None))
 
 

@@ -140,7 +140,7 @@ class Arguments:
 
 
 def spent_by(entry: Entry) -> list[bool]:
-    """Which arrays a call may overwrite: those that were donated, or that it writes."""
+    """Flags of the arrays that a call may overwrite: those that were donated, or that it writes."""
     count = len(entry.graph.inputs)
     written = entry.writes.inputs if entry.writes else ()
     donated = entry.donated or (False,) * count

@@ -79,7 +79,7 @@ def periods(keys: Sequence[int]) -> list[int]:
 
 
 def runs(keys: Sequence[int], period: int) -> list[tuple[int, int]]:
-    """Where nodes equal those a period later, as whole iterations.
+    """Runs of nodes that equal those a period later, as whole iterations.
 
     >>> runs([7, 1, 2, 1, 2, 1, 2, 1, 8], 2)
     [(1, 7)]

@@ -282,7 +282,7 @@ class Scheduler:
                 each.last = max(each.last, n)
 
     def lend(self) -> None:
-        """What an update or a loop writes over is made where the result lies, if nobody reads it later."""
+        """Puts what an update or a loop writes over into the result's memory, if nobody reads it later."""
         views: dict[int, list[Buffer]] = {}
         for buffer in self.buffers.values():
             if buffer.base is not None:
@@ -343,7 +343,7 @@ class Scheduler:
         return (a, place) if self.kinds[source.first] == "kernel" else None
 
     def over_alone(self, eqn: Eqn, x: Atom) -> bool:
-        """Whether an equation may write over an array: what else it reads of it are other elements."""
+        """True if an equation may write over an array: what else it reads of it are other elements."""
         return self.alone(eqn, x) or (isinstance(eqn.op, UpdateSlice) and reads_elsewhere(self.makers, eqn))
 
     def number(self, a: Atom) -> int:
@@ -351,7 +351,7 @@ class Scheduler:
         return self.numbers.get(a, -1)
 
     def is_elementwise(self, eqn: Eqn, i: int, x: Var) -> bool:
-        """Whether a region reads an element of an input only where it writes that of a result."""
+        """True if a region reads an element of an input only where it writes that of a result."""
         return self.alone(eqn, x) and in_place(eqn, i, x, self.target)
 
     def alone(self, eqn: Eqn, x: Atom) -> bool:
@@ -379,7 +379,7 @@ class Scheduler:
                     break
 
     def may_take(self, buffer: Buffer, x: Var) -> bool:
-        """Whether a result may lie in the memory of an input: it is first written when that was read last."""
+        """True if a result may lie in the memory of an input: it is first written when that was read last."""
         last, first = self.buffers[x].last, buffer.first
         if x in self.written.values() and any(self.fails(m, first) for m in range(first, len(self.kinds))):
             return False
@@ -398,7 +398,7 @@ class Scheduler:
         return True
 
     def fails(self, m: int, first: int) -> bool:
-        """Whether step `m` may fail when step `first` has written; one at indices looks at them before."""
+        """True if step `m` may fail when step `first` has written; one at indices looks at them before."""
         eqn = self.graph.eqns[m]
         if self.target == "cuda" and self.kinds[m] == "library":
             return True  # for want of memory
@@ -423,7 +423,7 @@ class Scheduler:
         return [*mate, *(x for x in self.donated if x not in mate and x.type.nbytes >= LARGE)]
 
     def in_place(self, n: int, i: int, x: Var) -> bool:
-        """Whether result `i` of step `n`, which is first written there, may be written over an input."""
+        """True if result `i` of step `n`, which is first written there, may be written over an input."""
         eqn = self.graph.eqns[n]
         if x not in eqn.inputs or not self.alone(eqn, x):
             return False

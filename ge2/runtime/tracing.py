@@ -1,11 +1,13 @@
-"""One trace of a function: what it closes over becomes inputs, and what it does a graph."""
+"""One trace of a function: the arrays it closes over become inputs, its operations a graph."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any, Final
+
+import numpy as np
 
 from ge2.base.original import originals
 from ge2.ir import Var
@@ -20,7 +22,7 @@ from ge2.runtime.unseen import refuse_values, watched
 from ge2.trace import ABSTRACT, Closed, Input, is_traced, stage, tidy
 from ge2.trace.places import common_place
 from ge2.trace.writes import Changing, is_scalar
-from ge2.transforms.arguments import Results
+from ge2.transforms.arguments import Arguments, Results
 from ge2.transforms.zeros import is_float0
 
 CLOSURES: Final = 256
@@ -29,7 +31,7 @@ CLOSURES: Final = 256
 def trace(
     f: Function, key: Key, leaves: list[Any], seen: Seen, closure: Closure | None, limit: int | None
 ) -> Entry:
-    """What is remembered of a signature: the graph of the function for arguments like these."""
+    """The entry of a signature: the graph of the function for arguments like these, and how it is run."""
     positions = [i for i, k in enumerate(key.leaves) if not (is_static(k) or is_float0(leaves[i]))]
     arguments = arguments_of(f, leaves, key.structure, positions)
     names = arguments.names()
@@ -39,63 +41,85 @@ def trace(
         Input(t, ABSTRACT, names[i], carried_back=True, scalar=is_scalar(leaves[i]))
         for i, t in zip(positions, arguments.types(), strict=True)
     ]
-    returned = Results()
-
+    returned, frozen = Results(), set[int]()
     plans = plans_of(leaves, closure)
     refuse_values(f, plans)
-    frozen_arrays: set[int] = set()
+    results = (
+        rebinding(f, arguments, returned, plans, hidden, frozen) if hidden else plain(arguments, returned)
+    )
 
     def run(*xs: Any) -> list[Any]:
         return changing.outputs(xs, results(*xs))
 
-    def results(*xs: Any) -> list[Any]:
-        if not hidden:
-            return returned.flat(arguments.call(xs))
-        rebound = Rebound(plans, {id(given.source): x for given, x in zip(hidden, xs, strict=False)})
-        inner = replace(
-            arguments,
-            function=rebound.value(f),
-            leaves=[rebound.value(x) for x in arguments.leaves],
-        )
-        with originals(rebound.original):
-            found = returned.flat(inner.call(xs[len(hidden) :]))
-        rebound.close()
-        frozen_arrays.update(rebound.frozen | rebound.unreached())
-        return found
-
-    def work() -> Any:
+    def work() -> Closed:
         with watched(f, plans):
             return stage(run, [*hidden, *inputs], arguments.title, "jit")
 
-    purity = Purity(
-        [g for p in plans for g in p.generators()], [s.function.__code__ for p in plans for s in p.scopes]
-    )
+    generators = [g for p in plans for g in p.generators()]
+    purity = Purity(generators, [s.function.__code__ for p in plans for s in p.scopes])
     closed = work()
     purity.check(work)
-    entry = Entry(
-        tidy(closed.graph),
-        closed.captured,
-        returned.structure,
-        positions if len(positions) < len(leaves) else None,
-    )
-    if returned.empty:
-        entry.without_bytes(returned)
-    entry.key, entry.names, entry.title = key, names, title(f)
+    entry = entry_of(closed, returned, positions if len(positions) < len(leaves) else None)
+    entry.key, entry.names, entry.title, entry.limit = key, names, title(f), limit
     entry.input_names = [*(given.name for given in hidden), *(names[i] for i in positions)]
     entry.scalars = changing.scalars
     captured = ["a constant array"] * len(closed.captured)
     entry.writes = changing.writes(entry.title, [*captured, *entry.input_names])
     given = [(names[i], leaves[i]) for i in positions]
     entry.device = common_place(title(f), [*given, *closed_over(seen, closure)])
-    entry.limit = limit
-    frozen_arrays |= unread(closed, hidden)
-    if closed.looked or frozen_arrays:
-        decided = [not is_traced(x) and (closed.looked or id(x) in frozen_arrays) for x in seen.arrays]
-        entry.looked = [x.copy() if d else None for x, d in zip(seen.arrays, decided, strict=True)]
+    entry.looked = decisive(closed, seen, frozen | unread(closed, hidden))
     if key.donated:
         before = len(closed.captured) + len(hidden)
         entry.donated = (*(False,) * before, *(i in key.donated for i in positions))
     return entry
+
+
+def plain(arguments: Arguments, returned: Results) -> Callable[..., list[Any]]:
+    """The call of a function that closes over no arrays, on traced arguments."""
+
+    def results(*xs: Any) -> list[Any]:
+        return returned.flat(arguments.call(xs))
+
+    return results
+
+
+def rebinding(
+    f: Function,
+    arguments: Arguments,
+    returned: Results,
+    plans: Sequence[Plan],
+    hidden: Sequence[Input],
+    frozen: set[int],
+) -> Callable[..., list[Any]]:
+    """The call of a copy of the function that reads traced values, the first given, for the arrays it closes
+    over. Adds the arrays that the copy could not be made to read to `frozen`, by identity."""
+
+    def results(*xs: Any) -> list[Any]:
+        rebound = Rebound(plans, {id(given.source): x for given, x in zip(hidden, xs, strict=False)})
+        copied = [rebound.value(x) for x in arguments.leaves]
+        inner = replace(arguments, function=rebound.value(f), leaves=copied)
+        with originals(rebound.original):
+            found = returned.flat(inner.call(xs[len(hidden) :]))
+        rebound.close()
+        frozen.update(rebound.frozen | rebound.unreached())
+        return found
+
+    return results
+
+
+def entry_of(closed: Closed, returned: Results, positions: list[int] | None) -> Entry:
+    entry = Entry(tidy(closed.graph), closed.captured, returned.structure, positions)
+    if returned.empty:
+        entry.without_bytes(returned)
+    return entry
+
+
+def decisive(closed: Closed, seen: Seen, frozen: set[int]) -> list[np.ndarray | None]:
+    """Copies of the closed-over arrays whose contents decided the trace, to be compared at each call."""
+    if not (closed.looked or frozen):
+        return []
+    decided = [not is_traced(x) and (closed.looked or id(x) in frozen) for x in seen.arrays]
+    return [x.copy() if d else None for x, d in zip(seen.arrays, decided, strict=True)]
 
 
 def unread(closed: Closed, hidden: Sequence[Input]) -> set[int]:
@@ -151,7 +175,7 @@ _closures: dict[tuple[int, Any], tuple[Any, Closure]] = {}  # of arguments by th
 
 
 def closure_of(leaf: Any, reader: Closure | None) -> Closure:
-    """What an argument closes over or holds, as far as `reader` reads it; the latest ones are remembered."""
+    """The values an argument closes over or holds, as far as `reader` reads it; the latest are remembered."""
     value = leaf.value if type(leaf) is Static else leaf
     wanted = reader.plan.attributes if reader else NO_NAMES
     found = _closures.get((id(value), wanted))

@@ -1,4 +1,4 @@
-"""What a function may not read while it is traced, since no later call could see that it has changed.
+"""Things a function may not read while it is traced, since no later call could see that they have changed.
 
 Clocks, files, the environment, random bytes, names that are worked out (`globals()`, `eval`). The byte code
 tells which lines name one of these; a trace that comes to such a line is an error there. What it names in a

@@ -62,7 +62,7 @@ class Widening:
         return self.eqn.source or (self.reader.source if self.reader else None)
 
     def text(self, names: dict[Atom, str]) -> str:
-        """What became of what, and because of what."""
+        """Sentence naming the two types and the cause."""
         before = f"{self.narrow} becomes {short(self.wide.dtype)}" if self.narrow else f"{self.wide} is made"
         if self.reader is None or self.partner is None:
             return f"{before} by {self.eqn.op.name}"
@@ -125,7 +125,7 @@ def widened(graph: Graph, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def without_consequences(graph: Graph, found: Sequence[Widening]) -> Iterator[Widening]:
-    """Those that were not made to go with what another of them had widened before."""
+    """The widenings that are not consequences of an earlier one."""
     first = {w.eqn: w for w in found}
     spread: set[Atom] = set()
     for eqn in graph.eqns:

@@ -26,7 +26,7 @@ Part = tuple[Structure, tuple[Any, ...]]  # an argument: a place among cotangent
 @final
 @record
 class PullRule:
-    """What a pullback does with its residuals: equal for functions of equal graphs."""
+    """The program of a pullback on its residuals: equal for functions of equal graphs."""
 
     backward: Graph
     types: tuple[ArrayType, ...]

@@ -59,7 +59,7 @@ class Derivative:
 
 @final
 class Memory:
-    """What one transformed function remembers: for each signature a derivative, from its second call on."""
+    """Memory of one transformed function: for each signature a derivative, from its second call on."""
 
     __slots__ = ("changes", "known")
     decides_nothing = True  # of what a function that holds it computes
@@ -91,7 +91,7 @@ class Memory:
         return structure, *types
 
     def find(self, key: Hashable) -> Derivative | None:
-        """What is known for a signature, if nothing around the function has changed since."""
+        """The derivative known for a signature, if nothing around the function has changed since."""
         found = self.known.get(key)
         if found is None:
             return None
@@ -103,7 +103,7 @@ class Memory:
         return None
 
     def around(self, key: Hashable, fun: Any, args: tuple[Any, ...]) -> Surroundings | None:
-        """What the function reads, before it is traced for a signature that came once before."""
+        """The values the function reads, before it is traced for a signature that came once before."""
         if key not in self.known:
             self.known[key] = None
             if len(self.known) > SIGNATURES:

@@ -1,4 +1,4 @@
-"""What a function reads from around it, if all of that can be seen again, and whether it is what it was.
+"""Values a function reads from around it, if all can be seen again, and a test that each is what it was.
 
 This is stricter than what `jit` follows, for an eager call must never be answered from an older trace: a
 function that names anything but numbers, strings, small arrays, containers of them, NumPy's and our
@@ -173,7 +173,7 @@ def same(value: Any, contents: Any) -> bool:
 
 
 def fingerprint(value: Any) -> Any:
-    """What an equal value has too, and no other; None for what only identity tells. LookupError: unknown."""
+    """A key that equal values share, and no others; None where only identity tells. LookupError: unknown."""
     kind = type(value)
     if kind is np.ndarray and value.dtype.kind in "biufc" and value.nbytes <= LARGEST:
         return kind, value.shape, value.dtype, value.tobytes()

@@ -65,7 +65,7 @@ class Blas:
 
     @property
     def whole(self) -> bool:
-        """Whether each of the products of matrices is there."""
+        """True if each of the products of matrices is there."""
         return all((self.sgemm, self.dgemm, self.cgemm, self.zgemm))
 
     def pack(self) -> bytes:
@@ -163,7 +163,7 @@ def works(at: int, letter: str, ilp64: bool) -> bool:
 
 
 def works_on_vectors(at: int, letter: str, ilp64: bool) -> bool:
-    """Whether the function at an address multiplies a matrix and a vector."""
+    """True if the function at an address multiplies a matrix and a vector."""
     size, real = c_int64 if ilp64 else c_int32, letter in "sd"
     scalar: Any = {"s": c_float, "d": c_double}.get(letter, c_void_p)
     order = (c_int, c_int, size, size, scalar, c_void_p, size, c_void_p, size, scalar, c_void_p, size)
