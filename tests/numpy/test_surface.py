@@ -251,12 +251,12 @@ def methods(x: Any, w: Any, i: Any) -> Any:
             np.subtract.accumulate(z, 1), np.multiply.accumulate(z), np.logaddexp.reduce(z, 1))  # fmt: skip
 
 
-PROGRAMS = {"c": (counts, methods), "shim": (windows, masks)}  # compilers take long: half each
+HALVES = {"c": (counts, methods), "shim": (windows, masks)}  # compilers take long: half each
 
 
 @pytest.mark.parametrize("executor", ["c", "blocked", "shim", "vmap"])
 def test_in_every_executor_and_in_batches(executor: str) -> None:
-    programs = PROGRAMS.get(executor, (counts, windows, masks, methods))
+    programs = HALVES.get(executor, (counts, windows, masks, methods))
     rng = np.random.default_rng(5)
     args = rng.standard_normal((2, 12)), rng.random((2, 12)), rng.integers(0, 5, (2, 12))
 
