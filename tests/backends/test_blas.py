@@ -51,8 +51,9 @@ def test_without_symbols_there_are_zeros(monkeypatch, library):
 def test_packed_as_c_reads_it():
     numbers = (1, 2, 3, 1 << 63, True, 5, 6, 7, 8, 9, 10)
     products = blas.PRODUCTS.ctypes.data
-    packed = struct.unpack("=QQQQQQQQqQQQ", Blas(*numbers).pack())
-    assert packed == (1, 2, 3, 1 << 63, 5, 6, 7, 8, 1, 9, 10, products)
+    packed = struct.unpack("=QQQQQQQQqQQQQQQ", Blas(*numbers).pack())
+    assert packed == (1, 2, 3, 1 << 63, 5, 6, 7, 8, 1, 9, 10, products, *blas.python())
+    assert all(blas.python())
 
 
 def test_threads_are_set_and_read():
