@@ -25,7 +25,9 @@ needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 PART = re.compile(r"^#(?:if|endif).*$|^GE2_SHARED void \w+\([^)]*\);$", re.MULTILINE)  # of a large file
 CALL = re.compile(r"\b\w+(?=\()")
-FUNCTION = re.compile(r"^(?:static void|GE2_FN void|GE2_FN int|static int|int) (\w+)\(.*?^}$", re.DOTALL | re.MULTILINE)
+FUNCTION = re.compile(
+    r"^(?:static void|GE2_FN void|GE2_FN int|static int|int) (\w+)\(.*?^}$", re.DOTALL | re.MULTILINE
+)
 
 
 @final

@@ -8,3 +8,8 @@ from benchmarks.element_loops.measure import PROGRAMS, run
 from benchmarks.element_loops.program import Library, Program, in_float64, libraries
 
 __all__ = ["PROGRAMS", "Library", "Program", "in_float64", "libraries", "run"]
+
+
+def works() -> list[str]:
+    """Parts of the workload: each program, and the Python loops of them all."""
+    return [*(program.name for program in PROGRAMS), "python-loops"]

@@ -76,6 +76,7 @@ def cholesky(a: Any, /, *, upper: bool = False) -> Any:
     One triangle is read. Raises numpy.linalg.LinAlgError when the program runs, if a is not positive
     definite; on a GPU the result is NaN, as CuPy's.
 
+    >>> import numpy as np
     >>> cholesky(np.array([[4.0, 2.0], [2.0, 5.0]]))
     array([[2., 0.],
            [1., 2.]])

@@ -29,7 +29,7 @@ def checking_leaks() -> AbstractContextManager[None]:
     >>> with checking_leaks():
     ...     ge2.jit(lambda x: kept.append(x) or x)(1)
     Traceback (most recent call last):
-    ge2.base.errors.UnexpectedTracerError: x (traced ~i64[]) outlived the trace of <lambda> ...
+    ge2.errors.UnexpectedTracerError: x (traced ~i64[]) outlived the trace of <lambda> ...
     """
     return config.using(check_leaks=True)
 
@@ -44,7 +44,7 @@ def debug_nans(enable: bool = True) -> AbstractContextManager[None]:
     >>> with debug_nans():
     ...     ge2.jit(lambda x: np.log(x) * 2)(-1.0)
     Traceback (most recent call last):
-    ge2.base.errors.NonFiniteError: log made a NaN in <lambda>
+    ge2.errors.NonFiniteError: log made a NaN in <lambda>
       of   ~f64[] -1.0
       at   ...
     """

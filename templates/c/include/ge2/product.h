@@ -77,14 +77,33 @@ GE2_TIMES_COMPLEX(c128, double _Complex)
             }                                                                                                       \
     }
 
-/* Rows times a vector that lies as they do, each in as many strands as a register has numbers. */
+/* What the loops add up in: BLAS adds in several strands with fused products, one strand of float would err more. */
+#define GE2_WIDE_f32 double
+#define GE2_WIDE_f64 double
+#define GE2_WIDE_c64 double _Complex
+#define GE2_WIDE_c128 double _Complex
+
+/* Rows times a vector that lies as they do, each in as many strands as a register has numbers; of many
+   terms in more, and float in double. */
+#define GE2_MANY 256   /* terms of a sum */
+#define GE2_STRANDS 32
 #define GE2_ROWS_REAL(S, T)                                                                                         \
     GE2_FN void ge2_product_rows_##S(                                                                               \
         int64_t m, int64_t k, const T *a, int64_t a_row, const T *b, T *c, int64_t c_row) {                         \
         for (int64_t i = 0; i < m; i++) {                                                                           \
             const T *row = a + i * a_row;                                                                           \
             T sum = 0;                                                                                              \
-            _Pragma("omp simd reduction(+ : sum)") for (int64_t l = 0; l < k; l++) sum += row[l] * b[l];            \
+            int64_t l = 0;                                                                                          \
+            if (k >= GE2_MANY) { /* BLAS adds as exactly */                                                         \
+                GE2_WIDE_##S strand[GE2_STRANDS] = {0};                                                             \
+                for (; l + GE2_STRANDS <= k; l += GE2_STRANDS)                                                      \
+                    _Pragma("omp simd") for (int j = 0; j < GE2_STRANDS; j++)                                       \
+                        strand[j] += (GE2_WIDE_##S)row[l + j] * b[l + j];                                           \
+                for (int half = GE2_STRANDS / 2; half; half /= 2)                                                   \
+                    for (int j = 0; j < half; j++) strand[j] += strand[j + half];                                   \
+                sum = (T)strand[0];                                                                                 \
+            }                                                                                                       \
+            _Pragma("omp simd reduction(+ : sum)") for (int64_t t = l; t < k; t++) sum += row[t] * b[t];            \
             c[i * c_row] = sum;                                                                                     \
         }                                                                                                           \
     }
@@ -130,11 +149,6 @@ GE2_ROWS_COMPLEX(c128, double _Complex, double)
             ge2_product_loops_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                       \
     }
 
-/* What the loops add up in: BLAS adds in several strands with fused products, one strand of float would err more. */
-#define GE2_WIDE_f32 double
-#define GE2_WIDE_f64 double
-#define GE2_WIDE_c64 double _Complex
-#define GE2_WIDE_c128 double _Complex
 
 /* A known few terms each, along the longer side of c: BLAS would pack more than it multiplies, and wake threads. */
 #define GE2_THIN 4 /* terms of a sum */
