@@ -287,12 +287,14 @@ static int64_t nanoseconds(clockid_t clock) {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static void learn(int single, int64_t now, int64_t wall, int64_t cpu) {
+/* `cpu` is the caller's own time on a core, `all` that of the process: where that is most of what its threads
+   could have, the others who use the cores are its own, such as threads of NumPy's BLAS, which soon sleep. */
+static void learn(int single, int threads, int64_t now, int64_t wall, int64_t cpu, int64_t all) {
     if (wall < BRIEF) return;
     if (single) {
         crowd.fine = cpu * 20 > wall * 19 ? crowd.fine + 1 : 0; /* 0.95: the machine may be quiet again */
         if (crowd.fine >= 4 && now - crowd.since > PAUSE * 2) crowd.until = 0, crowd.fine = 0;
-    } else if (cpu * 5 < wall * 3) { /* 0.6 */
+    } else if (cpu * 5 < wall * 3 && all * 4 < wall * 3 * threads) { /* 0.6, and 0.75 of all */
         crowd.fine = 0;
         if (++crowd.slow < 2 && !crowd.pause) return;
         crowd.pause = crowd.pause ? crowd.pause * 2 : PAUSE;
@@ -308,15 +310,15 @@ static void learn(int single, int64_t now, int64_t wall, int64_t cpu) {
 static int run(Launcher *me, Frame *frame) {
     int threads = forked ? 1 : me->threads, code;
     if (!me->heavy) return me->run(frame->p, me->sizes, frame->k, frame->arena, threads, &frame->services);
-    int64_t began = threads > 1 ? nanoseconds(CLOCK_MONOTONIC) : 0, own = 0, ended;
+    int64_t began = threads > 1 ? nanoseconds(CLOCK_MONOTONIC) : 0, own = 0, all = 0, ended;
     int single = threads > 1 && began < crowd.until;
-    if (threads > 1) own = nanoseconds(CLOCK_THREAD_CPUTIME_ID);
+    if (threads > 1) own = nanoseconds(CLOCK_THREAD_CPUTIME_ID), all = nanoseconds(CLOCK_PROCESS_CPUTIME_ID);
     Py_BEGIN_ALLOW_THREADS;
     code = me->run(frame->p, me->sizes, frame->k, frame->arena, single ? 1 : threads, &frame->services);
-    if (threads > 1) own = nanoseconds(CLOCK_THREAD_CPUTIME_ID) - own;
+    if (threads > 1) own = nanoseconds(CLOCK_THREAD_CPUTIME_ID) - own, all = nanoseconds(CLOCK_PROCESS_CPUTIME_ID) - all;
     ended = threads > 1 ? nanoseconds(CLOCK_MONOTONIC) : 0;
     Py_END_ALLOW_THREADS;
-    if (threads > 1) learn(single, ended, ended - began, own);
+    if (threads > 1) learn(single, threads, ended, ended - began, own, all);
     return code;
 }
 
