@@ -24,9 +24,9 @@ class Writing:
         self.run, self.writes = run, writes
         self.ready = ready  # what makes an argument as a device's kernels read it: itself, or a copy
         if hasattr(run, "told"):  # it knows of a better way soon
-            run.told = self.settle
+            run.told = self.on_ready
 
-    def settle(self, run: Run) -> None:
+    def on_ready(self, run: Run) -> None:
         self.run = run
 
     def __call__(self, *arrays: Any) -> list[Any]:
