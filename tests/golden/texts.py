@@ -1,0 +1,110 @@
+"""The text of a golden file: a program after the last pass, its steps, kernels and launches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import ge2
+from ge2.backends.cuda.offline import OfflineDevice, limits_of
+from ge2.backends.limits import H200, KB
+from ge2.base.config import config
+from ge2.base.words import table
+from ge2.cli.compile import drivers
+from ge2.ir import write
+from ge2.kernels.catalog import select
+from ge2.kernels.kernel import Problem
+from ge2.runtime.analysis import plan_text
+from ge2.runtime.compile import compile_graph
+from ge2.runtime.executable import Executable
+from ge2.runtime.gpu import GpuDriver
+from ge2.runtime.program import Program as Compiled
+from tests.golden.programs import Program
+
+SMALL = replace(
+    limits_of("sm_86"),
+    name="small",
+    multiprocessors=40,
+    shared_optin=99 * KB,
+    shared_per_multiprocessor=100 * KB,
+)
+DEVICES = {"cuda": OfflineDevice(H200), "small_chip": OfflineDevice(SMALL)}
+EXECUTORS = {"c": "c", "blocked": "blocked", "cuda": "c", "small_chip": "c"}
+# the functions of a C file that its launcher, or a loop, calls
+RUN = re.compile(r"^(?:static |GE2_FN )?int \w+\(\n    char \*const \*p", re.MULTILINE)
+KINDS = ("kernel", "copy", "matmul", "library")
+
+
+def text_of(name: str, program: Program, target: str) -> str:
+    """All that a golden file shows of a program for a target."""
+    with config.using(executor=EXECUTORS[target], threads=2, passes_off=program.off, dump="", nvtx=False):
+        executable = compiled(name, program, target)
+        parts = [*parts_of(executable, program.plan)]
+    return "\n".join(f"{f' {title} ':=^100}\n{text.strip()}\n" for title, text in parts)
+
+
+def compiled(name: str, program: Program, target: str) -> Executable:
+    """The program, with nothing compiled."""
+    with config.using(executor="reference"):
+        entry = ge2.jit(program.function, donate_argnums=program.donate).trace(*program.arguments).entry
+    return compile_graph(
+        entry.graph, donated=entry.donated, name=name, device=DEVICES.get(target), writes=entry.writes
+    )
+
+
+def parts_of(executable: Executable, plan: bool) -> Iterator[tuple[str, str]]:
+    """Headings and texts. A C file begins with the graph, and so need not come after it."""
+    program = executable.program
+    found = [*drivers(executable)] if executable.device is not None else [executable.unbuilt()]
+    if plan or "c" not in found[0].texts:
+        yield "graph after the last pass", write(program.graph)
+    yield "steps", "\n".join(steps(program))
+    if plan:
+        yield "memory plan", memory_plan(executable, found[0])
+    for n, driver in enumerate(found):
+        for title, text in texts_of(driver, not plan):
+            yield f"{title} of inner program {n}" if n else title, text
+
+
+def texts_of(driver: Any, kernels: bool) -> Iterator[tuple[str, str]]:
+    """The kernels, and what each call runs."""
+    if isinstance(driver, GpuDriver):
+        for text in dict.fromkeys(driver.kernel_texts) if kernels else ():
+            yield "kernel", text
+        yield "launches", driver.texts["python"]
+        return
+    if "c" in driver.texts:
+        text = driver.texts["c"]
+        yield "c", text if kernels else text[min(found.start() for found in RUN.finditer(text)) :]
+    if "python" in driver.texts:
+        own = (each.text() for each in driver.made if each.language == "python" and kernels)
+        for text in dict.fromkeys(own):
+            yield "kernel", text
+        yield "python", driver.texts["python"]
+
+
+def memory_plan(executable: Executable, driver: Any) -> str:
+    """The plan without the lines of the user's file."""
+    bare = [replace(step, eqn=replace(step.eqn, source=None)) for step in executable.program.steps]
+    program = replace(executable.program, steps=tuple(bare))
+    return plan_text(program, driver.offsets(), driver.nbytes)
+
+
+def steps(program: Compiled, margin: str = "") -> Iterator[str]:
+    """Each step with the family of kernels that is chosen for it; below a loop, those of its body."""
+    rows = [(str(s.number), s.kind, s.name, family(s, program.target)) for s in program.steps]
+    for step, line in zip(program.steps, table(rows).split("\n") if rows else [], strict=True):
+        yield f"{margin}{line}".rstrip()
+        for inner in program.inner.get(step.number, ()):
+            yield from steps(inner, f"{margin}    ")
+
+
+def family(step: Any, target: str) -> str:
+    """The choice for a step, by the name of its family."""
+    eqn = step.eqn
+    if step.kind not in KINDS or any(v.type.weak for v in eqn.outs):
+        return ""
+    ins, outs = (tuple(a.type for a in atoms) for atoms in (eqn.inputs, eqn.outs))
+    return select(Problem(eqn.op, ins, outs, target, step.shared)).family.name
