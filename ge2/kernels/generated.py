@@ -422,7 +422,10 @@ def by_blas(suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes:
     if small(sizes):
         return Text(f"ge2_product_{suffix}(lib, {operands});")
     left, right = (f"{name}, {name}_batch, {name}_row, {name}_column" for name in "ab")
-    return Text(f"ge2_products_{suffix}(lib, threads, count, rows, columns, inner, {left}, {right}, c);")
+    count, m, n, _ = sizes
+    vector = count == 1 and 1 in (m, n) and suffix in ("f32", "f64")
+    name = "product_with_vector" if vector else "products"
+    return Text(f"ge2_{name}_{suffix}(lib, threads, count, rows, columns, inner, {left}, {right}, c);")
 
 
 def by_loops(suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides) -> Text:

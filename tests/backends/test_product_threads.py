@@ -16,6 +16,9 @@ from tests.backends.compilers import needs_compiler
 SHAPES = [
     (1030, 70, 90, 0, ""), (9, 1500, 300, 0, "b"), (513, 513, 40, 0, "a"), (40, 40, 40, 0, ""),
     (70, 50, 60, 30, "ab"), (1, 3000, 1500, 0, ""), (2500, 1, 1500, 0, "a"),
+    # with a vector: lines in tasks, parts of few long lines, blocks of wide lines, many short lines
+    (2503, 1, 901, 0, ""), (1, 3, 800003, 0, "b"), (1, 1, 2200001, 0, ""), (1, 7001, 333, 0, ""),
+    (5, 1, 500003, 0, "a"),
 ]  # fmt: skip
 counted = pytest.mark.skipif(blas.get_threads() is None, reason="the BLAS does not count its threads")
 

@@ -21,6 +21,7 @@ PRODUCTS = {
 }
 
 
+VECTORS = {suffix: f"ge2_product_with_vector_{suffix}(" for suffix in ("f32", "f64")}
 LARGE = 6  # the kernels from which on a file is worth two compilers
 KERNEL_NAME = re.compile(r"^static void (\w+_\d+)\(", re.MULTILINE)
 
@@ -85,14 +86,22 @@ class CFile:
         found = {*headers("".join([*self.helpers, *self.kernels, *called]))}
         if self.helpers:
             found.add("complex")  # a user's own C may calculate with them
-        return ("core", *sorted(found), *(("product",) if self.products else ()))
+        vectors = ("vector_product",) if self.vectors else ()
+        return ("core", *sorted(found), *(("product",) if self.products else ()), *vectors)
 
     @property
     def definitions(self) -> tuple[str, ...]:
-        return tuple(
+        products = tuple(
             PRODUCTS.get(suffix, f"GE2_PRODUCT_LOOPS({suffix}, {ctype}, {ctype})")
             for suffix, ctype in sorted(self.products)
         )
+        ctypes = dict(self.products)
+        return (*products, *(f"GE2_PRODUCT_WITH_VECTOR({s}, {ctypes[s]})" for s in self.vectors))
+
+    @property
+    def vectors(self) -> tuple[str, ...]:
+        """The types of which a kernel multiplies a matrix and a vector."""
+        return tuple(s for s, call in VECTORS.items() if any(call in kernel for kernel in self.kernels))
 
     def text(self) -> str:
         return render(PROGRAM, self)

@@ -1,0 +1,158 @@
+/* A large matrix times a vector, by a team. Each number of the matrix is read once, so what counts is how well memory is
+   read: four lines at a time, along the lines as they lie. Tasks are small, so that a thread without a core for
+   a moment leaves its share to the others, and the sizes alone decide them and the order of all sums. */
+#ifndef GE2_VECTOR_PRODUCT_H
+#define GE2_VECTOR_PRODUCT_H
+
+#include <stdlib.h>
+
+#include "ge2/product.h"
+
+#define GE2_VECTOR_TASK (1 << 18) /* numbers of the matrix in the smallest task, some 50 us */
+#define GE2_VECTOR_TASKS 32       /* the most along an axis */
+#define GE2_VECTOR_WIDTH 2048     /* sums of columns at a time, 16 KB */
+#define GE2_AHEAD 64              /* numbers between what is read and what is asked for */
+
+/* The part of an axis that a task has, if it has all of `across`, and the other axis is in `cut` parts. */
+GE2_FN int64_t ge2_stretch(int64_t size, int64_t across, int64_t cut) {
+    const int64_t worth = GE2_VECTOR_TASK / across + 1, most = size * cut / GE2_VECTOR_TASKS + 1;
+    return ((worth > most ? worth : most) + 15) / 16 * 16;
+}
+
+/* `count` lines, at most four, times a vector: their sums in strands, as many as registers hold. */
+#define GE2_DOTS(S, T, COUNT, STRANDS)                                                                              \
+    GE2_FN void ge2_dots_##COUNT##_##S(                                                                             \
+        int64_t length, const T *a, int64_t lead, const T *x, GE2_WIDE_##S *sums) {                                 \
+        GE2_WIDE_##S strand[COUNT][STRANDS] = {{0}};                                                                \
+        int64_t l = 0;                                                                                              \
+        for (; l + STRANDS <= length; l += STRANDS) {                                                               \
+            for (int r = 0; r < COUNT; r++)                                                                         \
+                for (int j = 0; j < STRANDS; j += 8) __builtin_prefetch(a + r * lead + l + GE2_AHEAD + j);          \
+            _Pragma("GCC unroll 4") for (int r = 0; r < COUNT; r++)                                                 \
+                _Pragma("omp simd") for (int j = 0; j < STRANDS; j++)                                               \
+                    strand[r][j] += (GE2_WIDE_##S)a[r * lead + l + j] * x[l + j];                                   \
+        }                                                                                                           \
+        for (int r = 0; r < COUNT; r++) {                                                                           \
+            for (int half = STRANDS / 2; half; half /= 2)                                                           \
+                for (int j = 0; j < half; j++) strand[r][j] += strand[r][j + half];                                 \
+            sums[r] = strand[r][0];                                                                                 \
+            for (int64_t t = l; t < length; t++) sums[r] += (GE2_WIDE_##S)a[r * lead + t] * x[t];                   \
+        }                                                                                                           \
+    }
+
+/* The sum of `lines` lines of at most GE2_VECTOR_WIDTH numbers, each times its number of x. */
+#define GE2_SUM_OF_LINES(S, T)                                                                                      \
+    GE2_FN void ge2_sum_of_lines_##S(                                                                               \
+        int64_t lines, int64_t length, const T *a, int64_t lead, const T *x, int64_t step,                          \
+        GE2_WIDE_##S *restrict sum) {                                                                               \
+        for (int64_t j = 0; j < length; j++) sum[j] = 0;                                                            \
+        int64_t i = 0;                                                                                              \
+        for (; i + 4 <= lines; i += 4) {                                                                            \
+            const T *r0 = a + i * lead, *r1 = r0 + lead, *r2 = r1 + lead, *r3 = r2 + lead;                          \
+            const GE2_WIDE_##S x0 = x[i * step], x1 = x[(i + 1) * step], x2 = x[(i + 2) * step],                    \
+                               x3 = x[(i + 3) * step];                                                              \
+            _Pragma("omp simd") for (int64_t j = 0; j < length; j++)                                                \
+                sum[j] += (x0 * r0[j] + x1 * r1[j]) + (x2 * r2[j] + x3 * r3[j]);                                    \
+        }                                                                                                           \
+        for (; i < lines; i++)                                                                                      \
+            _Pragma("omp simd") for (int64_t j = 0; j < length; j++)                                                \
+                sum[j] += (GE2_WIDE_##S)x[i * step] * a[i * lead + j];                                              \
+    }
+
+/* c[i] = sum of a[i, :] * x: tasks are some lines, or parts of few long ones. */
+#define GE2_EACH_LINE(S, T)                                                                                         \
+    static __attribute__((noinline, unused)) void ge2_each_line_##S(                                                \
+        int threads, int64_t lines, int64_t length, const T *a, int64_t lead, const T *x, T *c) {                   \
+        const int few = lines < GE2_VECTOR_TASKS;                                                                   \
+        const int64_t wide = few ? ge2_least(length, ge2_stretch(length, lines, 1)) : length;                       \
+        const int64_t along = (length + wide - 1) / wide, high = ge2_stretch(lines, wide, along);                   \
+        const int64_t tasks = (lines + high - 1) / high * along;                                                    \
+        GE2_WIDE_##S parts[GE2_VECTOR_TASKS][GE2_VECTOR_TASKS]; /* of few lines */                                  \
+        const int home = ge2_home();                                                                                \
+        _Pragma("omp parallel num_threads(threads)") {                                                              \
+            ge2_apart(home);                                                                                        \
+            _Pragma("omp for schedule(dynamic)") for (int64_t t = 0; t < tasks; t++) {                              \
+                const int64_t left = t % along * wide, width = ge2_least(wide, length - left);                      \
+                const int64_t top = t / along * high, end = ge2_least(top + high, lines);                           \
+                GE2_WIDE_##S sums[4];                                                                               \
+                for (int64_t i = top, taken; i < end; i += taken) {                                                 \
+                    taken = i + 4 <= end ? 4 : 1;                                                                   \
+                    const T *first = a + i * lead + left;                                                           \
+                    if (taken == 4)                                                                                 \
+                        ge2_dots_4_##S(width, first, lead, x + left, sums);                                         \
+                    else                                                                                            \
+                        ge2_dots_1_##S(width, first, lead, x + left, sums);                                         \
+                    for (int64_t r = 0; r < taken; r++)                                                             \
+                        if (along > 1)                                                                              \
+                            parts[i + r][t % along] = sums[r];                                                      \
+                        else                                                                                        \
+                            c[i + r] = (T)sums[r];                                                                  \
+                }                                                                                                   \
+            }                                                                                                       \
+        }                                                                                                           \
+        (void)home;                                                                                                 \
+        for (int64_t i = 0; along > 1 && i < lines; i++) {                                                          \
+            GE2_WIDE_##S sum = parts[i][0];                                                                         \
+            for (int64_t t = 1; t < along; t++) sum += parts[i][t];                                                 \
+            c[i] = (T)sum;                                                                                          \
+        }                                                                                                           \
+    }
+
+/* c = the sum of x[i] * a[i, :]: tasks are blocks of the matrix, whose sums are added in their order. False
+   where there is no memory for those. */
+#define GE2_ALL_LINES(S, T)                                                                                         \
+    static __attribute__((noinline, unused)) int ge2_all_lines_##S(                                                 \
+        int threads, int64_t lines, int64_t length, const T *a, int64_t lead, const T *x, int64_t step, T *c) {     \
+        const int64_t pieces = (length + GE2_VECTOR_WIDTH - 1) / GE2_VECTOR_WIDTH;                                  \
+        const int64_t wide = ge2_least(GE2_VECTOR_WIDTH, ((length + pieces - 1) / pieces + 15) / 16 * 16);          \
+        const int64_t along = (length + wide - 1) / wide, high = ge2_stretch(lines, wide, along);                   \
+        const int64_t down = (lines + high - 1) / high;                                                             \
+        GE2_WIDE_##S *parts = malloc((size_t)(down * length) * sizeof *parts);                                      \
+        if (!parts) return 0;                                                                                       \
+        const int home = ge2_home();                                                                                \
+        _Pragma("omp parallel num_threads(threads)") {                                                              \
+            ge2_apart(home);                                                                                        \
+            _Pragma("omp for schedule(dynamic)") for (int64_t t = 0; t < down * along; t++) {                       \
+                const int64_t left = t % along * wide, top = t / along * high;                                      \
+                ge2_sum_of_lines_##S(                                                                               \
+                    ge2_least(high, lines - top), ge2_least(wide, length - left), a + top * lead + left, lead,      \
+                    x + top * step, step, parts + t / along * length + left);                                       \
+            }                                                                                                       \
+            _Pragma("omp for schedule(static)") for (int64_t j = 0; j < length; j++) {                              \
+                GE2_WIDE_##S sum = parts[j];                                                                        \
+                for (int64_t t = 1; t < down; t++) sum += parts[t * length + j];                                    \
+                c[j] = (T)sum;                                                                                      \
+            }                                                                                                       \
+        }                                                                                                           \
+        (void)home;                                                                                                 \
+        free(parts);                                                                                                \
+        return 1;                                                                                                   \
+    }
+
+/* A product with one row or one column, of the same arguments as any other; smaller ones, and vectors that
+   are not in one piece, are the BLAS's. */
+#define GE2_PRODUCT_WITH_VECTOR(S, T)                                                                               \
+    GE2_DOTS(S, T, 4, 8)                                                                                            \
+    GE2_DOTS(S, T, 1, 32)                                                                                           \
+    GE2_SUM_OF_LINES(S, T)                                                                                          \
+    GE2_EACH_LINE(S, T)                                                                                             \
+    GE2_ALL_LINES(S, T)                                                                                             \
+    GE2_FN void ge2_product_with_vector_##S(                                                                        \
+        const ge2_services *lib, int threads, int64_t count, int64_t m, int64_t n, int64_t k, const T *a,           \
+        int64_t a_batch, int64_t a_row, int64_t a_column, const T *b, int64_t b_batch, int64_t b_row,               \
+        int64_t b_column, T *c) {                                                                                   \
+        const int large = count == 1 && m * n * k > GE2_TILE_WORK && k > GE2_FEW;                                   \
+        if (large && n == 1 && a_column == 1 && b_row == 1)                                                         \
+            ge2_each_line_##S(threads, m, k, a, a_row, b, c);                                                       \
+        else if (large && m == 1 && a_column == 1 && b_row == 1)                                                    \
+            ge2_each_line_##S(threads, n, k, b, b_column, a, c);                                                    \
+        else if (large && n == 1 && a_row == 1 && ge2_all_lines_##S(threads, k, m, a, a_column, b, b_row, c))       \
+            return;                                                                                                 \
+        else if (large && m == 1 && b_column == 1 && ge2_all_lines_##S(threads, k, n, b, b_row, a, a_column, c))    \
+            return;                                                                                                 \
+        else                                                                                                        \
+            ge2_products_##S(                                                                                       \
+                lib, threads, count, m, n, k, a, a_batch, a_row, a_column, b, b_batch, b_row, b_column, c);         \
+    }
+
+#endif
