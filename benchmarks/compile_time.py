@@ -19,8 +19,8 @@ import ge2
 from benchmarks.options import USUAL, Options
 from benchmarks.peers import peer
 from benchmarks.record import AtMost, Row
+from ge2.compile.schedule import schedule
 from ge2.passes.pipeline import run_pipeline
-from ge2.runtime.schedule import schedule
 
 SHORT, LONG = 3_000, 30_000
 ROWS, WIDTH = 8, 16

@@ -33,7 +33,7 @@ hypothesis.settings.load_profile("ci")  # pytest --hypothesis-profile=explore lo
 @pytest.fixture(autouse=True, scope="session")
 def compiler_is_looked_for() -> None:
     """Where there is none, that is said once, here, and is no failure of the first test that compiles."""
-    from ge2.backends.cpu.extension import native
+    from ge2.targets.c.load.extension import native
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from ge2.backends.cuda.calls import call
-from ge2.backends.limits import H200, Limits
-from ge2.backends.scratch import Scratch
-from ge2.backends.shim.device import ShimDevice, ShimStream
 from ge2.base.dtypes import FP8
+from ge2.targets.cuda.emulator.device import ShimDevice, ShimStream
+from ge2.targets.cuda.launch.calls import call
+from ge2.targets.cuda.limits import H200, Limits
+from ge2.targets.cuda.load.scratch import Scratch
 
 REFUSED = "Implicit conversion to a NumPy array is not allowed. Please use `.get()`"
 
@@ -457,15 +457,15 @@ class StandIn:
 @contextmanager
 def stand_in(monkeypatch: Any) -> Iterator[ModuleType]:
     """CuPy and its GPUs, replaced."""
-    from ge2.backends.cuda import device
-    from ge2.runtime import entry
+    from ge2.dispatch import cache
+    from ge2.targets.cuda.load import gpu
 
     xp = module()
     gpus = {n: StandIn(n, xp) for n in range(2)}
-    monkeypatch.setattr(device, "gpu", gpus.__getitem__)
-    monkeypatch.setattr(device, "cupy", lambda: xp)
-    monkeypatch.setattr(device, "current_gpu", lambda: gpus[current[0]])
+    monkeypatch.setattr(gpu, "gpu", gpus.__getitem__)
+    monkeypatch.setattr(gpu, "cupy", lambda: xp)
+    monkeypatch.setattr(gpu, "current_gpu", lambda: gpus[current[0]])
     monkeypatch.setitem(sys.modules, "cupy", xp)
-    entry.forget()
+    cache.forget()
     yield xp
-    entry.forget()
+    cache.forget()

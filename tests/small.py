@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from ge2.codegen import blocks, statements
-from ge2.codegen.c import axes, folds, kernel
-from ge2.kernels import draws, indexing, loops, scans, sorting
-from ge2.runtime import driver
+from ge2.codegen import axes, blocks
+from ge2.targets.c import assemble
+from ge2.targets.c.blocked import numpy_calls
+from ge2.targets.c.emit import reductions, region
+from ge2.targets.c.kernels import gather_scatter, random, scan, sort, strided_loops
 
 # fmt: off
 TINY = (
-    (blocks, "CACHE", 300), (blocks, "LEAST", 16), (blocks, "MOST", 256), (statements, "MANY", 4),
-    (driver, "SHARED", 0),
+    (blocks, "CACHE", 300), (blocks, "LEAST", 16), (blocks, "MOST", 256), (numpy_calls, "MANY", 4),
+    (assemble, "SHARED", 0),
     (axes, "LANES", 2), (axes, "PANEL", 4), (axes, "CACHE", 64), (axes, "WIDE", 8), (axes, "TILE", 4),
     (axes, "FEW", 2), (axes, "SHORT", 2),
-    (folds, "RUN", 4), (folds, "EXACT_RUN", 8), (kernel, "STACK", 8), (kernel, "FEW", 2),
-    (loops, "GRAIN", 0), (indexing, "GRAIN", 0), (indexing, "TILE", 4), (indexing, "LANES", 2),
-    (scans, "CHUNK", 3), (scans, "LINES", 4), (scans, "COLUMNS", 4), (sorting, "SEARCHES", 2),
-    (draws, "PIECE", 64),
+    (reductions, "RUN", 4), (reductions, "EXACT_RUN", 8), (region, "STACK", 8), (region, "FEW", 2),
+    (strided_loops, "GRAIN", 0), (gather_scatter, "GRAIN", 0), (gather_scatter, "TILE", 4),
+    (gather_scatter, "LANES", 2),
+    (scan, "CHUNK", 3), (scan, "LINES", 4), (scan, "COLUMNS", 4), (sort, "SEARCHES", 2),
+    (random, "PIECE", 64),
 )
 SHARED = (  # work for several threads; the text is the same, these are arguments
-    (kernel, "GRAIN", 1), (kernel, "LEAST", 1), (kernel, "TASKS", 3),
+    (region, "GRAIN", 1), (region, "LEAST", 1), (region, "TASKS", 3),
 )
 # fmt: on
 

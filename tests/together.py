@@ -14,11 +14,11 @@ from typing import Any, final
 
 import pytest
 
-from ge2.backends.cpu.compiler import Library, library
-from ge2.backends.cpu.launcher import make_launcher
-from ge2.backends.cpu.toolchain import toolchain
 from ge2.base.config import config
-from ge2.runtime import linked
+from ge2.base.toolchain.compiler import Library, library
+from ge2.base.toolchain.detect import toolchain
+from ge2.targets.c import linked
+from ge2.targets.c.load.launcher import make_launcher
 
 needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 
@@ -33,7 +33,7 @@ FUNCTION = re.compile(
 @final
 @dataclass(eq=False)
 class Part:
-    """The library of one program, as `ge2.runtime.linked` sees it."""
+    """The library of one program, as `ge2.targets.c.linked` sees it."""
 
     whole: Together
     number: int

@@ -17,12 +17,12 @@ from typing import Any, final
 
 import pytest
 
-from ge2.backends.cpu.compiler import Library
-from ge2.backends.shim import build, device
-from ge2.backends.shim.build import compiled
-from ge2.backends.shim.device import ShimKernel, ShimModule
-from ge2.backends.shim.source import COMMENTS, KERNEL, Entry, entries
 from ge2.base.errors import CompilerTrouble
+from ge2.base.toolchain.compiler import Library
+from ge2.targets.cuda.emulator import build, device
+from ge2.targets.cuda.emulator.build import compiled
+from ge2.targets.cuda.emulator.device import ShimKernel, ShimModule
+from ge2.targets.cuda.emulator.source import COMMENTS, KERNEL, Entry, entries
 
 INCLUDE = re.compile(r'^#include "(ge2/\w+\.cuh)"$', re.MULTILINE)
 MODULE, STATIC = "ge2_shim_module_of", device._static

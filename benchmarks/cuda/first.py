@@ -79,7 +79,9 @@ def run(options: Options = USUAL) -> Iterator[Row]:
     if not any(options.wants("first", line) for line in ("nothing-cached", "cached", "other-batch")):
         return
     turns, on_gpu = options.rounds or (1 if options.quick else ROUNDS), has_gpu()
-    fresh("import ge2.runtime.gpu, benchmarks.cuda.programs" + (", cupy" if on_gpu else ""))  # bytecode
+    fresh(
+        "import ge2.targets.cuda.assemble, benchmarks.cuda.programs" + (", cupy" if on_gpu else "")
+    )  # bytecode
     ours = [processes("ge2", on_gpu) for _ in range(turns)]
     names = installed(["jax"]) if on_gpu else []
     theirs = {name: [processes(name, True) for _ in range(min(turns, OF_PEERS))] for name in names}

@@ -9,10 +9,10 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.backends.cuda.blas import library
-from ge2.backends.cuda.driver import driver
-from ge2.backends.cuda.toolkit import nvrtc
 from ge2.base.errors import DeviceError
+from ge2.targets.cuda.load.cublaslt import library
+from ge2.targets.cuda.load.driver import driver
+from ge2.targets.cuda.load.toolkit import nvrtc
 
 
 @final

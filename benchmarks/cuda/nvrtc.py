@@ -31,12 +31,12 @@ rng = np.random.default_rng(0)
 """
 COMPILE = """
 import ge2
-from ge2.backends.cuda.driver import driver
-from ge2.backends.cuda.nvrtc import Order, compile_all
-from ge2.backends.cuda.offline import OfflineDevice, limits_of
+from ge2.targets.cuda.load.driver import driver
+from ge2.targets.cuda.load.nvrtc import Order, compile_all
+from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 from ge2.cli.compile import drivers
 from ge2.cli.digits import BATCH, SIZES, start, train_step
-from ge2.runtime.compile import compile_graph
+from ge2.compile.compile import compile_graph
 x = rng.random((BATCH, SIZES[0]), np.float32)
 y = rng.integers(0, SIZES[-1], BATCH)
 found = driver()

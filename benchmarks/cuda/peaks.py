@@ -18,7 +18,7 @@ def of_ge2() -> tuple[int, str]:
     import cupy
 
     from benchmarks.cuda.programs import mlp_data, mlp_of_ge2
-    from ge2.backends.cuda.device import gpu
+    from ge2.targets.cuda.load.gpu import gpu
 
     pool, scratch = cupy.get_default_memory_pool(), gpu(0).scratch
 

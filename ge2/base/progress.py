@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from threading import Timer
 from typing import Final
 
-from ge2.base.bill import Tally, counting, current
+from ge2.base.compile_times import Tally, counting, current
 from ge2.base.config import config
 from ge2.base.log import is_heard, say
 

@@ -14,16 +14,16 @@ from ge2.base.register import register_leaf as register_leaf
 from ge2.base.register import register_pytree_node as register_pytree_node
 from ge2.base.register import register_pytree_node_class as register_pytree_node_class
 from ge2.base.register import register_pytree_with_keys as register_pytree_with_keys
-from ge2.base.structure import LEAF as LEAF
-from ge2.base.structure import LEAVES, flat_node, keys_of, kind_of, named, node, root_text, same_data
-from ge2.base.structure import DictKey as DictKey
-from ge2.base.structure import FlattenedIndexKey as FlattenedIndexKey
-from ge2.base.structure import GetAttrKey as GetAttrKey
-from ge2.base.structure import KeyPath as KeyPath
-from ge2.base.structure import SequenceKey as SequenceKey
-from ge2.base.structure import Structure as Structure
-from ge2.base.structure import keystr as keystr
-from ge2.base.structure import why_leaf as why_leaf
+from ge2.base.treedef import LEAF as LEAF
+from ge2.base.treedef import LEAVES, flat_node, keys_of, kind_of, named, node, root_text, same_data
+from ge2.base.treedef import DictKey as DictKey
+from ge2.base.treedef import FlattenedIndexKey as FlattenedIndexKey
+from ge2.base.treedef import GetAttrKey as GetAttrKey
+from ge2.base.treedef import KeyPath as KeyPath
+from ge2.base.treedef import SequenceKey as SequenceKey
+from ge2.base.treedef import Structure as Structure
+from ge2.base.treedef import keystr as keystr
+from ge2.base.treedef import why_leaf as why_leaf
 
 IsLeaf = Callable[[Any], bool]
 PathsAndLeaves = list[tuple[KeyPath, Any]]

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, final
 
 from ge2.base.errors import PytreeError
 from ge2.base.record import record
-from ge2.base.structure import (
+from ge2.base.treedef import (
     KINDS,
     LEAVES,
     OPAQUE,

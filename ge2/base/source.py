@@ -13,9 +13,10 @@ from types import CodeType, FrameType
 
 import numpy
 
+from ge2.base import package
 from ge2.base.record import record
 
-PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+PACKAGE = package.PACKAGE + os.sep
 OURS = (
     PACKAGE,
     contextlib.__file__,  # a `with` of ours that looks at a setting, or warns

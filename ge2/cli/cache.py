@@ -11,8 +11,8 @@ from typing import Any
 from ge2.base.cache import Cache, Entry, cache
 from ge2.base.config import config
 from ge2.base.errors import ArgumentError, CacheTrouble
+from ge2.base.formatting import size_words, table
 from ge2.base.record import record
-from ge2.base.words import size_words, table
 from ge2.cli.screen import columns, deliver
 
 SHORT = 12  # characters of a key: enough to tell entries apart

@@ -9,21 +9,21 @@ from collections.abc import Iterator
 from typing import Any, Final, cast, final
 
 import ge2
-from ge2.backends.cuda.nvrtc import Binary, Order, compile_all
-from ge2.backends.cuda.offline import OfflineDevice, limits_of
 from ge2.base.errors import Ge2Error
+from ge2.base.formatting import size_words, table
 from ge2.base.record import record
-from ge2.base.words import size_words, table
 from ge2.cli.load import load
 from ge2.cli.show import Look, check
 from ge2.cli.specs import EXAMPLE, arguments
-from ge2.codegen.cuda.file import Source
-from ge2.runtime.compile import compile_graph
-from ge2.runtime.doubles import slow_products
-from ge2.runtime.executable import Executable
-from ge2.runtime.gpu import GpuDriver
-from ge2.runtime.records import PLACES, KernelRecord, cut, places
-from ge2.runtime.records import kernels as records
+from ge2.compile.compile import compile_graph
+from ge2.compile.executable import Executable
+from ge2.program.records import PLACES, KernelRecord, cut, places
+from ge2.program.records import kernels as records
+from ge2.targets.cuda.assemble import GpuDriver
+from ge2.targets.cuda.emit.file import Source
+from ge2.targets.cuda.load.nvrtc import Binary, Order, compile_all
+from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
+from ge2.targets.cuda.slow_float64 import slow_products
 
 HEAD: Final = ("kernel", "threads", "registers", "spills", "stack", "shared", "cubin", "compiled in", "of")
 FIGURES: Final = ("threads", "registers", "spills", "stack", "shared", "asked")

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 import ge2
-from ge2.backends.cuda import device as cuda
 from ge2.base.config import config
 from ge2.base.errors import Ge2Error
 from ge2.base.record import record
 from ge2.cli import digits
 from ge2.cli.digits import BATCH, SIZES, Array, Digits, State, Step
 from ge2.cli.screen import Progress, columns, deliver, milliseconds
+from ge2.targets.cuda.load import gpu as cuda
 
 REQUIRED = 0.97
 ROUNDS, SECONDS = 200, 3.0

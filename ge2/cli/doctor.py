@@ -12,18 +12,18 @@ from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, distributions, version
 from typing import Any, Final, final
 
-from ge2.backends.cpu.blas import get_threads
-from ge2.backends.cpu.toolchain import identified, settled, time_limit
-from ge2.backends.cuda.driver import driver
-from ge2.backends.cuda.headers import headers, include_folder
-from ge2.backends.cuda.nvrtc import compile
-from ge2.backends.cuda.toolkit import library_path, nvrtc
 from ge2.base.cache import cache
 from ge2.base.config import allowed_cores, config
 from ge2.base.errors import CacheTrouble, Ge2Error
+from ge2.base.formatting import counted, size_words, table
 from ge2.base.record import record
-from ge2.base.words import counted, size_words, table
+from ge2.base.toolchain.detect import identified, settled, time_limit
 from ge2.cli.screen import deliver
+from ge2.targets.c.load.blas import get_threads
+from ge2.targets.cuda.load.driver import driver
+from ge2.targets.cuda.load.headers import headers, include_folder
+from ge2.targets.cuda.load.nvrtc import compile
+from ge2.targets.cuda.load.toolkit import library_path, nvrtc
 
 EXTRA: Final = "pip install 'ge2[cuda13]'"
 ARCH: Final = "sm_90a"  # for which a trial is compiled where there is no GPU
@@ -247,8 +247,8 @@ def kernel() -> Line:
         return Line("a kernel", ABSENT, "there is no GPU that could run one")
     if not any(is_cupy(str(d.metadata["Name"])) for d in distributions()):
         return Line("a kernel", ABSENT, "there is no CuPy to launch it", EXTRA)
-    good, said = asked("-m", "ge2.backends.cuda.trial")
-    fix = "" if good else "what is said above; python -m ge2.backends.cuda.trial, to see all of it"
+    good, said = asked("-m", "ge2.targets.cuda.load.self_test")
+    fix = "" if good else "what is said above; python -m ge2.targets.cuda.load.self_test, to see all of it"
     return Line("a kernel", FLAWLESS if good else BROKEN, said, fix)
 
 

@@ -12,17 +12,17 @@ from typing import Any, Final
 import numpy as np
 
 import ge2
-from ge2.backends.cuda import device as cuda
-from ge2.backends.cuda.driver import driver
-from ge2.backends.device import upload
 from ge2.base.config import config
-from ge2.base.words import count_words, size_words, table
+from ge2.base.formatting import count_words, size_words, table
 from ge2.cli.load import load
 from ge2.cli.screen import deliver
 from ge2.cli.show import Look, check, transformed
 from ge2.cli.specs import EXAMPLE, arguments
-from ge2.runtime.profile import ROUNDS, Profile, Row, profile
-from ge2.runtime.records import PLACES, cut
+from ge2.dispatch.profile import ROUNDS, Profile, Row, profile
+from ge2.program.records import PLACES, cut
+from ge2.targets.cuda.device import upload
+from ge2.targets.cuda.load import gpu as cuda
+from ge2.targets.cuda.load.driver import driver
 
 HEAD: Final = (
     "kernel", "by", "calls", "us", "of roofline", "bytes", "operations", "registers", "shared", "occupancy",

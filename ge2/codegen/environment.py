@@ -10,14 +10,13 @@ from functools import cache
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
+from ge2.base.package import templates
 from ge2.codegen.comment import comment, one_line
-from ge2.codegen.kept import page
+from ge2.codegen.rendered_cache import page
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-GE2 = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-PACKAGED = os.path.join(GE2, "templates")  # where a wheel puts them
 MARGIN = 66  # the column of comments
 WIDTH = 110  # of a line of C
 ROOM = WIDTH - MARGIN - len("  /*  */")  # for the words of a comment
@@ -25,7 +24,6 @@ CALL = re.compile(
     r"((?:(?:static |GE2_SHARED )?void )?\w+\()(.*)(\)(?:;| \{))"
 )  # a call as a statement, or how a function begins
 GLUE = "\0"
-CHECKOUT = os.path.join(os.path.dirname(GE2), "templates")  # where a checkout keeps them
 
 _rendering = RLock()  # a fork waits for it: in the child, locks of Jinja's would be held for ever
 
@@ -35,7 +33,7 @@ def environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # `import ge2` does without
 
     found = Environment(
-        loader=FileSystemLoader([PACKAGED, CHECKOUT]),
+        loader=FileSystemLoader(templates()),
         undefined=StrictUndefined,  # a misspelt name is an error, not an empty string
         trim_blocks=True,
         lstrip_blocks=True,

@@ -9,7 +9,7 @@ import numpy as np
 
 from ge2.base.record import record
 from ge2.codegen.blocks import Tiling
-from ge2.codegen.values import Param
+from ge2.codegen.kernel_values import Param
 from ge2.ir import Dims
 
 

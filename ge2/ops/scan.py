@@ -12,7 +12,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from ge2.base.dtypes import BOOL, accumulator
+from ge2.base.dtypes import BOOL, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, HALF, accumulator
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Axis, Batched, Cotangents, Flags, Lowering, Op, Value
@@ -197,3 +197,10 @@ class CumMin(RunningExtreme):
     name = "cummin"
     ufunc = np.minimum
     lowering = Scan("ge2_highest<T>()", "ge2_min({0}, {1})")
+
+
+def state_of(op: Running, dtype: np.dtype) -> np.dtype:
+    """The type in which a scan is carried."""
+    if isinstance(op, CumMax | CumMin):
+        return accumulator(dtype)
+    return FLOAT64 if dtype in HALF or dtype == FLOAT32 else COMPLEX128 if dtype == COMPLEX64 else dtype

@@ -8,10 +8,10 @@ from ge2.ops import KNOWN
 from ge2.ops.loops import RepeatLoop as RepeatLoop
 from ge2.ops.random import Draw as Draw
 from ge2.ops.region import Region as Region
-from ge2.passes.indexed import Wrap as Wrap
-from ge2.passes.match import Index as Index
 from ge2.passes.pipeline import PIPELINE as PIPELINE
 from ge2.passes.pipeline import run_pipeline as run_pipeline
+from ge2.passes.take_to_mask import Index as Index
+from ge2.passes.wrap_indices import Wrap as Wrap
 
 LATER: dict[str, Callable[..., Op]] = {
     "region": Region,

@@ -11,7 +11,7 @@ from ge2.base.dtypes import PYTHON
 from ge2.ir import ArrayType, Atom, Graph, Literal, Op
 from ge2.ops.elementwise import BY_NAME
 from ge2.ops.shape import BroadcastInDim
-from ge2.passes.host import compute
+from ge2.passes.python_scalars import compute
 from ge2.passes.sweep import Rules, Sweep
 
 

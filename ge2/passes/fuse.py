@@ -20,10 +20,10 @@ from ge2.ops.elementwise import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce, kept
 from ge2.ops.region import Region
 from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
-from ge2.passes.early import early
-from ge2.passes.group import LONG, NONE, Group, Uses, leader, merged, seen_from, too_large
-from ge2.passes.host import on_host
+from ge2.passes.fusion_group import LONG, NONE, Group, Uses, leader, merged, seen_from, too_large
+from ge2.passes.python_scalars import on_host
 from ge2.passes.round_halves import round_halves
+from ge2.passes.scalar_prologue import early
 
 BLOCK = 1 << 15
 NOTHING: frozenset[int] = frozenset()

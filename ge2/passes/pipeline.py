@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import perf_counter
 
-from ge2.base.bill import passed, spent
+from ge2.base.compile_times import passed, spent
 from ge2.base.config import config
-from ge2.base.pause import collector_paused
+from ge2.base.gc_pause import collector_paused
 from ge2.ir import Graph, verify
 from ge2.passes.dump import dump
 from ge2.passes.fold import fold
 from ge2.passes.fuse import fuse
 from ge2.passes.inline import inline
-from ge2.passes.join import join
-from ge2.passes.match import match
-from ge2.passes.roll import roll
+from ge2.passes.loops.absorb_peeled import whole
+from ge2.passes.loops.hoist import trim
+from ge2.passes.loops.roll import roll
+from ge2.passes.loops.rolled_to_scan import stack
+from ge2.passes.pads_to_concatenate import join
 from ge2.passes.simplify import simplify
-from ge2.passes.stack import stack
-from ge2.passes.trim import trim
-from ge2.passes.whole import whole
+from ge2.passes.take_to_mask import match
 
 PIPELINE = (inline, trim, simplify, fold, match, join, roll, whole, stack, fuse)
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from ge2.backends.device import Device, download, upload
 from ge2.base.config import config
 from ge2.base.dtypes import COMPLEX, COMPLEX128, FLOAT64, HALF, INEXACT, real_part
 from ge2.base.errors import ParseError
+from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType, Eqn, Flags, Graph, Op, Var, parse, type_of, verify, write
 from ge2.ir.text import op_text
 from ge2.ops import KNOWN, REPLACED
-from ge2.runtime.compile import compile_graph
+from ge2.targets.cuda.device import Device, download, upload
 from ge2.transforms.derive import DERIVE
 from ge2.transforms.jvp import jvp_graph
 from ge2.transforms.vjp import vjp_graph

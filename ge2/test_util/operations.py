@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from ge2.backends.cpu.toolchain import toolchain
-from ge2.backends.cuda import device as gpu
-from ge2.backends.cuda.offline import OfflineDevice
-from ge2.backends.cuda.toolkit import nvrtc
-from ge2.backends.device import Device, kept_as
-from ge2.backends.limits import H200
-from ge2.backends.shim.device import ShimDevice
 from ge2.base.config import config
 from ge2.base.errors import ArgumentError, CompilerTrouble, DeviceError
 from ge2.base.source import here
+from ge2.base.toolchain.detect import toolchain
+from ge2.compile.compile import compile_graph
 from ge2.ir import Flags, Op
 from ge2.ops.elementwise import Elementwise
-from ge2.ops.own import Own
-from ge2.runtime.compile import compile_graph
+from ge2.ops.user_ops import Own
+from ge2.targets.cuda.device import Device, kept_as
+from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.limits import H200
+from ge2.targets.cuda.load import gpu
+from ge2.targets.cuda.load.offline import OfflineDevice
+from ge2.targets.cuda.load.toolkit import nvrtc
 from ge2.test_util import laws
 
 Arrays = tuple[Any, ...]

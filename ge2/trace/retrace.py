@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ge2.base.pause import collector_paused
+from ge2.base.gc_pause import collector_paused
 from ge2.ir import Atom, Eqn, Graph, Var, without_dead_code
 from ge2.trace.exact import COMMUTATIVE, RULES, Known, remember, with_scalars
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ge2.base.config import config
 from ge2.base.errors import InputError, TraceError, TypeRuleError, VerifyError
-from ge2.base.pause import collector_paused
+from ge2.base.gc_pause import collector_paused
 from ge2.base.record import record
 from ge2.base.source import Source, of_function
 from ge2.ir import ArrayType, Graph, current, parse, verify, write

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, final
 
 from ge2.base.errors import VerifyError
-from ge2.base.pause import collector_paused
+from ge2.base.gc_pause import collector_paused
 from ge2.base.record import record
 from ge2.ir import Atom, Eqn, Flags, Graph, Literal, Var, rename, without_dead_code
 from ge2.ops.elementwise import TRANSCENDENTAL, Pointlike

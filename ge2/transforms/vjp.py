@@ -6,12 +6,12 @@ from typing import Any
 
 from ge2.base.dtypes import INEXACT, python_type
 from ge2.base.errors import VerifyError
-from ge2.base.pause import collector_paused
+from ge2.base.gc_pause import collector_paused
 from ge2.ir import Atom, Eqn, Flags, Graph, Literal, Var
 from ge2.ir.op import Derive, GraphOp, Op
 from ge2.trace import Trace, Tracer, finish, tidy
-from ge2.transforms.blame import blamed, entries
 from ge2.transforms.constants import embedded
+from ge2.transforms.rule_errors import blamed, entries
 from ge2.transforms.zeros import zero
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ge2.base.pause import collector_paused
+from ge2.base.gc_pause import collector_paused
 from ge2.ir import Atom, Axis, Eqn, Flags, Graph, Var, rename
 from ge2.ir.op import Derive, GraphOp
 from ge2.trace import Trace, Tracer, finish, tidy
-from ge2.transforms.blame import blamed, entries
 from ge2.transforms.constants import embedded
+from ge2.transforms.rule_errors import blamed, entries
 
 
 @collector_paused

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from ge2.backends.cpu import compiler, toolchain
 from ge2.base import log
 from ge2.base.config import config
+from ge2.base.toolchain import compiler, detect
 
 ROOT = Path(__file__).parents[2]
 REAL = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
@@ -35,7 +35,7 @@ int other(void) { return 7; }
 def fresh(tmp_path, monkeypatch):
     """No compiler, library or trouble is known yet, and temporary files have a folder of their own."""
     for module, name, value in (
-        (toolchain, "_found", {}),
+        (detect, "_found", {}),
         (compiler, "_libraries", {}),
         (compiler, "_refused", {}),
         (log, "_said", set()),

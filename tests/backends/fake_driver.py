@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
-from ge2.backends.cpu.compiler import extension
-from ge2.backends.cuda.extension import parts
+from ge2.base.toolchain.compiler import extension
+from ge2.targets.cuda.launch.extension import parts
 
 HERE = Path(__file__).parent
 

@@ -8,8 +8,8 @@ import struct
 import numpy as np
 import pytest
 
-from ge2.backends.cpu import blas
-from ge2.backends.cpu.blas import DTYPES, Blas, address, get_threads, linked, services, set_threads, works
+from ge2.targets.c.load import blas
+from ge2.targets.c.load.blas import DTYPES, Blas, address, get_threads, linked, services, set_threads, works
 
 
 def wheel():

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from ge2.backends.cpu import compiler, toolchain
-from ge2.backends.cpu.compiler import extension, include_digest, library, library_key, significant
-from ge2.backends.cpu.toolchain import FLAGS, Toolchain
 from ge2.base import cache as store
 from ge2.base import config as settings
 from ge2.base.cache import cache
 from ge2.base.config import config
 from ge2.base.errors import CompilerTrouble
 from ge2.base.log import Ge2Warning
+from ge2.base.toolchain import compiler, detect
+from ge2.base.toolchain.compiler import extension, include_digest, library, library_key, significant
+from ge2.base.toolchain.detect import FLAGS, Toolchain
 from tests.backends.compilers import REAL, call, calls, needs_compiler, python, script, source
 from tests.backends.compilers import fresh as fresh
 
@@ -56,7 +56,7 @@ def test_a_process_compiles_a_source_once():
 PROGRAM = """
 import sys, time
 import ge2
-from ge2.backends.cpu.compiler import library
+from ge2.base.toolchain.compiler import library
 lib = library(sys.stdin.read() if False else open({path!r}).read(), "f")
 print(lib.cached, lib.key, "subprocess" in sys.modules, "hashlib" in sys.modules, "json" in sys.modules)
 """
@@ -178,7 +178,7 @@ def test_a_damaged_library_is_compiled_again(cut):
 
 CUTS = """
 import sys
-from ge2.backends.cpu.compiler import _is_whole, _loaded, Order
+from ge2.base.toolchain.compiler import _is_whole, _loaded, Order
 from ge2.base.errors import CompilerTrouble
 import ctypes
 whole = open(sys.argv[1] if len(sys.argv) > 1 else {path!r}, "rb").read()
@@ -215,7 +215,7 @@ def test_without_a_cache_there_is_compiling():
 def test_an_entry_that_lacks_the_symbol_is_made_again():
     lib = library(source().replace("ge2_run", "another"), "f", symbol="another")
     content = cache().get(lib.key)
-    tools = toolchain.toolchain()
+    tools = detect.toolchain()
     cache().put(library_key(tools, source()), content, {})
     assert call(library(source(), "f")) == 45
 
@@ -253,9 +253,9 @@ def test_the_environment_of_the_compiler_is_part_of_its_identity(tmp_path, monke
     path = script(tmp_path, "exit 1")
 
     def identity():
-        toolchain._found.clear()
+        detect._found.clear()
         with config.using(cc=path):
-            return toolchain.toolchain().identity
+            return detect.toolchain().identity
 
     first = identity()
     assert identity() == first
@@ -325,8 +325,8 @@ def test_headers_are_part_of_the_key(monkeypatch, tmp_path):
 def test_unwanted_it_is_said_once():
     with config.using(cc="none"):
         with pytest.warns(Ge2Warning, match="asks for no compiler"):
-            assert toolchain.toolchain() is None
-        assert toolchain.toolchain() is None
+            assert detect.toolchain() is None
+        assert detect.toolchain() is None
         with pytest.raises(CompilerTrouble, match="no C compiler in use"):
             library(source(), "f")
 
@@ -335,8 +335,8 @@ def test_unwanted_it_is_said_once():
 def test_one_that_is_not_there_is_said_once(name):
     with config.using(cc=name):
         with pytest.warns(Ge2Warning, match="GE2_CC") as said:
-            assert toolchain.toolchain() is None
-        assert toolchain.toolchain() is None
+            assert detect.toolchain() is None
+        assert detect.toolchain() is None
         with pytest.raises(CompilerTrouble):
             library(source(), "f")
     assert len(said) == 1
@@ -345,7 +345,7 @@ def test_one_that_is_not_there_is_said_once(name):
 def test_none_on_the_path(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.warns(Ge2Warning, match="there is no C compiler"):
-        assert toolchain.toolchain() is None
+        assert detect.toolchain() is None
 
 
 def test_the_first_on_the_path_is_taken(monkeypatch, tmp_path):
@@ -354,19 +354,19 @@ def test_the_first_on_the_path_is_taken(monkeypatch, tmp_path):
         (tmp_path / name).chmod(0o700)
     (tmp_path / "cc").write_text("not a program")
     monkeypatch.setenv("PATH", f"/nonexistent:{tmp_path}")
-    assert toolchain.toolchain().version == "gcc 1.0"
+    assert detect.toolchain().version == "gcc 1.0"
     with config.using(cc=f"{tmp_path}/clang --target=x"):
-        assert toolchain.toolchain().command == (f"{tmp_path}/clang", "--target=x")
+        assert detect.toolchain().command == (f"{tmp_path}/clang", "--target=x")
 
 
 def test_without_a_known_processor_nothing_is_made_for_it(monkeypatch, tmp_path):
-    monkeypatch.setattr(toolchain, "_cpu", lambda: "")
+    monkeypatch.setattr(detect, "_cpu", lambda: "")
     with config.using(cc=script(tmp_path, "exit 1")):
-        assert "-march=native" not in toolchain.toolchain().flags
+        assert "-march=native" not in detect.toolchain().flags
 
 
 def test_the_target_names_the_processor():
-    assert toolchain._cpu()
+    assert detect._cpu()
 
 
 # ----------------------------------------------------------------------------------------------------- OpenMP

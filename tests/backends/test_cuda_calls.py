@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.cpu.toolchain import toolchain
-from ge2.backends.cuda.extension import made_now
 from ge2.base import gpu
 from ge2.base.log import Ge2Warning
-from ge2.runtime import donate
+from ge2.base.toolchain.detect import toolchain
+from ge2.dispatch import donation
+from ge2.targets.cuda.launch.extension import made_now
 from tests.fake_cupy import stand_in
 
 pytestmark = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
@@ -198,7 +198,7 @@ def test_what_may_be_donated(made: Any, cp: Any) -> None:
     found = []
     for leaves, donated, others in cases:
         found.append(made.stands(leaves, frozenset(donated), others))
-        assert found[-1] == donate.stands(leaves, frozenset(donated), others, None)
+        assert found[-1] == donation.stands(leaves, frozenset(donated), others, None)
     assert found == [True, False, False, False, True, False, False, True, False, True, True]
     assert not made.stands([np.ones(3)], frozenset(), ())  # Python looks at it
     assert made.stands((x, y), frozenset([0]), ())

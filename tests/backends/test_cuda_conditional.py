@@ -14,16 +14,25 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ge2.backends.cpu.toolchain import toolchain
-from ge2.backends.cuda import launches as native
-from ge2.backends.cuda.conditional import source
-from ge2.backends.cuda.nodes import Nodes
-from ge2.backends.cuda.nvrtc import ptx
-from ge2.backends.cuda.toolkit import library_path
-from ge2.backends.launches import Branch, Call, Launch, LaunchList, Pointer, While, in_any_order, one_by_one
-from ge2.backends.shim.device import ShimDevice
 from ge2.base.config import config
 from ge2.base.errors import KernelError
+from ge2.base.toolchain.detect import toolchain
+from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.launch import graph as native
+from ge2.targets.cuda.launch.decide import source
+from ge2.targets.cuda.launch.launches import (
+    Branch,
+    Call,
+    Launch,
+    LaunchList,
+    Pointer,
+    While,
+    in_any_order,
+    one_by_one,
+)
+from ge2.targets.cuda.launch.nodes import Nodes
+from ge2.targets.cuda.load.nvrtc import ptx
+from ge2.targets.cuda.load.toolkit import library_path
 from tests.backends.fake_driver import address, fake_driver, launches_extension, seen, set_
 
 pytestmark = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
@@ -289,7 +298,7 @@ def test_products_in_a_round(run_of, write, driver, how, monkeypatch):
     function = ctypes.cast(driver.fake_matmul, ctypes.c_void_p).value
     words = lambda x, y, out, scratch, moved: [(N, 1, 1, x, 1, y, 1, 1, out, 1, 1, 1, 1, 1, 1)]  # noqa: E731
     product = Call(FakeProduct(function, words), at(0), at(1), at(2), None, (), "product")
-    monkeypatch.setattr("ge2.backends.cuda.nodes.LtProduct", FakeProduct)
+    monkeypatch.setattr("ge2.targets.cuda.launch.nodes.LtProduct", FakeProduct)
     test, back = write.below(0, 3, 100), write.scaled(2, 0, after=(0,))
     items = (While((test,), (product, back, write.below(0, 3, 100, (1,))), at(3), (), "while"),)
     run = run_of(items, 4, how)
@@ -461,7 +470,7 @@ NUMBERS = {
 
 @pytest.mark.skipif(HEADER is None, reason="no cuda.h")
 def test_layouts_are_those_of_the_real_header(tmp_path):
-    own = Path(native.__file__).parents[3] / "templates" / "cuda" / "driver.h"
+    own = Path(native.__file__).parents[4] / "templates" / "cuda" / "driver.h"
     same = [
         *(f"offsetof(ConditionalParams, {a}) == offsetof(CUgraphNodeParams, {b})" for a, b in FIELDS.items()),
         *(

@@ -12,14 +12,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from ge2.backends.cuda import conditional, nvrtc
-from ge2.backends.cuda import device as module
-from ge2.backends.cuda import driver as driver_module
-from ge2.backends.cuda.device import CudaDevice, gpu
-from ge2.backends.cuda.driver import Driver, driver
-from ge2.backends.limits import H200, KB
 from ge2.base.config import config
 from ge2.base.errors import CompileError, CompilerTrouble, DeviceError, InputError
+from ge2.targets.cuda.launch import decide
+from ge2.targets.cuda.limits import H200, KB
+from ge2.targets.cuda.load import driver as driver_module
+from ge2.targets.cuda.load import gpu as module
+from ge2.targets.cuda.load import nvrtc
+from ge2.targets.cuda.load.driver import Driver, driver
+from ge2.targets.cuda.load.gpu import CudaDevice, gpu
 
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
@@ -201,7 +202,7 @@ def test_a_cubin_that_the_driver_refuses(device):
 def test_sources_are_prepared_together(device, monkeypatch):
     sources = [SOURCE.replace("2.0f", f"{n}.0f") for n in range(3)]
     device.device.prepare(sources)
-    monkeypatch.setattr("ge2.backends.cuda.nvrtc.nvrtc", None)
+    monkeypatch.setattr("ge2.targets.cuda.load.nvrtc.nvrtc", None)
     modules = [device.device.module(source) for source in sources]
     assert len({module.binary.key for module in modules}) == 3
     assert device.device.stream() == "stream"
@@ -209,14 +210,14 @@ def test_sources_are_prepared_together(device, monkeypatch):
 
 
 def of_cuda(monkeypatch, *cuda):
-    monkeypatch.setattr(conditional, "driver", lambda: Driver(cuda, "", (H200,)) if cuda else None)
+    monkeypatch.setattr(decide, "driver", lambda: Driver(cuda, "", (H200,)) if cuda else None)
 
 
 @needs_nvrtc
 def test_the_kernel_that_decides_is_loaded_once_as_ptx(device, monkeypatch):
     of_cuda(monkeypatch, 13, 0)
     assert device.device.decider == "ge2_decide" and device.device.switches
-    monkeypatch.setattr(conditional, "ptx", None)
+    monkeypatch.setattr(decide, "ptx", None)
     assert device.device.decider == "ge2_decide"
 
 
@@ -235,7 +236,7 @@ def test_what_does_not_load_decides_nothing(device, monkeypatch, trouble):
         raise trouble
 
     of_cuda(monkeypatch, 13, 0)
-    monkeypatch.setattr(conditional, "ptx", refused)
+    monkeypatch.setattr(decide, "ptx", refused)
     assert device.device.decider == 0
 
 

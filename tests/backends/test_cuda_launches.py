@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ge2.backends.cpu.toolchain import toolchain
-from ge2.backends.cuda import launches as native
 from ge2.base.config import config
 from ge2.base.errors import KernelError
+from ge2.base.toolchain.detect import toolchain
+from ge2.targets.cuda.launch import graph as native
 from tests.backends.fake_driver import address, fake_driver, launches_extension, on_device, seen, set_
 
 N = 8
@@ -361,7 +361,7 @@ def test_what_is_not_on_the_device_is_sent_there(make, driver):
 
 def test_a_list_of_launches_as_the_device_makes_it(made, driver, monkeypatch):
     """The whole way from a list, with what a kernel of CuPy's and a product of ours are."""
-    from ge2.backends.launches import Launch, LaunchList, Number, Pointer
+    from ge2.targets.cuda.launch.launches import Launch, LaunchList, Number, Pointer
 
     monkeypatch.setattr(native, "LIBRARY", driver.path)
     current = SimpleNamespace(get_current_stream=lambda: SimpleNamespace(ptr=0))
@@ -387,8 +387,8 @@ def test_a_list_of_launches_as_the_device_makes_it(made, driver, monkeypatch):
 
 def test_a_call_made_before_its_launches_are_told_of_the_extension(monkeypatch):
     """Both wait for the extension, and the thread that tells them takes its time."""
-    from ge2.backends.cuda.calls import call_of
-    from ge2.backends.launches import LaunchList, Straight
+    from ge2.targets.cuda.launch.calls import call_of
+    from ge2.targets.cuda.launch.launches import LaunchList, Straight
 
     launched = native.Meanwhile(None, LaunchList((), 0, (), frozenset(), None, True))
     given = []

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ge2.backends.cpu.toolchain import toolchain
-from ge2.backends.cuda import launches as native
-from ge2.backends.cuda.nodes import Nodes
-from ge2.backends.launches import Branch, Launch, LaunchList, Number, Pointer, While
 from ge2.base.config import config
-from ge2.runtime.executable import manner
+from ge2.base.toolchain.detect import toolchain
+from ge2.compile.executable import manner
+from ge2.targets.cuda.launch import graph as native
+from ge2.targets.cuda.launch.launches import Branch, Launch, LaunchList, Number, Pointer, While
+from ge2.targets.cuda.launch.nodes import Nodes
 from tests.backends.fake_driver import address, fake_driver, launches_extension, on_device, seen, set_
 
 N = 8

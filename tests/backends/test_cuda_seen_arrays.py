@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ge2.backends.cpu.compiler import extension
-from ge2.backends.cpu.extension import ABI
-from ge2.backends.cpu.toolchain import toolchain
+from ge2.base.toolchain.compiler import extension
+from ge2.base.toolchain.detect import toolchain
+from ge2.targets.c.load.extension import ABI
 from tests.backends.fake_driver import launches_extension
 
 pytestmark = pytest.mark.skipif(toolchain() is None, reason="no C compiler")

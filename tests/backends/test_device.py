@@ -10,9 +10,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ge2.backends.device import upload, view
-from ge2.backends.limits import H200
 from ge2.base.dtypes import BFLOAT16, FP8
+from ge2.targets.cuda.device import upload, view
+from ge2.targets.cuda.limits import H200
 
 
 @pytest.mark.parametrize("dtype", [*sorted(FP8, key=str), BFLOAT16, np.dtype(np.float64)], ids=str)

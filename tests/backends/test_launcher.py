@@ -16,11 +16,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ge2.backends.cpu import extension, plain_launcher
-from ge2.backends.cpu.extension import EXTENSION, native
-from ge2.backends.cpu.launcher import Array, Number, Output, make_launcher
 from ge2.base.config import config
 from ge2.base.errors import Ge2Error, InputError
+from ge2.targets.c.load import extension, plain_launcher
+from ge2.targets.c.load.extension import EXTENSION, native
+from ge2.targets.c.load.launcher import Array, Number, Output, make_launcher
 from tests.backends.programs import BF16, BOOL, C128, F32, F64, FP8, I64, adder, constant
 from tests.backends.programs import launch as launch
 from tests.backends.programs import library as library
@@ -370,7 +370,7 @@ def test_threads_share_what_is_kept(launch):
 
 
 def test_a_program_knows_its_threads_and_its_blas(launch):
-    from ge2.backends.cpu.blas import services
+    from ge2.targets.c.load.blas import services
 
     y = launch("threads_and_services", [], [Output(I64, (5,))], threads=3)()[0]
     found = services()
@@ -500,9 +500,9 @@ def nothing_made(monkeypatch):
     monkeypatch.setattr(EXTENSION, "made", {})
 
 
-@pytest.mark.parametrize("lost", ["get_include", "include_folder"])
+@pytest.mark.parametrize("lost", ["get_include", "templates"])
 def test_without_headers_or_source_ctypes_serves(monkeypatch, tmp_path, library, nothing_made, lost):
-    monkeypatch.setattr(np if lost == "get_include" else extension, lost, lambda: str(tmp_path / "c"))
+    monkeypatch.setattr(np if lost == "get_include" else extension, lost, lambda *names: str(tmp_path / "c"))
     assert copier(library) == "PlainLauncher"
 
 

@@ -8,13 +8,13 @@ import time
 
 import pytest
 
-from ge2.backends.cpu import compiler, toolchain
-from ge2.backends.cpu.command import KEPT, TookTooLong, run
-from ge2.backends.cpu.compiler import excuse, library
-from ge2.backends.cpu.toolchain import FLAGS
 from ge2.base.config import config
 from ge2.base.errors import CompileError, CompilerTrouble
 from ge2.base.log import Ge2Warning
+from ge2.base.toolchain import compiler, detect
+from ge2.base.toolchain.command import KEPT, TookTooLong, run
+from ge2.base.toolchain.compiler import excuse, library
+from ge2.base.toolchain.detect import FLAGS
 from tests.backends.compilers import REAL, call, calls, needs_compiler, script, source
 from tests.backends.compilers import fresh as fresh
 
@@ -41,7 +41,7 @@ MISBEHAVIOUR = {
 @pytest.fixture
 def hasty(monkeypatch):
     """A time limit for those who cannot wait for a second. Returns it."""
-    for module in (toolchain, compiler):
+    for module in (detect, compiler):
         monkeypatch.setattr(module, "time_limit", lambda: 0.4)
     return 0.4
 
@@ -67,7 +67,7 @@ def test_it_is_trouble_and_soon_over(body, tmp_path, hasty):
         with pytest.raises(CompilerTrouble):  # at once, and without asking again
             library(source(), "f")
         assert calls(tmp_path) == before
-        assert toolchain.toolchain() is None  # it cannot even compile a trial
+        assert detect.toolchain() is None  # it cannot even compile a trial
     assert not zombies()
     assert nothing_runs_in(tmp_path)
 
@@ -77,14 +77,14 @@ def test_so_it_is_where_it_does_not_even_say_its_version(body, tmp_path, hasty, 
     if "$1" in body:
         body = "exit 1"  # it writes files, and has none to write
     if "head" in body:
-        monkeypatch.setattr(toolchain, "time_limit", lambda: 20)  # it is slow, and ends
+        monkeypatch.setattr(detect, "time_limit", lambda: 20)  # it is slow, and ends
     with config.using(cc=script(tmp_path, body, version=body)):
         began = time.monotonic()
         if "head" in body and "exit 0" in body:
-            assert toolchain.toolchain().version == "x" * 200
+            assert detect.toolchain().version == "x" * 200
         else:
             with pytest.warns(Ge2Warning, match="NumPy runs instead"):
-                assert toolchain.toolchain() is None
+                assert detect.toolchain() is None
             assert time.monotonic() - began < hasty + 1 or "head" in body
     assert not zombies()
     assert nothing_runs_in(tmp_path)
@@ -140,10 +140,10 @@ def test_options_that_it_does_not_know_are_left_out(tmp_path, missing):
     path = script(tmp_path, f'for a; do if {tests}; then exit 1; fi; done; exec {REAL} "$@"')
     with config.using(cc=path):
         assert call(library(source(), "f")) == 45
-        assert set(FLAGS) - set(toolchain.toolchain().flags) == set(missing)
-        assert toolchain.toolchain().openmp == ("-fopenmp" not in missing)
+        assert set(FLAGS) - set(detect.toolchain().flags) == set(missing)
+        assert detect.toolchain().openmp == ("-fopenmp" not in missing)
         before = calls(tmp_path)
-        for known in (toolchain._found, compiler._libraries, compiler._refused):
+        for known in (detect._found, compiler._libraries, compiler._refused):
             known.clear()  # as in another process
         assert library(source(), "f").cached
         assert calls(tmp_path) == before

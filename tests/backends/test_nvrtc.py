@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from ge2.backends.cuda import nvrtc as module
-from ge2.backends.cuda import toolkit
-from ge2.backends.cuda.headers import headers_key, told
-from ge2.backends.cuda.nvrtc import Order, compile, compile_all, key_of
-from ge2.backends.cuda.report import Usage, fault, usages
-from ge2.backends.cuda.toolkit import nvrtc, place
 from ge2.base.cache import cache
 from ge2.base.config import config
 from ge2.base.errors import ArgumentError, CompileError, CompilerTrouble
 from ge2.base.log import Ge2Warning
+from ge2.targets.cuda.load import nvrtc as module
+from ge2.targets.cuda.load import toolkit
+from ge2.targets.cuda.load.headers import headers_key, told
+from ge2.targets.cuda.load.nvrtc import Order, compile, compile_all, key_of
+from ge2.targets.cuda.load.nvrtc_log import Usage, fault, usages
+from ge2.targets.cuda.load.toolkit import nvrtc, place
 
 
 def has_nvrtc() -> bool:
@@ -114,7 +114,7 @@ def test_the_same_source_gives_the_same_cubin(arch):
     assert first.cubin == second.cubin
     assert first.log == second.log
     program = (
-        "import sys; from ge2.backends.cuda.nvrtc import compile;"
+        "import sys; from ge2.targets.cuda.load.nvrtc import compile;"
         "sys.stdout.buffer.write(compile(sys.argv[1], sys.argv[2]).cubin)"
     )
     command = [sys.executable, "-c", program, scale(), arch]

@@ -11,16 +11,16 @@ import time
 
 import pytest
 
-from ge2.backends.cpu import workplace
-from ge2.backends.cpu.compiler import library
 from ge2.base.config import config
+from ge2.base.toolchain import folders as workplace
+from ge2.base.toolchain.compiler import library
 from tests.backends.compilers import ROOT, calls, script, source
 from tests.backends.compilers import fresh as fresh
 from tests.backends.test_misbehaving_compilers import nothing_runs_in, processes_of
 
 HANGS = "(sleep 60) & sleep 60"  # a compiler with a helper of its own
 COMPILES = """
-from ge2.backends.cpu.compiler import library
+from ge2.base.toolchain.compiler import library
 library("int ge2_run(void) { return 1; }", "f")
 """
 needs_processes = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="there is no /proc here")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.cpu import blas
 from ge2.base.config import allowed_cores, quota
+from ge2.targets.c.load import blas
 from tests.backends.compilers import needs_compiler
 
 # rows, columns, inner, count, transposed: rows in tiles, columns in tiles, ragged, whole, many small

@@ -7,7 +7,7 @@ from threading import Thread
 import numpy as np
 import pytest
 
-from ge2.backends.scratch import STREAMS, Scratch
+from ge2.targets.cuda.load.scratch import STREAMS, Scratch
 
 
 def bytes_(n):

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ge2.backends.limits import A100, B200, H100, H200, KNOWN
-from ge2.backends.shim.build import launcher
-from ge2.backends.shim.device import ShimDevice
 from ge2.base.config import config
 from ge2.base.errors import CompileError, CompilerTrouble, InputError, KernelError
+from ge2.targets.cuda.emulator.build import launcher
+from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.limits import A100, B200, H100, H200, KNOWN
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="blocks have shared memory of their own by a linker script"
@@ -697,7 +697,7 @@ LARGE = kernel(
 PROGRAM = """
 import sys
 import numpy as np
-from ge2.backends.shim.device import ShimDevice
+from ge2.targets.cuda.emulator.device import ShimDevice
 
 for seed in (0, 1):
     device = ShimDevice(seed=seed)

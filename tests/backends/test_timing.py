@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ge2.backends.cuda import driver as driver_module
-from ge2.backends.cuda.driver import resident_blocks
-from ge2.backends.cuda.nvrtc import Order, compile_all
-from ge2.backends.cuda.timing import (
+from ge2.program.timing import HostClock, best, seconds
+from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.limits import B200, H200
+from ge2.targets.cuda.load import driver as driver_module
+from ge2.targets.cuda.load.driver import resident_blocks
+from ge2.targets.cuda.load.nvrtc import Order, compile_all
+from ge2.targets.cuda.load.timing import (
     ADD,
     COPIED,
     COPY,
@@ -25,9 +28,6 @@ from ge2.backends.cuda.timing import (
     ceilings,
     load_of,
 )
-from ge2.backends.limits import B200, H200
-from ge2.backends.shim.device import ShimDevice
-from ge2.backends.timing import HostClock, best, seconds
 from tests.cli.test_compile import needs_nvrtc
 from tests.together import needs_compiler
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ge2.backends.shim.device import ShimDevice
 from ge2.base.errors import CompileError
+from ge2.targets.cuda.emulator.device import ShimDevice
 from tests.together import needs_compiler
 from tests.together_in_cuda import together_in_cuda
 

@@ -12,7 +12,7 @@ from contextvars import copy_context
 import pytest
 
 from ge2.base import progress
-from ge2.base.bill import Had, Tally, counting, current, finding, had, note, passed, spent
+from ge2.base.compile_times import Had, Tally, counting, current, finding, had, note, passed, spent
 from ge2.base.config import config
 from ge2.base.log import is_heard, say
 from ge2.base.progress import making
@@ -24,7 +24,7 @@ NAP = 0.02
 def clock(monkeypatch):
     """A clock that goes on when it is told to."""
     now = [100.0]
-    monkeypatch.setattr("ge2.base.bill.perf_counter", lambda: now[0])
+    monkeypatch.setattr("ge2.base.compile_times.perf_counter", lambda: now[0])
 
     def wait(seconds):
         now[0] += seconds

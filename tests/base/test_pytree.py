@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ge2 import tree, tree_util
-from ge2.base import pytree, structure
+from ge2.base import pytree, treedef
 from ge2.base.errors import PytreeError
 
 
@@ -194,7 +194,7 @@ def test_stopping_at_no_node_changes_nothing(x: Any) -> None:
 @given(TREES)
 def test_emptied_tables_cost_no_correctness(x: Any) -> None:
     before = pytree.structure(x)
-    for table in (structure._SHARED, structure._FLAT, structure._SEEN, structure._KEYS):
+    for table in (treedef._SHARED, treedef._FLAT, treedef._SEEN, treedef._KEYS):
         table.clear()
     after = pytree.structure(x)
     assert before == after

@@ -35,9 +35,9 @@ from benchmarks.cuda.machine import CPU
 from benchmarks.cuda.work import BF16, Draw, Work, parted, plain
 from benchmarks.options import Options
 from benchmarks.record import AtMost, Failure, Row
-from ge2.backends.cpu.toolchain import toolchain
-from ge2.backends.cuda.toolkit import place
 from ge2.base.errors import CompilerTrouble, DeviceError
+from ge2.base.toolchain.detect import toolchain
+from ge2.targets.cuda.load.toolkit import place
 from tests.fake_cupy import stand_in
 from tests.together import needs_compiler
 

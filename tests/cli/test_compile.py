@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from ge2.backends.cuda import nvrtc
-from ge2.backends.cuda.offline import OfflineDevice, limits_of
-from ge2.backends.cuda.toolkit import place
-from ge2.backends.limits import A100, B200, H100
 from ge2.base.config import config
 from ge2.base.errors import CompilerTrouble, DeviceError
 from ge2.cli.main import main
+from ge2.targets.cuda.limits import A100, B200, H100
+from ge2.targets.cuda.load import nvrtc
+from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
+from ge2.targets.cuda.load.toolkit import place
 
 
 def has_nvrtc() -> bool:

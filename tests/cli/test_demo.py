@@ -144,6 +144,6 @@ def test_a_step_on_a_gpu_never_waits_for_it(monkeypatch):
 
 
 def test_a_gpu_that_is_not_there(monkeypatch, capsys):
-    monkeypatch.setattr("ge2.backends.cuda.device.driver", lambda: None)
+    monkeypatch.setattr("ge2.targets.cuda.load.gpu.driver", lambda: None)
     assert main(["demo", "--device", "cuda"]) == 1
     assert "ge2 doctor" in capsys.readouterr().err

@@ -10,14 +10,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from ge2.backends.cuda.driver import Driver
-from ge2.backends.limits import H200
 from ge2.base.cache import Cache
 from ge2.base.config import config
 from ge2.base.errors import CacheTrouble, CompileError
 from ge2.cli import doctor
 from ge2.cli.doctor import ABSENT, BROKEN, CHECKS, FLAWLESS, Line
 from ge2.cli.main import main
+from ge2.targets.cuda.limits import H200
+from ge2.targets.cuda.load.driver import Driver
 
 DRIVER = Driver((13, 0), "580.159.04", (H200,))
 
@@ -208,7 +208,7 @@ def test_a_machine_with_one(machine, packages):
     assert doctor.bindings() == Line("cuda-bindings", FLAWLESS, "13.0.3")
     assert doctor.kernel() == Line("a kernel", FLAWLESS, "it gives the right result")
     assert asked[0] == ("-c", "import cupy")
-    assert asked[-1] == ("-m", "ge2.backends.cuda.trial")
+    assert asked[-1] == ("-m", "ge2.targets.cuda.load.self_test")
 
 
 def test_pieces_that_are_broken(machine, packages):

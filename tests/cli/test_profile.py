@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ge2.backends.cuda.driver import driver
 from ge2.base.config import config
 from ge2.cli.main import main
 from ge2.cli.profile import microseconds
-from ge2.runtime import ceilings
+from ge2.compile import peaks
+from ge2.targets.cuda.load.driver import driver
 from tests.fake_cupy import stand_in
 from tests.together import needs_compiler
 
@@ -50,8 +50,8 @@ def start():
 @pytest.fixture
 def model(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "a_model.py").write_text(MODEL)
-    monkeypatch.setattr(ceilings, "COPIED", 1 << 12)
-    monkeypatch.setattr(ceilings, "ELEMENTS", 1 << 10)
+    monkeypatch.setattr(peaks, "COPIED", 1 << 12)
+    monkeypatch.setattr(peaks, "ELEMENTS", 1 << 10)
     return str(tmp_path / "a_model.py")
 
 
@@ -192,9 +192,9 @@ def test_what_cannot_be_profiled(model: str, said: Said, capsys: pytest.CaptureF
 def test_float64_is_told_of(model: str, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 
-    from ge2.backends.limits import H200
-    from ge2.backends.shim.device import ShimDevice
-    from ge2.runtime import compile as compiling
+    from ge2.compile import compile as compiling
+    from ge2.targets.cuda.emulator.device import ShimDevice
+    from ge2.targets.cuda.limits import H200
 
     slow = ShimDevice(replace(H200, name="GeForce", double=64))
     monkeypatch.setattr(compiling, "stand_in", lambda: slow)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.cpu.toolchain import toolchain
 from ge2.base.errors import InputError
+from ge2.base.toolchain.detect import toolchain
 from ge2.cli.main import main
 from ge2.cli.specs import arguments
 

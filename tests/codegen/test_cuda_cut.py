@@ -9,10 +9,10 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.codegen.cuda.cut import after_rows, cut
 from ge2.ir import verify
 from ge2.ops.region import Region
 from ge2.passes.pipeline import run_pipeline
+from ge2.targets.cuda.emit.split_region import after_rows, cut
 from tests.codegen.texts import kernels
 from tests.together import needs_compiler
 

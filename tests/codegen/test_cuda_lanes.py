@@ -9,7 +9,7 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.codegen.cuda.chip import Chip
+from ge2.targets.cuda.chip import Chip
 from tests.codegen.texts import kernels
 from tests.together import needs_compiler
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.limits import A100, H200
 from ge2.base.config import config
-from ge2.codegen.cuda.chip import Chip
+from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.limits import A100, H200
 from tests.codegen.texts import kernels
 from tests.together import needs_compiler
 

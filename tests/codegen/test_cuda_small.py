@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.cuda.nvrtc import Order, compile_all
 from ge2.base.config import config
+from ge2.targets.cuda.load.nvrtc import Order, compile_all
 from tests.codegen.test_resident_nvrtc import needs_nvrtc
 from tests.codegen.texts import kernels
 from tests.together import needs_compiler

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ge2.backends.shim.device import ShimDevice
 from ge2.base.dtypes import BOOL, COMPLEX, HALF, INTEGERS, SHORT
-from ge2.codegen.c import typed as c
-from ge2.codegen.cuda import typed as cuda
-from ge2.codegen.typed import baked
+from ge2.codegen.spelling import baked
+from ge2.targets.c.emit import types as c
+from ge2.targets.cuda.emit import types as cuda
+from ge2.targets.cuda.emulator.device import ShimDevice
 from tests.templates.cuda_harness import needs_compiler
 
 F32, F64, I32 = (np.dtype(t) for t in ("f4", "f8", "i4"))

@@ -10,11 +10,11 @@ import pytest
 
 import ge2
 from ge2 import extend, lax
-from ge2.backends.cuda.nvrtc import Order, _built, _program, _read, flags
-from ge2.backends.cuda.toolkit import nvrtc
-from ge2.backends.shim.device import ShimDevice
 from ge2.base.errors import KernelError
-from ge2.codegen.cuda.kernel import bare
+from ge2.targets.cuda.emit.kernel import bare
+from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.load.nvrtc import Order, _built, _program, _read, flags
+from ge2.targets.cuda.load.toolkit import nvrtc
 from tests.backends.test_shim import compiler  # noqa: F401 a fixture
 from tests.codegen.texts import kernels
 from tests.templates.test_cuda_nvrtc import needs_nvrtc

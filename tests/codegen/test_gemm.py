@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ge2.backends.product import HostProduct, Wanted
-from ge2.codegen.cuda.gemm import Gemm, Matrix, by_blas, tight
 from ge2.ir import ArrayType, Dims
 from ge2.ops.dot import DotGeneral
+from ge2.targets.cuda.launch.product import HostProduct, Wanted
+from ge2.targets.cuda.products.gemm import Gemm, Matrix, by_blas, tight
 
 FLOAT64 = np.dtype(np.float64)
 

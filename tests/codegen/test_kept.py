@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.cuda.offline import OfflineDevice, limits_of
 from ge2.base.cache import cache
 from ge2.base.config import config
 from ge2.base.log import Ge2Warning, _said
-from ge2.codegen import environment, kept
-from ge2.codegen.c.text import Text
-from ge2.codegen.kept import kept_pages, page, spelt
+from ge2.codegen import environment, rendered_cache
+from ge2.codegen.rendered_cache import kept_pages, page, spelt
+from ge2.codegen.text import Text
 from ge2.codegen.view import Line
+from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType, Var
-from ge2.runtime.compile import compile_graph
-from ge2.runtime.gpu import Text as Printed
+from ge2.targets.cuda.assemble import Text as Printed
+from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 from tests.together import needs_compiler
 
 ROOT = Path(__file__).parent.parent.parent
@@ -88,30 +88,31 @@ def test_programs_that_look_alike_are_told_apart(target, rendered):
 def test_other_templates_are_other_texts(rendered, monkeypatch):
     texts(graph())
     rendered.clear()
-    monkeypatch.setattr(kept, "writing", lambda: "another version")
+    monkeypatch.setattr(rendered_cache, "writing", lambda: "another version")
     texts(graph())
     assert rendered
 
 
 def test_the_version_is_that_of_all_that_writes(tmp_path, monkeypatch):
     """A changed line in any module of this package, or in a template, is another version."""
-    before = kept.writing.__wrapped__()
-    assert before == kept.writing.__wrapped__()
+    before = rendered_cache.writing.__wrapped__()
+    assert before == rendered_cache.writing.__wrapped__()
     (tmp_path / "codegen").mkdir()
     for name in ("a.py", "b.py"):
         (tmp_path / "codegen" / name).write_text("x = 1")
     (tmp_path / "templates" / "cuda").mkdir(parents=True)
     template = tmp_path / "templates" / "cuda" / "kernel.jinja"
     template.write_text("one")
-    monkeypatch.setattr(kept, "HERE", str(tmp_path / "codegen"))
-    found = [kept.writing.__wrapped__()]
+    monkeypatch.setattr(rendered_cache, "PACKAGE", str(tmp_path))
+    monkeypatch.setattr(rendered_cache, "templates", lambda: str(tmp_path / "templates"))
+    found = [rendered_cache.writing.__wrapped__()]
     for change in (
         lambda: template.write_text("two"),
         lambda: (tmp_path / "codegen" / "b.py").write_text("x = 2"),
         lambda: (tmp_path / "codegen" / "b.py").rename(tmp_path / "codegen" / "c.py"),
     ):
         change()
-        found.append(kept.writing.__wrapped__())
+        found.append(rendered_cache.writing.__wrapped__())
     assert len({before, *found}) == 5
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.runtime.compile import compile_graph
+from ge2.compile.compile import compile_graph
 from tests.small import tiny
 from tests.together import needs_compiler, together
 

@@ -11,8 +11,8 @@ import pytest
 import ge2
 from ge2 import lax
 from ge2.base.config import config
-from ge2.codegen.cuda import resident
-from ge2.codegen.cuda.resident_rows import fewest
+from ge2.targets.cuda.persistent import kernel
+from ge2.targets.cuda.persistent.rows import fewest
 from tests.codegen.agreement import agree, drawn
 from tests.together import needs_compiler
 
@@ -254,7 +254,7 @@ def test_rows_that_blocks_share(rows: int, sums: int, reverse: bool) -> None:
 
 @pytest.mark.parametrize("multiprocessors", [1, 2, 3])
 def test_several_rows_of_a_block(multiprocessors: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resident, "fewest", lambda rows, _: fewest(rows, multiprocessors))
+    monkeypatch.setattr(kernel, "fewest", lambda rows, _: fewest(rows, multiprocessors))
     w = drawn(64, 64) / 8
     same(rnn, w, drawn(6, 64), drawn(3, 6, 64, seed=1), rtol=1e-4)
 

@@ -14,12 +14,12 @@ import pytest
 
 import ge2
 from ge2 import lax
-from ge2.backends.shim.device import ShimDevice
 from ge2.base.config import config
-from ge2.codegen.cuda import resident as text
-from ge2.codegen.cuda import resident_grid, resident_plan, resident_tiles
-from ge2.runtime import entry
-from ge2.runtime import resident as rule
+from ge2.compile import persistent as rule
+from ge2.dispatch import cache
+from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.persistent import grid, grid_matrices, plan
+from ge2.targets.cuda.persistent import kernel as text
 from tests.codegen.agreement import agree, drawn
 from tests.codegen.test_resident_random import ROWS, SEEDS, program
 from tests.fuzz.test_nested_loops import agrees
@@ -32,14 +32,14 @@ SIZES = (7, 96, 97, 2000)  # with 96 threads, of which each may have 16 elements
 @pytest.fixture(autouse=True)
 def small_grids(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing is for a block, and a grid has 96 or 128 threads."""
-    entry.forget()
+    cache.forget()
     monkeypatch.setattr(rule, "BLOCK", rule.Rule(False, 0, -1, -1, 1))
     monkeypatch.setattr(rule, "ALONE", 1 << 60)
     monkeypatch.setattr(text, "OF_GRID", 32)
-    monkeypatch.setattr(resident_plan, "NARROW", 6)
-    monkeypatch.setattr(resident_grid, "FEW", 24)
+    monkeypatch.setattr(plan, "NARROW", 6)
+    monkeypatch.setattr(grid, "FEW", 24)
     yield
-    entry.forget()
+    cache.forget()
 
 
 def on_shim(f: Any, *xs: Any) -> tuple[Any, str, tuple[str, ...]]:
@@ -309,7 +309,7 @@ extern "C" __global__ void shifted(float *a, float *b) {
 
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resident_tiles, "LEAST", 1)
+    monkeypatch.setattr(grid_matrices, "LEAST", 1)
 
 
 def net(w: Any, h: Any, xs: Any) -> Any:
@@ -407,6 +407,6 @@ def test_rows_that_lie_in_a_larger_result_are_read_from_elsewhere(kept: None) ->
 
 
 def test_a_gpu_with_too_few_blocks_multiplies_by_lanes(kept: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resident_tiles, "ROOM", 0)
+    monkeypatch.setattr(grid_matrices, "ROOM", 0)
     source = same(net, drawn(48, 48) / 7, drawn(5, 48), drawn(3, 5, 48, seed=1))
     assert "ge2_spread_product" not in source

@@ -11,13 +11,13 @@ import pytest
 import ge2
 from benchmarks.cuda.programs import RNN_WIDTH, rnn_loss
 from ge2 import lax
-from ge2.backends.cuda.offline import OfflineDevice, limits_of
 from ge2.base.config import config
 from ge2.cli.compile import drivers
-from ge2.codegen.cuda import resident
-from ge2.codegen.cuda.kernel import CudaKernel
-from ge2.runtime import entry
-from ge2.runtime.compile import compile_graph
+from ge2.compile.compile import compile_graph
+from ge2.dispatch import cache
+from ge2.targets.cuda.emit.kernel import CudaKernel
+from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
+from ge2.targets.cuda.persistent import kernel as resident
 from tests.codegen.test_resident import drawn, rnn, same
 from tests.together import needs_compiler
 
@@ -56,9 +56,9 @@ def test_the_gradient_of_a_net_has_one_set_of_texts() -> None:
 
 @pytest.fixture
 def anew() -> Any:
-    entry.forget()
+    cache.forget()
     yield
-    entry.forget()
+    cache.forget()
 
 
 def by_hand(w: Any, h: Any, xs: Any, reverse: bool) -> Any:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import ge2
-from ge2.backends.cuda.offline import OfflineDevice, limits_of
 from ge2.cli.compile import drivers
-from ge2.codegen.cuda.kernel import CudaKernel
-from ge2.runtime.compile import compile_graph
+from ge2.compile.compile import compile_graph
+from ge2.targets.cuda.emit.kernel import CudaKernel
+from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 
 
 def kernels(f: Any, *xs: Any, arch: str = "sm_90a") -> list[tuple[CudaKernel, str]]:

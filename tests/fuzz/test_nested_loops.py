@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.device import Device, download, upload
 from ge2.base.config import config
+from ge2.targets.cuda.device import Device, download, upload
 from tests.fuzz.nested import function
 from tests.together import needs_compiler
 

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.cuda.nvrtc import Order, compile_all
-from ge2.backends.cuda.offline import OfflineDevice, limits_of
-from ge2.backends.shim.device import ShimDevice
 from ge2.base.config import config
 from ge2.cli.compile import drivers
-from ge2.runtime.compile import compile_graph
+from ge2.compile.compile import compile_graph
+from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.load.nvrtc import Order, compile_all
+from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 from tests.fuzz.networks import Step, centred, masked, softmax, split
 from tests.fuzz.test_random_networks import faults, on_device
 from tests.laws.test_cuda_compiled import ARCHITECTURES, has_nvrtc

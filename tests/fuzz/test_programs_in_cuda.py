@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ge2.backends.device import Device, download, upload
-from ge2.backends.shim.device import ShimDevice
-from ge2.runtime.compile import compile_graph
+from ge2.compile.compile import compile_graph
+from ge2.targets.cuda.device import Device, download, upload
+from ge2.targets.cuda.emulator.device import ShimDevice
 from tests.fuzz.programs import build
 from tests.fuzz.test_random_programs import judged
 from tests.laws.test_cuda import holds

@@ -13,15 +13,15 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ge2.backends.cuda.nvrtc import Order, compile_all
-from ge2.backends.cuda.offline import OfflineDevice, limits_of
-from ge2.backends.device import Device, download, upload
-from ge2.backends.shim.device import ShimDevice
 from ge2.base.config import config
 from ge2.cli.compile import drivers
+from ge2.compile.compile import compile_graph
+from ge2.compile.executable import Reference
 from ge2.ir import Graph
-from ge2.runtime.compile import compile_graph
-from ge2.runtime.executable import Reference
+from ge2.targets.cuda.device import Device, download, upload
+from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.load.nvrtc import Order, compile_all
+from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 from tests.fuzz.networks import Step, build
 from tests.laws.test_cuda_compiled import ARCHITECTURES, has_nvrtc
 from tests.together import needs_compiler, together

@@ -16,14 +16,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ge2.backends.cpu.toolchain import toolchain
 from ge2.base.config import config
 from ge2.base.dtypes import BFLOAT16, INEXACT
+from ge2.base.toolchain.detect import toolchain
+from ge2.choice import choose
+from ge2.compile.compile import compile_graph
+from ge2.compile.executable import Reference
 from ge2.ir import Graph, Literal, parse, verify, write
-from ge2.kernels.catalog import launch
 from ge2.passes import TABLE
-from ge2.runtime.compile import compile_graph
-from ge2.runtime.executable import Reference
 from tests.fuzz.programs import NARROW, WIDE, Made, build
 from tests.small import tiny
 from tests.together import together
@@ -51,9 +51,9 @@ NO_C = toolchain() is None
 @pytest.fixture
 def cut(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Has small programs written as large ones are."""
-    launch.cache_clear()
+    choose.launch.cache_clear()
     yield partial(tiny, monkeypatch)
-    launch.cache_clear()
+    choose.launch.cache_clear()
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + PROGRAMS, SHARE))

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from ge2.backends.cpu.blas import services
-from ge2.backends.cpu.toolchain import toolchain
-from ge2.codegen.c.kernel import written
-from ge2.kernels.catalog import CATALOG, launch
+from ge2.base.toolchain.detect import toolchain
+from ge2.choice import choose
+from ge2.compile.catalog import CATALOG
+from ge2.targets.c.emit.region import written
+from ge2.targets.c.load.blas import services
 from tests.golden.programs import PROGRAMS
 from tests.golden.texts import text_of
 
@@ -92,7 +93,7 @@ PAIRS = [(target, variant) for target, each in VARIANTS.items() for variant in e
 def nothing_rendered_before() -> None:
     """Other tests of this process may have rendered equal regions with numbers of their own."""
     written.cache_clear()
-    launch.cache_clear()
+    choose.launch.cache_clear()
 
 
 @pytest.mark.parametrize(("target", "name"), sorted(FILES), ids=map("/".join, sorted(FILES)))

@@ -8,19 +8,19 @@ from dataclasses import replace
 from typing import Any
 
 import ge2
-from ge2.backends.cuda.offline import OfflineDevice, limits_of
-from ge2.backends.limits import H200, KB
 from ge2.base.config import config
-from ge2.base.words import table
+from ge2.base.formatting import table
+from ge2.choice.family import Problem
 from ge2.cli.compile import drivers
+from ge2.compile.analysis import plan_text
+from ge2.compile.catalog import select
+from ge2.compile.compile import compile_graph
+from ge2.compile.executable import Executable
 from ge2.ir import write
-from ge2.kernels.catalog import select
-from ge2.kernels.kernel import Problem
-from ge2.runtime.analysis import plan_text
-from ge2.runtime.compile import compile_graph
-from ge2.runtime.executable import Executable
-from ge2.runtime.gpu import GpuDriver
-from ge2.runtime.program import Program as Compiled
+from ge2.program.program import Program as Compiled
+from ge2.targets.cuda.assemble import GpuDriver
+from ge2.targets.cuda.limits import H200, KB
+from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 from tests.golden.programs import Program
 
 SMALL = replace(

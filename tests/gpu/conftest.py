@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ge2.backends.cuda.device import cupy
-from ge2.backends.cuda.driver import driver
 from ge2.base.config import config
+from ge2.targets.cuda.load.driver import driver
+from ge2.targets.cuda.load.gpu import cupy
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ge2.backends.cuda.device import gpu
+from ge2.targets.cuda.load.gpu import gpu
 from tests.templates.cuda_accuracy import limit, measured, unary
 
 CHUNK = 1 << 28

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ge2.backends.cuda.device import cupy, current_gpu, gpu
-from ge2.backends.cuda.driver import driver
-from ge2.backends.limits import double_ratio
 from ge2.base.cache import cache
 from ge2.base.config import config
 from ge2.base.errors import CompileError, DeviceError, InputError
 from ge2.base.log import Ge2Warning
 from ge2.cli.main import main
+from ge2.targets.cuda.limits import double_ratio
+from ge2.targets.cuda.load.driver import driver
+from ge2.targets.cuda.load.gpu import cupy, current_gpu, gpu
 
 AXPY = """
 extern "C" __global__ void __launch_bounds__(256)
@@ -171,7 +171,7 @@ def test_what_a_cubin_is_not(device):
 def test_a_cubin_for_another_gpu_is_refused(device, monkeypatch):
     from dataclasses import replace
 
-    from ge2.backends.cuda.device import CudaDevice
+    from ge2.targets.cuda.load.gpu import CudaDevice
 
     other = "sm_80" if device.limits.architecture != "sm_80" else "sm_90"
     wrong = CudaDevice(0, replace(device.limits, architecture=other), device.xp)
@@ -180,7 +180,7 @@ def test_a_cubin_for_another_gpu_is_refused(device, monkeypatch):
 
 
 def test_from_a_damaged_cache_and_from_none(device, kept, tmp_path):
-    from ge2.backends.cuda import nvrtc
+    from ge2.targets.cuda.load import nvrtc
 
     nvrtc._binaries.clear()  # what another test left
     device._modules.clear()
@@ -240,7 +240,9 @@ def test_the_current_device_is_found():
 
 
 def test_the_trial_and_the_doctor(capsys):
-    done = subprocess.run([sys.executable, "-m", "ge2.backends.cuda.trial"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "ge2.targets.cuda.load.self_test"], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert "it gives the right result on" in done.stdout
     assert main(["doctor"]) == 0

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.cuda.device import cupy
 from ge2.base.config import config
 from ge2.base.errors import DeviceError, InPlaceError, InputError, NonFiniteError
 from ge2.base.log import Ge2Warning
+from ge2.targets.cuda.load.gpu import cupy
 
 
 @pytest.fixture

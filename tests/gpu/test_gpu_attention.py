@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.cuda.device import cupy
+from ge2.targets.cuda.load.gpu import cupy
 
 DTYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 

@@ -11,11 +11,12 @@ import pytest
 
 import ge2
 from benchmarks.cuda.programs import BATCH, WIDTHS, adamw, start
-from ge2.backends.cuda import device as devices
-from ge2.backends.cuda import extension, nvrtc
-from ge2.backends.cuda.device import cupy
 from ge2.base.config import config
-from ge2.runtime import entry
+from ge2.dispatch import cache
+from ge2.targets.cuda.launch import extension
+from ge2.targets.cuda.load import gpu as devices
+from ge2.targets.cuda.load import nvrtc
+from ge2.targets.cuda.load.gpu import cupy
 
 
 @pytest.fixture
@@ -27,9 +28,9 @@ def xp():
 def anew():
     """Equal graphs of other tests are forgotten, and the extension is there from the first call on."""
     extension.made_now()
-    entry.forget()
+    cache.forget()
     yield
-    entry.forget()
+    cache.forget()
 
 
 def step():

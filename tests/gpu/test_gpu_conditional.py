@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.cuda import extension
-from ge2.backends.cuda.conditional import LOOPS, knows
-from ge2.backends.cuda.device import cupy, gpu
-from ge2.backends.cuda.driver import LIBRARY
 from ge2.base.config import config
 from ge2.base.errors import KernelError
-from ge2.runtime import entry
+from ge2.dispatch import cache
+from ge2.targets.cuda.launch import extension
+from ge2.targets.cuda.launch.decide import LOOPS, knows
+from ge2.targets.cuda.load.driver import LIBRARY
+from ge2.targets.cuda.load.gpu import cupy, gpu
 
 lax = ge2.lax
 N = 4096  # rows of arrays that no single block would take
@@ -35,7 +35,7 @@ def there():
 @pytest.fixture(autouse=True)
 def anew():
     """Equal graphs of other tests are forgotten, so that counts begin at zero."""
-    entry.forget()
+    cache.forget()
 
 
 @pytest.fixture
@@ -102,10 +102,10 @@ def in_a_scan(x, limit):
 
 def at_once(f, *args):
     """What the host decides, each launch by itself."""
-    entry.forget()
+    cache.forget()
     with config.using(capture="off"):
         found = [y.get() for y in ge2.tree.leaves(ge2.jit(f)(*args))]
-    entry.forget()
+    cache.forget()
     return found
 
 
@@ -324,7 +324,7 @@ def test_the_host_decides_where_nothing_is_captured(xp, given):
         equal([y.get() for y in x(*args)], first)
         (run,) = runs(x)
         assert run.counts == (2, 2, 0, 0) and run.trouble is None
-    entry.forget()
+    cache.forget()
     with config.using(cc="none"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="C kernels are not compiled")  # which may be said here
         y = ge2.jit(turns)

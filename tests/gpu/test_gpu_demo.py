@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.cuda.device import current_gpu
 from ge2.cli import demo, digits
+from ge2.targets.cuda.load.gpu import current_gpu
 
 SPIN = """
 extern "C" __global__ void spin(long long cycles) {

@@ -9,8 +9,8 @@ import pytest
 
 import ge2
 from ge2 import lax
-from ge2.backends.cuda import extension
-from ge2.backends.cuda.device import cupy, gpu
+from ge2.targets.cuda.launch import extension
+from ge2.targets.cuda.load.gpu import cupy, gpu
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.cuda.device import cupy
 from ge2.base.config import config
 from ge2.base.errors import DeviceError
 from ge2.base.log import Ge2Warning
+from ge2.targets.cuda.load.gpu import cupy
 
 X = np.array([1.0, 2.0, 3.0])
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.cuda import extension
-from ge2.backends.cuda.device import cupy, gpu
 from ge2.base.config import config
 from ge2.base.errors import KernelError
-from ge2.runtime import entry
+from ge2.dispatch import cache
+from ge2.targets.cuda.launch import extension
+from ge2.targets.cuda.load.gpu import cupy, gpu
 
 pytestmark = pytest.mark.usefixtures("library_products")
 
@@ -61,7 +61,7 @@ def runs(f):
 @pytest.fixture(autouse=True)
 def anew():
     """Equal graphs of other tests are forgotten, so that counts begin at zero."""
-    entry.forget()
+    cache.forget()
 
 
 def test_a_thousand_replays_are_what_the_first_call_is(xp):
@@ -265,7 +265,7 @@ def test_an_interrupt_leaves_nothing_half_done(xp):
 
 def test_a_kernel_that_cannot_be_launched_is_told_of(xp):
     """A grid that no GPU has, in a list of launches of our own."""
-    from ge2.backends.launches import Launch, LaunchList
+    from ge2.targets.cuda.launch.launches import Launch, LaunchList
 
     source = 'extern "C" __global__ void nothing(float *a_out) { a_out[0] = 1.0f; }'
     kernel = gpu(0).module(source).get_function("nothing")

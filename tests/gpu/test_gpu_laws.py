@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ge2.backends.cuda.device import current_gpu
+from ge2.targets.cuda.load.gpu import current_gpu
 from tests.laws.test_cuda import derivatives, operations, run
 from tests.laws.test_targets import Case, in_groups
 

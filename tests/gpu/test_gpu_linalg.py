@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.cuda.device import cupy
+from ge2.targets.cuda.load.gpu import cupy
 
 SQUARE = np.array([[4.0, 1, 0.5], [1, 3, -1], [0.5, -1, 5]])
 TALL = np.array([[1.0, 2], [0.5, -1], [3, 1], [0, 2]])

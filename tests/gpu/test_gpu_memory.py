@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.cuda import extension
-from ge2.backends.cuda.device import cupy, gpu
 from ge2.base.config import config
 from ge2.base.errors import OutOfMemoryError
-from ge2.runtime import entry
+from ge2.dispatch import cache
+from ge2.targets.cuda.launch import extension
+from ge2.targets.cuda.load.gpu import cupy, gpu
 
 MB = 1 << 20
 
@@ -35,7 +35,7 @@ def xp():
 @pytest.fixture
 def scratch():
     """That of the GPU, with nothing in it."""
-    entry.forget()
+    cache.forget()
     found = gpu(0).scratch
     gc.collect()
     found.release()
@@ -343,7 +343,7 @@ def test_a_pool_shared_with_torch(xp, scratch):
         xp.cuda.Device().synchronize()
         np.testing.assert_allclose(w.get(), mine, rtol=1e-3, atol=1e-3)
         del f, w
-        entry.forget()
+        cache.forget()
         gc.collect()
 
 

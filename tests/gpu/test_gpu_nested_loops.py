@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from ge2.backends.cuda.device import current_gpu
 from ge2.base.config import config
+from ge2.targets.cuda.load.gpu import current_gpu
 from tests.fuzz.test_nested_loops import agrees, on_device
 
 PROGRAMS, FIRST = (int(os.environ.get(f"GE2_TEST_{name}", n)) for name, n in (("PROGRAMS", 60), ("FIRST", 0)))

@@ -9,12 +9,12 @@ import pytest
 
 import ge2
 from ge2 import lax
-from ge2.backends.cuda import extension
-from ge2.backends.cuda.conditional import LOOPS, knows
-from ge2.backends.cuda.device import cupy, gpu
 from ge2.base.config import config
-from ge2.ops.own import Own
-from ge2.runtime import entry
+from ge2.dispatch import cache
+from ge2.ops.user_ops import Own
+from ge2.targets.cuda.launch import extension
+from ge2.targets.cuda.launch.decide import LOOPS, knows
+from ge2.targets.cuda.load.gpu import cupy, gpu
 from tests.gpu.test_gpu_launches import given, net
 
 REPLAYS = 1000
@@ -32,7 +32,7 @@ def there():
 @pytest.fixture(autouse=True)
 def anew():
     """Equal graphs of other tests are forgotten, so that counts begin at zero."""
-    entry.forget()
+    cache.forget()
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_a_thousand_replays_in_a_row_of_a_chain_with_hazards(xp, n, m):
     """State goes round in place and nobody waits, but now and then to look."""
     looked = []
     for overlap in (False, True):
-        entry.forget()
+        cache.forget()
         with config.using(capture="on", overlap=overlap):
             f = ge2.jit(hazards, donate_argnums=0)
             state, x = start(xp, n, m)
@@ -106,7 +106,7 @@ def test_it_is_what_the_launches_are_one_by_one(xp):
     state, x = start(xp)
     with config.using(capture="off"):
         wanted = ge2.jit(hazards)(state, x)
-    entry.forget()
+    cache.forget()
     with config.using(capture="on"):
         f = ge2.jit(hazards)
         for _ in range(REPLAYS):
@@ -121,7 +121,7 @@ def test_such_graphs_are_patched(xp):
     sets = [((y + k, row), x * k) for k, ((y, row), x) in enumerate(sets)]
     with config.using(capture="off"):
         wanted = [[y.get() for y in ge2.tree.leaves(ge2.jit(hazards)(*each))] for each in sets]
-    entry.forget()
+    cache.forget()
     with config.using(capture="on"):
         f = ge2.jit(hazards)
         for k in range(200):
@@ -148,7 +148,7 @@ def test_with_products_of_a_library_between(xp):
         whole = ge2.jit(net)
         wanted = [[y.get() for y in whole(*each)] for each in sets]
         assert runs(whole)[0].early == 0
-    entry.forget()
+    cache.forget()
     with config.using(capture="on"):
         f = ge2.jit(net)
         for k in range(REPLAYS):
@@ -178,7 +178,7 @@ def test_in_the_lists_of_loops_and_branches_and_around_them(xp):
     for n in (0, 1, 9):
         rounds, got = xp.asarray(np.int32(n)), []
         for capture, overlap in (("off", False), ("on", False), ("on", True)):
-            entry.forget()
+            cache.forget()
             with config.using(capture=capture, overlap=overlap):
                 f = ge2.jit(nested)
                 for _ in range(100 if capture == "on" else 1):
@@ -202,7 +202,7 @@ def test_beside_kernels_that_a_gpu_does_not_hold_at_once(xp):
 
     arrays, got = (drawn(xp, 1, 1 << 22), drawn(xp, 2, 1000)), []
     for overlap in (False, True):
-        entry.forget()
+        cache.forget()
         with config.using(capture="on", overlap=overlap):
             f = ge2.jit(mixed)
             for _ in range(50):
@@ -224,7 +224,7 @@ def test_a_scan_written_down_as_launches(xp):
     w, xs, h = drawn(xp, 1, 64, 64) * 0.1, drawn(xp, 2, 60, 900, 64), drawn(xp, 3, 900, 64)
     got = []
     for overlap in (False, True):
-        entry.forget()
+        cache.forget()
         with config.using(capture="on", overlap=overlap):
             f = ge2.jit(turns)
             for _ in range(30):
@@ -240,7 +240,7 @@ def test_on_several_streams_at_once(xp):
     state, x = start(xp)
     with config.using(capture="on", overlap=False):
         wanted = [y.get() for y in ge2.tree.leaves(ge2.jit(hazards)(state, x))]
-    entry.forget()
+    cache.forget()
     with config.using(capture="on"):
         f = ge2.jit(hazards)
         streams, last = [xp.cuda.Stream(non_blocking=True) for _ in range(4)], {}
@@ -260,7 +260,7 @@ def test_a_training_step_is_the_same_to_the_bit(xp):
 
     losses = []
     for overlap in (False, True):
-        entry.forget()
+        cache.forget()
         with config.using(capture="on", overlap=overlap):
             f = ge2.jit(partial(adamw, ge2, np), donate_argnums=0)
             step = stepper(f, begun(np.random.default_rng(1), xp.asarray), *map(xp.asarray, mlp_data()))
@@ -294,7 +294,7 @@ def test_kernels_of_a_users_wait_for_all_and_all_for_them(xp):
     x = drawn(xp, 4, 120, 90)
     with config.using(capture="off"):
         wanted = ge2.jit(f)(x).get()
-    entry.forget()
+    cache.forget()
     with config.using(capture="on"):
         g = ge2.jit(f)
         for _ in range(200):

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.cuda.device import CudaDevice, current_gpu
-from ge2.backends.product import Wanted
 from ge2.base.config import config
 from ge2.base.dtypes import COMPLEX, HALF
-from ge2.codegen.cuda.gemm import by_blas, tight
+from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType
 from ge2.ops.dot import DotGeneral
-from ge2.runtime.compile import compile_graph
+from ge2.targets.cuda.launch.product import Wanted
+from ge2.targets.cuda.load.gpu import CudaDevice, current_gpu
+from ge2.targets.cuda.products.gemm import by_blas, tight
 from ge2.test_util.laws import graph_of, types_of
 
 BF16 = np.dtype(ml_dtypes.bfloat16)

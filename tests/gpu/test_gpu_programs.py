@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ge2.backends.cuda.device import current_gpu
+from ge2.targets.cuda.load.gpu import current_gpu
 from tests.fuzz.test_programs_in_cuda import agree, in_shares
 
 

@@ -10,9 +10,9 @@ import pytest
 
 import ge2
 from ge2 import lax
-from ge2.backends.cuda import extension
 from ge2.base.config import config
-from ge2.runtime import entry
+from ge2.dispatch import cache
+from ge2.targets.cuda.launch import extension
 from tests.codegen.test_resident_random import ROWS, program
 from tests.gpu.names import kernels_of
 
@@ -71,7 +71,7 @@ def test_the_gradient_of_a_recurrent_net(
 
 def test_another_length_and_batch_of_the_gradient_compile_nothing(cp: Any, rng: np.random.Generator) -> None:
     extension.made_now()
-    entry.forget()
+    cache.forget()
     f = ge2.jit(ge2.grad(loss, (0, 1, 2)))
     w = (rng.standard_normal((WIDTH, WIDTH)) / np.sqrt(WIDTH)).astype(np.float32)
     for n, (steps, batch) in enumerate([(TIME, BATCH), (400, BATCH), (TIME, 24), (3, 1), (9, 65)]):

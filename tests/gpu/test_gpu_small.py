@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.cuda.device import cupy
+from ge2.targets.cuda.load.gpu import cupy
 from tests.codegen.test_cuda_small import (
     by_rows,
     masked,

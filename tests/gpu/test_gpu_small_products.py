@@ -10,12 +10,12 @@ import pytest
 
 import ge2
 from benchmarks.cuda.small_products import SHAPES
-from ge2.backends.cuda.device import CudaDevice, current_gpu
 from ge2.base.config import config
 from ge2.base.dtypes import HALF
 from ge2.cli import digits
+from ge2.compile.compile import compile_graph
 from ge2.ops.dot import DotGeneral
-from ge2.runtime.compile import compile_graph
+from ge2.targets.cuda.load.gpu import CudaDevice, current_gpu
 from ge2.test_util.laws import graph_of, types_of
 from tests.gpu.test_gpu_products import drawn, judge
 

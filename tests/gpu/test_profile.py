@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.cuda.device import current_gpu
-from ge2.backends.cuda.timing import EventClock, ceilings
 from ge2.cli.main import main
-from ge2.runtime.profile import profile
+from ge2.dispatch.profile import profile
+from ge2.targets.cuda.load.gpu import current_gpu
+from ge2.targets.cuda.load.timing import EventClock, ceilings
 
 MODEL = """
 import numpy as np

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from ge2.backends.cpu.toolchain import toolchain
 from ge2.base.config import config
 from ge2.base.dtypes import BOOL, COMPLEX, HALF, INTEGERS
+from ge2.base.toolchain.detect import toolchain
+from ge2.compile.compile import compile_graph
+from ge2.compile.executable import Executable
 from ge2.ir import ArrayType, Eqn, Graph, Op, Var
-from ge2.kernels import indexing, loops
 from ge2.ops.shape import BroadcastInDim, Rev, Slice, Transpose
-from ge2.runtime.compile import compile_graph
-from ge2.runtime.executable import Executable
+from ge2.targets.c.kernels import gather_scatter, strided_loops
 
 needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 
@@ -25,8 +25,8 @@ needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 @pytest.fixture
 def eager_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two threads share even the smallest work."""
-    monkeypatch.setattr(loops, "GRAIN", 0)
-    monkeypatch.setattr(indexing, "GRAIN", 0)
+    monkeypatch.setattr(strided_loops, "GRAIN", 0)
+    monkeypatch.setattr(gather_scatter, "GRAIN", 0)
 
 
 @final

@@ -11,7 +11,7 @@ import ge2
 from ge2.base.config import config
 from ge2.ops.random import UNSIGNED, Draw, RandomBits
 from ge2.passes import run_pipeline
-from ge2.passes.drawn import drawn
+from ge2.passes.fuse_random import drawn
 from tests.passes.graphs import graph, same
 from tests.together import needs_compiler
 

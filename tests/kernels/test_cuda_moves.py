@@ -12,29 +12,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ge2
-from ge2.backends.cuda.nvrtc import compile
-from ge2.backends.cuda.toolkit import place
-from ge2.backends.limits import H200
-from ge2.backends.shim.device import ShimDevice
 from ge2.base.config import config
 from ge2.base.dtypes import INTEGERS, SHORT
 from ge2.base.errors import CompilerTrouble
-from ge2.codegen.c.text import whole
-from ge2.codegen.cuda.chip import Chip
-from ge2.codegen.cuda.file import Source
+from ge2.choice.family import Problem
+from ge2.codegen.text import whole
+from ge2.compile.catalog import select
+from ge2.compile.compile import compile_graph
+from ge2.compile.executable import Executable
+from ge2.dispatch import cache
 from ge2.ir import ArrayType, Graph, Op
-from ge2.kernels import cuda_moves, cuda_sums
-from ge2.kernels.catalog import select
-from ge2.kernels.cuda import Cuda
-from ge2.kernels.kernel import Problem
 from ge2.ops.constant import Constant
 from ge2.ops.index import Gather, Scatter, ScatterAdd, UpdateSlice
 from ge2.ops.random import UNSIGNED, RandomBits, RandomFold
 from ge2.ops.shape import Concatenate, Pad, Transpose
-from ge2.passes.match import Index
-from ge2.runtime import entry
-from ge2.runtime.compile import compile_graph
-from ge2.runtime.executable import Executable
+from ge2.passes.take_to_mask import Index
+from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.emit.file import Source
+from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.kernels import moves, scatter_sums
+from ge2.targets.cuda.kernels.generated import Cuda
+from ge2.targets.cuda.limits import H200
+from ge2.targets.cuda.load.nvrtc import compile
+from ge2.targets.cuda.load.toolkit import place
 from tests.kernels.programs import Programs, alike, needs_compiler, numbers
 from tests.kernels.test_indexing_c import drawn
 
@@ -224,7 +224,7 @@ def test_short_sums_are_in_the_order_of_the_indices(
     ranked: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So they have the reference's bits, however the updates are ordered and whatever comes first."""
-    monkeypatch.setattr(cuda_sums, "RANKED", ranked)
+    monkeypatch.setattr(scatter_sums, "RANKED", ranked)
     for rows, count, width in ((1, 60, 3), (9, 33, 4), (700, 900, 4), (70_001, 2500, 1)):
         x = rng.normal(size=(rows, width)).astype(np.float32)
         index = rng.permutation(np.arange(count) % rows) if rows > 1 else np.zeros(count, int)
@@ -278,7 +278,7 @@ def test_no_two_threads_meet() -> None:
         programs.add(Scatter((0,)), *operands)
     with pytest.MonkeyPatch.context() as patch:
         for ranked in (1 << 13, 16):
-            patch.setattr(cuda_sums, "RANKED", ranked)
+            patch.setattr(scatter_sums, "RANKED", ranked)
             found = built(programs, ShimDevice(watch=True))(*programs.arrays)
             for y, wanted in zip(found, programs.wanted, strict=True):
                 np.testing.assert_allclose(y, wanted, rtol=1e-12)
@@ -303,10 +303,10 @@ def test_what_is_joined_is_made_there() -> None:
     assert texts(lambda x, i: x[:, i], x, np.array([1, 3])).count("<<<") == 1
 
 
-@pytest.mark.parametrize("small", [0, cuda_moves.SMALL])
+@pytest.mark.parametrize("small", [0, moves.SMALL])
 def test_small_parts_are_one_kernel(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_moves, "SMALL", small)
-    entry.forget()  # what was compiled for the other size
+    monkeypatch.setattr(moves, "SMALL", small)
+    cache.forget()  # what was compiled for the other size
 
     def rolled(x: Any) -> Any:
         return np.roll(x, (1, 2), (0, 1))
@@ -322,7 +322,7 @@ def test_small_parts_are_one_kernel(small: int, monkeypatch: pytest.MonkeyPatch)
     assert texts(rolled, x).count("<<<") == (2 if small else 4)
     assert texts(turned, x).count("<<<") == (1 if small else 4)
     assert texts(lambda x: np.concatenate([x] * 5), x).count("<<<") == 5
-    entry.forget()
+    cache.forget()
 
 
 def test_what_is_updated_is_made_there(rng: np.random.Generator) -> None:

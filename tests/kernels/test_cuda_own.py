@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from ge2 import extend
-from ge2.backends.cuda.offline import OfflineDevice, limits_of
-from ge2.backends.cuda.toolkit import place
-from ge2.backends.shim.device import ShimDevice
 from ge2.base.dtypes import FP8, SHORT
 from ge2.base.errors import ArgumentError, CompilerTrouble
+from ge2.choice.family import Problem
+from ge2.compile.catalog import select
+from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType, Eqn, Graph, Literal, Var
-from ge2.kernels.catalog import select
-from ge2.kernels.kernel import Problem
 from ge2.ops.shape import Transpose
-from ge2.runtime.compile import compile_graph
+from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
+from ge2.targets.cuda.load.toolkit import place
 from tests.together import needs_compiler
 
 

@@ -9,13 +9,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ge2.backends.shim.device import ShimDevice
 from ge2.base.config import config
+from ge2.choice.family import Problem
+from ge2.compile.catalog import select
+from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType
-from ge2.kernels.catalog import select
-from ge2.kernels.kernel import Problem
 from ge2.ops.dot import DotGeneral
-from ge2.runtime.compile import compile_graph
+from ge2.targets.cuda.emulator.device import ShimDevice
 from ge2.test_util.laws import graph_of, types_of
 from tests.together import needs_compiler
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ge2.backends.shim.device import ShimDevice
 from ge2.base.dtypes import BFLOAT16, BOOL, COMPLEX, FLOAT32, FLOAT64, INEXACT, SHORT
+from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType, Eqn, Graph, Op, Var
-from ge2.kernels import cuda_scans
 from ge2.ops.scan import CumMax, CumMin, CumProd, CumSum
 from ge2.ops.shape import Rev, Slice, Transpose
-from ge2.runtime.compile import compile_graph
+from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.kernels import scan as cuda_scans
 from tests.kernels.programs import needs_compiler, numbers
 from tests.kernels.test_scans_c import close
 

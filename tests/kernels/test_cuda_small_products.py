@@ -12,18 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ge2
-from ge2.backends.cuda.offline import limits_of
-from ge2.backends.limits import H200
-from ge2.backends.shim.device import ShimDevice
 from ge2.base.config import config
 from ge2.base.dtypes import HALF
-from ge2.codegen.c.text import Operand
-from ge2.codegen.cuda.gemm import Along, contraction
-from ge2.codegen.cuda.small import read
+from ge2.codegen.text import Operand
+from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType
-from ge2.kernels.small_products import predicted, refusal
 from ge2.ops.dot import DotGeneral
-from ge2.runtime.compile import compile_graph
+from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.kernels.small_products import predicted, refusal
+from ge2.targets.cuda.limits import H200
+from ge2.targets.cuda.load.offline import limits_of
+from ge2.targets.cuda.products.gemm import Along, contraction
+from ge2.targets.cuda.products.small import read
 from ge2.test_util.laws import graph_of, types_of
 from tests.codegen.texts import kernels
 from tests.templates.cuda_harness import ARCHITECTURES, compiled
@@ -131,7 +131,7 @@ def test_batches() -> None:
 @needs_compiler
 def test_more_batches_than_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A block that goes on leaves nothing of one product to the next."""
-    monkeypatch.setattr("ge2.codegen.cuda.small.MOST", 2)
+    monkeypatch.setattr("ge2.targets.cuda.products.small.MOST", 2)
     a, b = drawn(F32, 7, 5, 70), drawn(F32, 7, 70, 3, seed=1)
     found = run(lambda a, b: a @ b, a, b)
     for y, left, right in zip(found, a, b, strict=True):

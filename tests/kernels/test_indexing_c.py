@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ge2
-from ge2.backends.cpu.compiler import significant
 from ge2.base.config import config
 from ge2.base.dtypes import INTEGERS, SHORT
+from ge2.base.toolchain.compiler import significant
 from ge2.ops.index import Gather, Scatter, ScatterAdd
 from ge2.ops.reduce import kept
 from ge2.ops.shape import Reshape, Transpose
-from ge2.passes.match import Index
+from ge2.passes.take_to_mask import Index
 from tests.kernels.programs import Programs, alike, eager_threads, needs_compiler, numbers
 
 pytestmark = [needs_compiler, pytest.mark.usefixtures("eager_threads")]

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ge2.base.dtypes import BOOL, COMPLEX, COMPLEX128, FLOAT64, HALF, INEXACT, INTEGERS, SHORT
-from ge2.kernels import scans
 from ge2.ops.scan import CumMax, CumMin, CumProd, CumSum
+from ge2.targets.c.kernels import scan as scans
 from tests.kernels.programs import Programs, alike, eager_threads, needs_compiler, numbers
 
 pytestmark = [needs_compiler, pytest.mark.usefixtures("eager_threads")]

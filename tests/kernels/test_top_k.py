@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ge2.backends.cuda.offline import OfflineDevice, limits_of
-from ge2.backends.cuda.toolkit import place
-from ge2.backends.device import Device
-from ge2.backends.shim.device import ShimDevice
 from ge2.base.config import config
 from ge2.base.dtypes import COMPLEX, SHORT
 from ge2.base.errors import CompilerTrouble
+from ge2.choice.family import Problem
+from ge2.compile.catalog import select
+from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType, Eqn, Graph, Var
-from ge2.kernels import cuda_top
-from ge2.kernels.catalog import select
-from ge2.kernels.kernel import Problem
 from ge2.ops.shape import Slice, Transpose
 from ge2.ops.sort import Sort, TopK
-from ge2.runtime.compile import compile_graph
+from ge2.targets.cuda.device import Device
+from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.kernels import top_k
+from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
+from ge2.targets.cuda.load.toolkit import place
 from tests.kernels.programs import alike, needs_compiler, numbers
 
 pytestmark = needs_compiler
@@ -64,7 +64,7 @@ def cases(draw: st.DrawFn) -> tuple[TopK, Any, str]:
     lying = draw(st.sampled_from(("", "turned", "apart") if shape[1] > 2 else ("", "turned")))
     seen = {"": x, "turned": x.T, "apart": x[:, 1::2]}[lying]
     axis = draw(st.integers(0, 1))
-    most = min(seen.shape[axis], cuda_top.MOST)
+    most = min(seen.shape[axis], top_k.MOST)
     return TopK(draw(st.sampled_from((0, 1, 2, most // 9, most))) if most > 1 else most, axis), x, lying
 
 
@@ -92,7 +92,7 @@ def test_ties_and_special_numbers(n: int) -> None:
         np.full((1, n), np.nan),
         np.ones((1, n), bool),
     ):
-        for k in {1, n // 2, min(n, cuda_top.MOST)}:
+        for k in {1, n // 2, min(n, top_k.MOST)}:
             judged(TopK(k, 1), x)
             judged(TopK(k, 1), x, ShimDevice(seed=n))
 
@@ -111,8 +111,8 @@ def test_lines_that_are_cut(
     dtype: np.dtype, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two kernels: the largest of parts, then the largest of these."""
-    monkeypatch.setattr(cuda_top, "LONG", 300)
-    monkeypatch.setattr(cuda_top, "PART", 130)
+    monkeypatch.setattr(top_k, "LONG", 300)
+    monkeypatch.setattr(top_k, "PART", 130)
     for shape, k, lying in (
         ((2, 700), 5, ""),
         ((1, 1000), 129, ""),

@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from ge2 import ops
-from ge2.backends.device import Device, download, kept_as, upload
-from ge2.backends.shim.device import ShimDevice
+from ge2.compile.compile import compile_graph
 from ge2.ir import Graph
 from ge2.ops.elementwise import BY_NAME
-from ge2.runtime.compile import compile_graph
+from ge2.targets.cuda.device import Device, download, kept_as, upload
+from ge2.targets.cuda.emulator.device import ShimDevice
 from ge2.test_util.laws import evaluate, graph_of, inexact, like, pulled, types_of
 from tests.laws.test_laws import smooth
 from tests.laws.test_targets import (

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from ge2.backends.cuda import nvrtc
-from ge2.backends.cuda.nvrtc import Binary, Order, compile_all
-from ge2.backends.cuda.offline import OfflineDevice, limits_of
-from ge2.backends.cuda.toolkit import place
 from ge2.base.errors import CompilerTrouble
 from ge2.cli.compile import drivers
+from ge2.compile.compile import compile_graph
 from ge2.ir import Graph
-from ge2.runtime.compile import compile_graph
+from ge2.targets.cuda.load import nvrtc
+from ge2.targets.cuda.load.nvrtc import Binary, Order, compile_all
+from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
+from ge2.targets.cuda.load.toolkit import place
 from ge2.test_util.laws import graph_of, pulled, types_of
 from tests.laws.test_laws import smooth
 from tests.laws.test_targets import EVERY, chosen, in_group, in_groups, left_out

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ge2.compile.executable import interpret
 from ge2.ir import Graph, parse, verify, write
 from ge2.passes import TABLE
-from ge2.runtime.executable import interpret
 
 
 def graph(text: str) -> Graph:

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2.compile.executable import interpret
 from ge2.ir import Eqn, Graph, Var, parse, verify, write
 from ge2.ir.types import ArrayType
 from ge2.ops.elementwise import BY_NAME
 from ge2.passes import TABLE, Region
 from ge2.passes import fuse as fuse_pass
 from ge2.passes.fuse import fuse
-from ge2.runtime.executable import interpret
 from tests.passes.graphs import graph, same
 
 

@@ -10,9 +10,9 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.passes.indexed import Wrap, indexed
-from ge2.passes.match import COLUMNS, match
-from ge2.runtime.executable import interpret
+from ge2.compile.executable import interpret
+from ge2.passes.take_to_mask import COLUMNS, match
+from ge2.passes.wrap_indices import Wrap, indexed
 from tests.passes.graphs import after, graph, lines, same
 from tests.passes.test_counted import cross_entropy
 from tests.passes.test_small_passes import PICK, PUT

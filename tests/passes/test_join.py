@@ -7,7 +7,7 @@ import pytest
 
 import ge2
 from ge2.ir import verify
-from ge2.passes.join import join
+from ge2.passes.pads_to_concatenate import join
 from ge2.passes.pipeline import run_pipeline
 
 rng = np.random.default_rng(0)

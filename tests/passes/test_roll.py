@@ -7,8 +7,8 @@ import pytest
 
 import ge2
 from ge2.ops.loops import RepeatLoop, ScanLoop
-from ge2.passes import roll as roll_pass
 from ge2.passes import run_pipeline
+from ge2.passes.loops import roll as roll_pass
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((4, 5))

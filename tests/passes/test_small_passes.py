@@ -7,14 +7,14 @@ import pytest
 
 from ge2.base.config import config
 from ge2.base.log import Ge2Warning
+from ge2.compile.compile import compile_graph
+from ge2.compile.executable import interpret
 from ge2.ir import write
 from ge2.passes import run_pipeline
 from ge2.passes.fold import fold
 from ge2.passes.inline import inline
-from ge2.passes.match import match
 from ge2.passes.pipeline import PIPELINE
-from ge2.runtime.compile import compile_graph
-from ge2.runtime.executable import interpret
+from ge2.passes.take_to_mask import match
 from tests.passes.graphs import after, graph, lines, same
 
 INNER = "{ lambda ; p:f32[3]. let q:f32[3] = sin p in (q, p) }"

@@ -12,10 +12,10 @@ from ge2.base.config import config
 from ge2.ir import Graph, verify
 from ge2.ops.loops import RepeatLoop, ScanLoop
 from ge2.passes.fuse import fuse
+from ge2.passes.loops.roll import roll
+from ge2.passes.loops.rolled_to_scan import stack_all
+from ge2.passes.loops.sums_after import sums_after
 from ge2.passes.pipeline import PIPELINE, run_pipeline
-from ge2.passes.roll import roll
-from ge2.passes.stack import stack_all
-from ge2.passes.sums_after import sums_after
 
 N = 24
 XS = np.random.default_rng(0).standard_normal((N, 3, 4)).astype(np.float32)

@@ -10,7 +10,7 @@ from ge2 import lax
 from ge2.ir import verify
 from ge2.ops.loops import ScanLoop
 from ge2.passes.inline import inline
-from ge2.passes.trim import trim
+from ge2.passes.loops.hoist import trim
 
 rng = np.random.default_rng(0)
 XS, W = rng.standard_normal((6, 3)), rng.standard_normal((3, 3)) / 2

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 import ge2
 from ge2.base.memory import Lifetime, in_time, lowest, plan
+from ge2.compile.schedule import schedule
 from ge2.passes.pipeline import run_pipeline
-from ge2.runtime import beside
-from ge2.runtime.beside import behind, keeps_apart, planned_beside
-from ge2.runtime.program import Program
-from ge2.runtime.schedule import schedule
+from ge2.program import concurrent_plan
+from ge2.program.concurrent_plan import behind, keeps_apart, planned_beside
+from ge2.program.program import Program
 
 ALIGNMENT = 256
 lifetimes = st.builds(
@@ -91,7 +91,7 @@ def test_a_chain_is_as_tight_as_may_be():
 
 
 def test_large_arrays_go_by_time_alone():
-    lives = [Lifetime(beside.SMALL + 1, 0, 1), Lifetime(64, 2, 3), Lifetime(64, 4, 5)]
+    lives = [Lifetime(concurrent_plan.SMALL + 1, 0, 1), Lifetime(64, 2, 3), Lifetime(64, 4, 5)]
     apart = keeps_apart(lives, [{0, 1}, {2, 3}, {4, 5}], [0] * 6)
     assert not apart(0, 1) and not apart(0, 2) and apart(1, 2)
 
@@ -99,7 +99,7 @@ def test_large_arrays_go_by_time_alone():
 def test_what_costs_too_much_is_tight(monkeypatch):
     made = program(two_chains, *given_arrays(2, 16, 16))
     needs = arena(made)
-    monkeypatch.setattr(beside, "MORE", 0)
+    monkeypatch.setattr(concurrent_plan, "MORE", 0)
     assert planned_beside(made, needs, ALIGNMENT) == plan([life for _, life in needs], ALIGNMENT)
 
 

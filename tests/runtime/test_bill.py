@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.cpu.toolchain import toolchain
 from ge2.base.log import Ge2Warning
-from ge2.runtime import entry
+from ge2.base.toolchain.detect import toolchain
+from ge2.dispatch import cache
 from tests.fake_cupy import stand_in
 from tests.together import needs_compiler
 
@@ -114,7 +114,7 @@ def test_another_size_on_a_device_compiles_nothing(monkeypatch):
         other = f.report()
         f(xp.asarray(f32(48)), w)
         again = f.report()
-        entry.forget()
+        cache.forget()
     assert first.traced and len(first.bill.kernels) == len(set(first.bill.kernels)) >= 2
     assert other.traced and not other.compiled
     assert other.bill.count("memory") == len(other.bill.kernels) == len(first.bill.kernels)
@@ -159,7 +159,7 @@ def test_by_default_nothing_is_said():
 def test_passes_of_a_gpu_alone_are_passes_like_others(tmp_path):
     """They are counted, written where the dump asks for it, and can be switched off."""
     for off in ((), ("stack_all",)):
-        entry.forget()
+        cache.forget()
         folder = tmp_path / str(len(off))
         with ge2.config.using(executor="shim", dump=str(folder), passes_off=off):
             f = ge2.jit(lambda x: np.cumsum(x * 2.0))

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ge2.backends.device import Device
-from ge2.backends.shim.device import ShimDevice
 from ge2.base.dtypes import EXTENDED, SHORT
+from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType, Eqn, Graph, Op, Var
 from ge2.ops.sort import ArgSort, SearchSorted, Sort
-from ge2.runtime import by_arrays
-from ge2.runtime.compile import compile_graph
+from ge2.targets.cuda import cupy_fallback
+from ge2.targets.cuda.device import Device
+from ge2.targets.cuda.emulator.device import ShimDevice
 from ge2.test_util import laws
 from tests import fake_cupy
 from tests.kernels.programs import numbers
@@ -73,7 +73,7 @@ def test_keys_are_ordered_as_all_numbers_are() -> None:
     for dtype in EXTENDED:
         bits = np.arange(1 << (8 * dtype.itemsize), dtype=f"u{dtype.itemsize}")
         x = bits.view(dtype)
-        keys, wide = by_arrays.ordered(np, x), x.astype(np.float32)
+        keys, wide = cupy_fallback.ordered(np, x), x.astype(np.float32)
         assert keys.dtype == bits.dtype
         number = wide == wide
         order = np.argsort(wide[number], kind="stable")
@@ -92,7 +92,7 @@ def test_matrices_and_transforms_by_the_device_s_functions(name: str, rng: np.ra
     for sample in FACTORS[name]:
         arrays = sample.draw(rng, sample.dtypes[-1])
         graph = laws.graph_of(sample.op, laws.types_of(arrays))
-        served, want = by_arrays.serves(graph.eqns[0]), laws.evaluate(sample.op, arrays)
+        served, want = cupy_fallback.serves(graph.eqns[0]), laws.evaluate(sample.op, arrays)
         if served is None:
             assert name == "eig" or any(0 in x.shape for x in arrays)
             continue

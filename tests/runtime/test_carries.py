@@ -9,8 +9,8 @@ import pytest
 
 import ge2
 from ge2 import lax
+from ge2.compile.compile import compile_graph
 from ge2.ops.index import Scatter, ScatterAdd, UpdateSlice
-from ge2.runtime.compile import compile_graph
 from tests.together import needs_compiler
 
 A = np.arange(30.0 * 40).reshape(30, 40)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.cpu.compiler import library
 from ge2.base.log import Ge2Warning
+from ge2.base.toolchain.compiler import library
 from ge2.passes.price import compile_seconds
-from ge2.runtime import compile_price, linked
+from ge2.targets.c import compile_price, linked
 
 FUNCTIONS = (np.sin, np.exp, np.arctan, np.tanh, np.abs)
 X = np.linspace(0.1, 1, 7)

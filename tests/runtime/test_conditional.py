@@ -8,9 +8,9 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.runtime import entry
-from ge2.runtime.launching import At, Branch, Pending, While, accesses, anew, count, texts
-from ge2.runtime.order import waits
+from ge2.dispatch import cache
+from ge2.targets.cuda.launch.dependencies import waits
+from ge2.targets.cuda.launch.template import At, Branch, Pending, While, accesses, anew, count, texts
 from tests.together import needs_compiler
 
 lax = ge2.lax
@@ -105,7 +105,7 @@ LOOPS = [turns, exchanged, flagged, twins, numbers, in_a_branch, in_a_scan]
 
 def written(f, *args, seed=0, **settings):
     """The results in the shim, and the text of the program, whose loops are none of one kernel."""
-    entry.forget()
+    cache.forget()
     with config.using(**{"executor": "shim", "shim_seed": seed, "passes_off": ("resident",), **settings}):
         jitted = ge2.jit(f)
         found = jitted(*args)
@@ -113,7 +113,7 @@ def written(f, *args, seed=0, **settings):
 
 
 def reference(f, *args):
-    entry.forget()
+    cache.forget()
     with config.using(executor="reference"):
         return ge2.jit(f)(*args)
 
@@ -226,7 +226,7 @@ def test_a_donated_carry_is_not_read_after_it_is_written():
 
     for n in range(4):
         wanted = reference(f, X, np.int32(n))
-        entry.forget()
+        cache.forget()
         with config.using(executor="shim"):
             found = ge2.jit(f, donate_argnums=0)(X.copy(), np.int32(n))
         same(found, wanted, rtol=1e-4, atol=1e-4)

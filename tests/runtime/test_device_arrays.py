@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.cuda import device
 from ge2.base.log import Ge2Warning
 from ge2.ops.elementwise import BY_NAME
+from ge2.targets.cuda.load import gpu
 from ge2.test_util.laws import evaluate, graph_of, types_of
 from tests.fake_cupy import MemoryPointer, stand_in
 from tests.laws.samples import SAMPLES
@@ -37,7 +37,7 @@ def test_every_operation(cp: Any, rng: np.random.Generator) -> None:
         Case(named(sample.op, xs), graph_of(sample.op, types_of(xs)), xs, evaluate(sample.op, xs))
         for _, sample, xs in drawn
     ]
-    run(cases, device.current_gpu())
+    run(cases, gpu.current_gpu())
 
 
 @pytest.mark.parametrize("name", ["UnownedMemory", "DLPackMemory"])

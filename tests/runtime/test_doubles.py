@@ -10,14 +10,14 @@ import pytest
 
 import ge2
 from ge2 import lax
-from ge2.backends.limits import H200, double_ratio
-from ge2.backends.shim.device import ShimDevice
 from ge2.base.config import config
+from ge2.compile import compile as compiling
+from ge2.compile.compile import compile_graph
+from ge2.compile.executable import Executable
+from ge2.dispatch import cache
 from ge2.ir import Graph
-from ge2.runtime import compile as compiling
-from ge2.runtime import entry
-from ge2.runtime.compile import compile_graph
-from ge2.runtime.executable import Executable
+from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.limits import H200, double_ratio
 from tests.together import needs_compiler
 
 pytestmark = needs_compiler
@@ -99,12 +99,12 @@ def test_nothing_is_said_where_float64_is_fast() -> None:
 
 def test_the_report_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "stand_in", lambda: ShimDevice(GEFORCE))
-    entry.forget()
+    cache.forget()
     f = ge2.jit(tanh)
     with config.using(executor="shim"):
         f(X)
     assert f"pointwise_0 computes in float64 at {line_of(tanh)}" in str(f.report())
-    entry.forget()
+    cache.forget()
 
 
 def test_ratios_are_those_of_the_architectures() -> None:

@@ -10,15 +10,15 @@ import pytest
 
 import ge2
 from ge2 import lax
-from ge2.backends.limits import H200
 from ge2.base.config import config
 from ge2.base.dtypes import HALF
 from ge2.cli import digits
-from ge2.codegen.cuda.kernel import bare
+from ge2.compile.product_epilogue import epilogue_for
 from ge2.ir import verify
 from ge2.ops.product_region import ProductRegion
 from ge2.passes.pipeline import run_pipeline
-from ge2.runtime.epilogue import epilogue_for
+from ge2.targets.cuda.emit.kernel import bare
+from ge2.targets.cuda.limits import H200
 from tests.codegen.texts import kernels
 from tests.templates.cuda_harness import ARCHITECTURES, compiled
 from tests.templates.test_cuda_nvrtc import needs_nvrtc

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.cpu import launcher
-from ge2.backends.cpu.blas import Blas
-from ge2.backends.cpu.toolchain import toolchain
 from ge2.base.config import config
+from ge2.base.toolchain.detect import toolchain
+from ge2.compile.compile import compile_graph
+from ge2.compile.executable import Executable, Reference
 from ge2.ir import parse
 from ge2.passes import TABLE
-from ge2.runtime import linked
-from ge2.runtime.compile import compile_graph
-from ge2.runtime.executable import Executable, Reference
+from ge2.targets.c import linked
+from ge2.targets.c.load import launcher
+from ge2.targets.c.load.blas import Blas
 
 N = 1 << 21
 SQUARES = f"""{{ lambda ; x:f32[{N}] w:f32[] b:f32[]. let
@@ -196,7 +196,7 @@ def test_an_error_leaves_it_usable():
 
 
 def test_an_error_in_a_worker_is_raised_by_the_caller():
-    from ge2.backends.cpu.pool import launch
+    from ge2.targets.c.load.pool import launch
 
     def kernel(parts, scratch):
         for part in parts:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.base import pause
+from ge2.base import gc_pause
 from ge2.base.config import config
 from ge2.codegen import environment
 
@@ -89,14 +89,14 @@ def in_a_child(work):
 def test_no_lock_of_another_thread_is_held_in_the_child():
     from threading import Event, Thread
 
-    from ge2.backends.cpu import load
     from ge2.base import config as settings
-    from ge2.runtime import entry
+    from ge2.base import python_source
+    from ge2.dispatch import cache
 
     taken, done = Event(), Event()
 
     def hold():
-        with settings._lock, load._lock, entry._guard:
+        with settings._lock, python_source._lock, cache._guard:
             taken.set()
             done.wait()
 
@@ -116,7 +116,7 @@ def test_no_lock_of_another_thread_is_held_in_the_child():
 
 def test_the_collector_runs_in_a_child_of_a_process_that_had_it_rest():
     assert in_a_child(gc.isenabled)
-    paused = pause.collector_paused(lambda: in_a_child(gc.isenabled) and not gc.isenabled())
+    paused = gc_pause.collector_paused(lambda: in_a_child(gc.isenabled) and not gc.isenabled())
     assert paused()
     assert gc.isenabled()
 

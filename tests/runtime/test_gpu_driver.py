@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.cuda import nvrtc
-from ge2.backends.cuda.offline import OfflineDevice, limits_of
-from ge2.backends.cuda.toolkit import place
-from ge2.backends.shim.device import ShimDevice
 from ge2.base.cache import cache
 from ge2.base.config import config
 from ge2.base.dtypes import SHORT
 from ge2.base.errors import CompilerTrouble
+from ge2.compile.compile import compile_graph
 from ge2.ir import Graph
-from ge2.runtime.compile import compile_graph
+from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.load import nvrtc
+from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
+from ge2.targets.cuda.load.toolkit import place
 from tests.together import needs_compiler
 
 

@@ -14,9 +14,9 @@ import pytest
 
 import ge2
 from ge2 import lax
-from ge2.backends.cpu import launcher
 from ge2.base.config import config
-from ge2.runtime import entry
+from ge2.dispatch import cache
+from ge2.targets.c.load import launcher
 from tests.backends.compilers import needs_compiler
 
 EXECUTORS = [pytest.param("c", marks=needs_compiler), "blocked"]
@@ -76,7 +76,7 @@ def test_a_loop_that_never_ends_can_be_interrupted(executor, size):
 @pytest.mark.parametrize("size", [8, 1 << 16])
 def test_so_it_can_where_ctypes_calls_it(size, monkeypatch):
     monkeypatch.setattr(launcher, "launcher", lambda natively, by_ctypes: by_ctypes())
-    monkeypatch.setattr(entry, "_compiled", OrderedDict())
+    monkeypatch.setattr(cache, "_compiled", OrderedDict())
     with config.using(executor="c"):
         ends(ge2.jit(until), np.ones(size))
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2.dispatch import jitted
 from ge2.errors import InputError, UnexpectedTracerError
-from ge2.runtime import jitted
 from tests.runtime.counted import Counted, X
 
 # ---------------------------------------------------------------------------------------- the signature

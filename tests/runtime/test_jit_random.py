@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2.dispatch.closures import purity
 from ge2.errors import ImpureError, UnexpectedTracerError
-from ge2.runtime import purity
 
 X = np.ones(3)
 RNG = np.random.default_rng(0)

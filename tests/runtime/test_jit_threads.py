@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.runtime import compile
+from ge2.compile import compile
 
 X = np.arange(8.0)
 THREADS = 16

@@ -10,13 +10,13 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.base.errors import NoRuleError
+from ge2.choice.family import Problem
 from ge2.codegen.blocks import Tiling, tiling
+from ge2.compile.catalog import select
+from ge2.compile.compile import compile_graph
 from ge2.ir import parse
 from ge2.ir.types import ArrayType
-from ge2.kernels.catalog import select
-from ge2.kernels.kernel import Problem
 from ge2.passes import TABLE, Region
-from ge2.runtime.compile import compile_graph
 
 F32 = np.dtype(np.float32)
 

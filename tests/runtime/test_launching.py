@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.backends.launches import Launch, in_any_order
 from ge2.base.config import config
 from ge2.base.errors import KernelError
-from ge2.runtime import entry
-from ge2.runtime.executable import manner
-from ge2.runtime.launching import At, Pending, accesses
-from ge2.runtime.order import waits
+from ge2.compile.executable import manner
+from ge2.dispatch import cache
+from ge2.targets.cuda.launch.dependencies import waits
+from ge2.targets.cuda.launch.launches import Launch, in_any_order
+from ge2.targets.cuda.launch.template import At, Pending, accesses
 
 SEEDS = range(1, 9)
 
@@ -25,7 +25,7 @@ def pending(*arguments, written):
 
 def in_order(f, seed):
     """What `f` computes in the shim, where launches come in the order of a seed; 0: in their own."""
-    entry.forget()
+    cache.forget()
     with config.using(executor="shim", shim_seed=seed):
         return f()
 

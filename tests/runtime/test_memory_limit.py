@@ -16,7 +16,7 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.base.errors import ArgumentError, MemoryLimitError
-from ge2.runtime.remat import Remat, Repeat
+from ge2.compile.memory_limit import Remat, Repeat
 from tests.transforms.functions import FUNCTIONS
 
 LAYERS, WIDTH, BATCH = 6, 32, 256

@@ -8,16 +8,16 @@ import pytest
 import ge2
 from benchmarks.cuda.programs import BATCH, WIDTHS, adamw
 from benchmarks.cuda.programs import start as weights
-from ge2.backends.cpu import compiler
-from ge2.backends.cpu.compiler import significant
-from ge2.backends.cpu.toolchain import toolchain
-from ge2.backends.cuda.offline import OfflineDevice, limits_of
+from ge2.base.toolchain import compiler
+from ge2.base.toolchain.compiler import significant
+from ge2.base.toolchain.detect import toolchain
 from ge2.cli.compile import drivers
 from ge2.cli.digits import start, train_step
-from ge2.codegen.cuda.kernel import bare
 from ge2.codegen.environment import MARGIN, WIDTH, note
 from ge2.codegen.view import Line
-from ge2.runtime.compile import compile_graph
+from ge2.compile.compile import compile_graph
+from ge2.targets.cuda.emit.kernel import bare
+from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 
 needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 

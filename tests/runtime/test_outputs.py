@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from ge2.backends.cpu.outputs import COUNT, COUNTED, LEAST, Kept, worth_keeping
+from ge2.compile.compile import compile_graph
 from ge2.ir import parse
 from ge2.ir.types import ArrayType
 from ge2.passes import TABLE
-from ge2.runtime.compile import compile_graph
+from ge2.targets.c.load.outputs import COUNT, COUNTED, LEAST, Kept, worth_keeping
 
 F32 = np.dtype(np.float32)
 SIZE = LEAST // 4

@@ -11,8 +11,9 @@ import pytest
 import ge2
 from ge2 import lax
 from ge2.base.config import config
-from ge2.runtime import ceilings, entry
-from ge2.runtime.profile import profile
+from ge2.compile import peaks
+from ge2.dispatch import cache
+from ge2.dispatch.profile import profile
 from tests.fake_cupy import stand_in
 from tests.together import needs_compiler
 
@@ -22,11 +23,11 @@ X = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(ceilings, "COPIED", 1 << 12)
-    monkeypatch.setattr(ceilings, "ELEMENTS", 1 << 10)
-    entry.forget()
+    monkeypatch.setattr(peaks, "COPIED", 1 << 12)
+    monkeypatch.setattr(peaks, "ELEMENTS", 1 << 10)
+    cache.forget()
     yield
-    entry.forget()
+    cache.forget()
 
 
 @pytest.fixture(params=["shim", "c", "blocked"])
@@ -55,7 +56,7 @@ def test_the_program_that_is_timed_gives_the_same(executor: str) -> None:
         return made
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(entry.Entry, "another", lambda self: kept())
+        patch.setattr(cache.Entry, "another", lambda self: kept())
         timed = profile(f, (X, X, 2.0), {}, rounds=3)
     (measured,) = found
     for a, b in zip(measured(*arrays), wanted, strict=True):

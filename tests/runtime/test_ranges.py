@@ -11,12 +11,12 @@ import pytest
 
 import ge2
 from ge2 import lax
-from ge2.backends.cuda.device import CudaDevice
-from ge2.backends.limits import H200
-from ge2.backends.ranges import END, recording
 from ge2.base.config import config
 from ge2.base.errors import DeviceError
-from ge2.runtime import entry
+from ge2.dispatch import cache
+from ge2.targets.cuda.launch.ranges import END, recording
+from ge2.targets.cuda.limits import H200
+from ge2.targets.cuda.load.gpu import CudaDevice
 from tests.together import needs_compiler
 
 pytestmark = needs_compiler
@@ -25,10 +25,10 @@ X, W = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8), np.eye(8, dtype=n
 
 @pytest.fixture(autouse=True)
 def on_the_shim() -> Iterator[None]:
-    entry.forget()
+    cache.forget()
     with config.using(executor="shim"):
         yield
-    entry.forget()
+    cache.forget()
 
 
 def paths(events: list[str]) -> list[tuple[str, ...]]:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.codegen.c.text import Text
-from ge2.runtime.repeated_calls import repeated_calls
+from ge2.codegen.text import Text
+from ge2.targets.c.repeated_calls import repeated_calls
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal(60)

@@ -13,10 +13,10 @@ import pytest
 
 import ge2
 import tests.fake_cupy as fake
-from ge2.backends.cuda import device
-from ge2.backends.scratch import Scratch
 from ge2.base.errors import MemoryLimitError, OutOfMemoryError
-from ge2.runtime.shortage import MARGIN
+from ge2.compile.out_of_memory import MARGIN
+from ge2.targets.cuda.load import gpu as device
+from ge2.targets.cuda.load.scratch import Scratch
 from tests.together import needs_compiler
 
 pytestmark = needs_compiler

@@ -7,7 +7,7 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.runtime.compile import compile_graph
+from ge2.compile.compile import compile_graph
 
 rng = np.random.default_rng(0)
 U, V = rng.standard_normal((2, 9, 11))

@@ -18,14 +18,14 @@ from typing import Any, TypeVar, final
 import numpy as np
 import pytest
 
-from ge2.backends.cuda.device import gpu
-from ge2.backends.cuda.driver import driver
-from ge2.backends.cuda.nvrtc import Binary, compile
-from ge2.backends.shim.device import ShimDevice
 from ge2.base.dtypes import BOOL, COMPLEX, FLOAT32, FLOAT64, HALF, INTEGERS, SHORT
-from ge2.codegen.cuda.typed import HELD, STORED, expression, headers
 from ge2.ir import ArrayType
 from ge2.ops.elementwise import COMPLEX_OF, ELEMENTWISE, LDEXP, IntegerPow, kind
+from ge2.targets.cuda.emit.types import HELD, STORED, expression, headers
+from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.load.driver import driver
+from ge2.targets.cuda.load.gpu import gpu
+from ge2.targets.cuda.load.nvrtc import Binary, compile
 from tests.templates.harness import Loop
 
 Key = TypeVar("Key", bound=Hashable)

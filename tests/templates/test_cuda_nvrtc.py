@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from ge2.backends.cuda.toolkit import nvrtc
 from ge2.base.dtypes import SHORT
 from ge2.base.errors import CompilerTrouble
-from ge2.codegen.cuda.typed import headers
-from ge2.codegen.typed import NAMED
+from ge2.codegen.spelling import NAMED
+from ge2.targets.cuda.emit.types import headers
+from ge2.targets.cuda.load.toolkit import nvrtc
 from tests.templates.cuda_harness import (
     ALL,
     ARCHITECTURES,

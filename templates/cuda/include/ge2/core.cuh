@@ -41,7 +41,7 @@ typedef unsigned long long uint64_t;
 #define GE2_NAN_F64 __longlong_as_double(INT64_C(0x7ff8000000000000))
 
 #if !defined(GE2_SHIM) && __CUDA_ARCH__ >= 900
-/* Whether a GPU holds about all threads of the grid at once: `AT_ONCE` in codegen/cuda/kernel.py. The edges of a larger
+/* Whether a GPU holds about all threads of the grid at once: `AT_ONCE` in targets/cuda/emit/kernel.py. The edges of a larger
  * one are full, and each of its many blocks is done sooner without a word to others. */
 GE2_FN bool ge2_held_at_once() {
     const uint64_t blocks = (uint64_t)gridDim.x * gridDim.y * gridDim.z;

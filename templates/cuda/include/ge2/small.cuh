@@ -28,7 +28,7 @@ struct alignas(16) ge2_small_panel {
     }
 };
 
-/* codegen/cuda/small.py asks for five of each operand's. */
+/* targets/cuda/products/small.py asks for five of each operand's. */
 static_assert(sizeof(ge2_small_panel<float, true>) == 4608 && sizeof(ge2_small_panel<float, false>) == 4096, "");
 static_assert(sizeof(ge2_small_panel<double, true>) == 4608 && sizeof(ge2_small_panel<double, false>) == 4096, "");
 

@@ -1,0 +1,1 @@
+"""The C compiler of this machine: found, run, and its results loaded; compiled once a machine."""

@@ -1,0 +1,322 @@
+"""The C compiler of this machine: which it is, what it makes code for, and which options it takes.
+
+Finding it again costs two looks at the disk: its version and the options it takes are kept in the cache,
+for as long as the compiler's file does not change. Its options are tried only when a compilation fails.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache as once
+from threading import Lock
+from typing import Final, final
+
+from ge2.base.cache import cache, content_key
+from ge2.base.config import allowed_cores, compiler_variables, config, program_path
+from ge2.base.errors import CompilerTrouble
+from ge2.base.log import warn
+from ge2.base.record import record
+from ge2.base.toolchain.command import Outcome, TookTooLong, run_together
+from ge2.base.toolchain.folders import workplace
+
+CANDIDATES: Final = ("cc", "gcc", "clang")
+FLAGS: Final = (
+    "-std=gnu11", "-O3", "-march=native", "-fPIC", "-shared", "-fopenmp",
+    "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fwrapv",
+)  # fmt: skip
+DISPENSABLE: Final = ((), ("-fopenmp",), ("-march=native",), ("-march=native", "-fopenmp"))  # tried in turn
+TRIAL: Final = """#include <complex.h>
+#include <stdint.h>
+#include <string.h>
+
+int ge2_run(int64_t n, double *x) {
+#pragma omp parallel for
+    for (int64_t i = 0; i < n; i++) x[i] += creal(1.0 + 2.0 * I);
+    return 0;
+}
+"""
+ELSE: Final = "GE2_CC=the path of a C compiler; GE2_CC=none to do without"
+PARTED: Final = "GE2_IN_PART"  # of a source that may be compiled in two parts
+NEVER: Final = 1e9  # seconds
+SHOWN: Final = 4000  # characters of what a compiler says
+CPU_WORDS: Final = (
+    "vendor_id", "cpu family", "model", "flags", "Features", "isa", "uarch", "cpu",
+    "CPU implementer", "CPU architecture", "CPU variant", "CPU part",
+)  # fmt: skip
+
+
+@final
+@record
+class Toolchain:
+    """A compiler and how it is called. `target`: machine and CPU, since the code may run on no other."""
+
+    command: tuple[str, ...]
+    path: str
+    version: str
+    identity: str
+    target: str
+    flags: tuple[str, ...]
+
+    @property
+    def openmp(self) -> bool:
+        return "-fopenmp" in self.flags
+
+
+_lock = Lock()
+_found: dict[tuple[str, str], Toolchain | None] = {}
+
+
+def toolchain() -> Toolchain | None:
+    """The compiler of the settings; None, with one warning, if there is none that works."""
+    place = (config.cc, program_path())
+    if place not in _found:
+        with _lock:
+            if place not in _found:
+                _found[place] = _tried(config.cc)
+    return _found[place]
+
+
+def replaced(old: Toolchain, new: Toolchain | None) -> None:
+    """From now on, the new toolchain is used in place of the old one; None: C is not compiled any more."""
+    for place, tools in list(_found.items()):
+        if tools == old:
+            _found[place] = new
+
+
+def _tried(setting: str) -> Toolchain | None:
+    try:
+        return identified(setting)
+    except CompilerTrouble as trouble:
+        excuse(trouble)
+        return None
+
+
+def identified(setting: str) -> Toolchain:
+    """The compiler that a setting names; "": that of this machine. CompilerTrouble says why there is none."""
+    if setting == "none":
+        what = "GE2_CC=none asks for no compiler"
+        raise CompilerTrouble(what, fix="GE2_EXECUTOR=blocked, which says nothing")
+    return _identified(_command(setting))
+
+
+def excuse(trouble: CompilerTrouble) -> None:
+    """Says, once a process, that NumPy runs where C should."""
+    warn(f"C kernels are not compiled, NumPy runs instead: {trouble}", once="no C compiler")
+
+
+def time_limit() -> float:
+    """Seconds that a compilation may take."""
+    return config.compile_timeout or NEVER
+
+
+# ----------------------------------------------------------------------------------------------- who it is
+
+
+def _command(setting: str) -> tuple[str, ...]:
+    """The words that start the compiler, the first of them a path."""
+    if not setting:
+        path = next(filter(None, map(_which, CANDIDATES)), None)
+        if path is None:
+            raise CompilerTrouble("there is no C compiler", fix=f"install gcc or clang; {ELSE}")
+        return (path,)
+    words = [setting] if os.path.exists(setting) else _words(setting)
+    path = _which(words[0]) if words else None
+    if path is None:
+        raise CompilerTrouble(f"there is no program {setting!r}, which GE2_CC names", fix=ELSE)
+    return (path, *words[1:])
+
+
+def _words(text: str) -> list[str]:
+    import shlex
+
+    try:
+        return shlex.split(text)
+    except ValueError:  # a quote that does not end
+        return []
+
+
+def _which(name: str) -> str | None:
+    """The program of a name; a path is its own."""
+    folders = [""] if os.path.dirname(name) else program_path().split(os.pathsep)
+    for folder in folders:
+        path = os.path.abspath(os.path.join(folder, name))
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return None
+
+
+def _identified(command: tuple[str, ...]) -> Toolchain:
+    path = os.path.realpath(command[0])
+    state = os.stat(path)
+    cpu = _cpu()
+    target = f"{os.uname().sysname} {os.uname().machine} {content_key(cpu)}"
+    file = f"{path} {state.st_size} {state.st_mtime_ns}"
+    identity = content_key(file, *command, *compiler_variables())
+    kept = cache().get(_record_key(identity, target))
+    if kept is not None:
+        version, *flags = kept.decode().split("\n")
+        return Toolchain(command, path, version, identity, target, tuple(flags))
+    flags = [f for f in FLAGS if cpu or f != "-march=native"]  # without a name for the target it has none
+    tools = Toolchain(command, path, _version(command), identity, target, tuple(flags))
+    _remember(tools)
+    return tools
+
+
+def _record_key(identity: str, target: str) -> str:
+    return content_key("toolchain", *FLAGS, identity, target)
+
+
+def _remember(tools: Toolchain) -> None:
+    text = "\n".join((tools.version, *tools.flags))
+    about = {"name": "C compiler", "compiler": tools.version, "options": " ".join(tools.flags)}
+    cache().put(_record_key(tools.identity, tools.target), text.encode(), about)
+
+
+def _version(command: tuple[str, ...]) -> str:
+    outcome = called((*command, "--version"), os.path.abspath(os.sep), time_limit())
+    lines = outcome.output.split("\n")
+    if outcome.status != 0 or not lines[0].strip():
+        raise CompilerTrouble(f"{command[0]} --version {ending(outcome)}", where=said(outcome), fix=ELSE)
+    return lines[0].strip()[:200]
+
+
+@once
+def _cpu() -> str:
+    """What `-march=native` stands for, as the system describes the processor; "" if it does not."""
+    try:
+        with open("/proc/cpuinfo", "rb") as file:
+            first = file.read(1 << 16).split(b"\n\n")[0].decode("utf-8", "replace")
+    except OSError:
+        return _cpu_of_sysctl()
+    lines = (line.partition(":") for line in first.splitlines())
+    return "\n".join(f"{name.strip()}:{value}" for name, _, value in lines if name.strip() in CPU_WORDS)
+
+
+def _cpu_of_sysctl() -> str:
+    import ctypes
+
+    try:
+        ask = ctypes.CDLL(None).sysctlbyname
+    except (OSError, AttributeError):
+        return ""
+    size = ctypes.c_size_t(256)
+    text = ctypes.create_string_buffer(size.value)
+    failed = ask(b"machdep.cpu.brand_string", text, ctypes.byref(size), None, ctypes.c_size_t(0))
+    return "" if failed else text.value.decode("utf-8", "replace")
+
+
+# ----------------------------------------------------------------------------------------------- what it does
+
+
+@final
+class Hang(CompilerTrouble):
+    """The compiler did not end in time; asking it again would cost as long."""
+
+
+def called(command: tuple[str, ...], folder: str, seconds: float) -> Outcome:
+    return called_together([command], folder, seconds)[0]
+
+
+def called_together(commands: list[tuple[str, ...]], folder: str, seconds: float) -> list[Outcome]:
+    name = commands[0][0]
+    try:
+        return run_together(commands, folder, seconds)
+    except TookTooLong:
+        what = f"{name} took longer than {config.compile_timeout} s and was stopped"
+        raise Hang(what, fix=f"GE2_COMPILE_TIMEOUT=seconds; {ELSE}") from None
+    except OSError as error:
+        raise CompilerTrouble(f"{name} cannot be run: {error.strerror}", fix=ELSE) from error
+
+
+def ending(outcome: Outcome) -> str:
+    if outcome.status < 0:
+        return f"was killed by signal {-outcome.status}"
+    return f"ended with status {outcome.status}" if outcome.status else "said nothing"
+
+
+def said(outcome: Outcome) -> str:
+    text = outcome.output.strip()
+    return f"{text[:SHOWN]} ..." if len(text) > SHOWN else text
+
+
+def build(tools: Toolchain, source: str, name: str, flags: tuple[str, ...], seconds: float) -> bytes:
+    """A shared library of one C file. CompilerTrouble if the compiler gives none."""
+    try:
+        with workplace() as folder:
+            return _built(tools, source, name, flags, seconds, folder)
+    except OSError as error:
+        what = f"there is no place for the files of a compilation: {error}"
+        raise CompilerTrouble(what, fix="TMPDIR=a folder with space") from error
+
+
+def _built(
+    tools: Toolchain, source: str, name: str, flags: tuple[str, ...], seconds: float, folder: str
+) -> bytes:
+    file = _file_name(name)
+    with open(os.path.join(folder, f"{file}.c"), "w", encoding="utf-8") as text:
+        text.write(source)
+    command = (*tools.command, *tools.flags, *flags)
+    inputs = [f"{file}.c"]
+    end = time.monotonic() + seconds
+    if PARTED in source and allowed_cores() > 1:
+        inputs = _in_parts(command, file, name, folder, seconds)
+    outcome = called((*command, *inputs, "-o", f"{file}.so"), folder, max(end - time.monotonic(), 0.0))
+    _check(outcome, command[0], name)
+    try:
+        with open(os.path.join(folder, f"{file}.so"), "rb") as made:
+            return made.read()
+    except FileNotFoundError:
+        what = f"{tools.command[0]} compiling {name} wrote no library"
+        raise CompilerTrouble(what, where=said(outcome), fix=ELSE) from None
+
+
+def _in_parts(command: tuple[str, ...], file: str, name: str, folder: str, seconds: float) -> list[str]:
+    """The two halves of a large source, compiled at once."""
+    objects = [f"{file}{n}.o" for n in (1, 2)]
+    calls = [
+        (*command, "-c", f"-DGE2_PART={n}", f"{file}.c", "-o", made) for n, made in enumerate(objects, 1)
+    ]
+    for outcome in called_together(calls, folder, seconds):
+        _check(outcome, command[0], name)
+    return objects
+
+
+def _check(outcome: Outcome, compiler: str, name: str) -> None:
+    if outcome.status != 0:
+        what = f"{compiler} compiling {name} {ending(outcome)}"
+        raise CompilerTrouble(what, where=said(outcome), fix=ELSE)
+
+
+def _file_name(name: str) -> str:
+    return "".join(c if c.isascii() and c.isalnum() else "_" for c in name)[:60] or "kernel"
+
+
+def settled(tools: Toolchain, check: Callable[[bytes], None], end: float) -> Toolchain | None:
+    """The toolchain with the options that it can do, found by trials; None if it can do nothing.
+
+    `check(content)` raises CompilerTrouble for a library that cannot be loaded. `end`: when to give up.
+    """
+    for left_out in DISPENSABLE:
+        tried = replace(tools, flags=tuple(f for f in tools.flags if f not in left_out))
+        try:
+            check(build(tried, TRIAL, "trial", (), max(end - time.monotonic(), 0.0)))
+        except Hang:
+            return None
+        except CompilerTrouble:
+            continue
+        if tried != tools:
+            _remember(tried)
+        return tried
+    return None
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

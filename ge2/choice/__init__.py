@@ -1,0 +1,1 @@
+"""Choosing a kernel: problems, families of kernels, and the choice between them."""

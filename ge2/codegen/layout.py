@@ -1,0 +1,79 @@
+"""Where an array lies within the memory of another: an offset, and a stride for each axis."""
+
+from __future__ import annotations
+
+from typing import final
+
+from ge2.base.record import record
+from ge2.codegen.axes import strides_of
+from ge2.ir import Dims, Eqn
+from ge2.ops.shape import Barrier, BroadcastInDim, Reshape, Rev, Slice, StopGradient, Transpose
+
+
+@final
+@record
+class Layout:
+    """Counted in elements."""
+
+    offset: int
+    strides: Dims
+
+
+def plain(shape: Dims) -> Layout:
+    """The layout of an array in C order."""
+    return Layout(0, strides_of(shape))
+
+
+def viewed(eqn: Eqn, x: Layout) -> Layout | None:
+    """The layout of the result of a view; None if it needs a copy."""
+    op, shape = eqn.op, eqn.inputs[0].type.shape
+    if isinstance(op, StopGradient | Barrier):
+        return x
+    if isinstance(op, Transpose):
+        return Layout(x.offset, tuple(x.strides[i] for i in op.order))
+    if isinstance(op, BroadcastInDim):
+        strides = [0] * len(op.shape)
+        for d, n, s in zip(op.dims, shape, x.strides, strict=True):
+            strides[d] = s if n != 1 or op.shape[d] == 1 else 0
+        return Layout(x.offset, tuple(strides))
+    if isinstance(op, Slice):
+        offset = sum(a * s for a, s in zip(op.start, x.strides, strict=True))
+        return Layout(x.offset + offset, tuple(a * s for a, s in zip(op.step, x.strides, strict=True)))
+    if isinstance(op, Rev):
+        offset = sum((shape[a] - 1) * x.strides[a] for a in op.axes if shape[a])
+        return Layout(x.offset + offset, tuple(-s if a in op.axes else s for a, s in enumerate(x.strides)))
+    assert isinstance(op, Reshape)
+    return reshaped(x, shape, op.shape)
+
+
+def reshaped(x: Layout, old: Dims, new: Dims) -> Layout | None:
+    """Axes may be split anywhere, and merged where they lie tight."""
+    if 0 in old:
+        return Layout(x.offset, strides_of(new))
+    sizes = [(n, s) for n, s in zip(old, x.strides, strict=True) if n != 1]
+    found: list[int] = []
+    wanted = list(new)
+    while wanted:
+        if wanted[0] == 1 or not sizes:
+            wanted.pop(0)
+            found.append(1)
+            continue
+        n, stride = sizes.pop(0)
+        take = [wanted.pop(0)]
+        total = take[0]
+        while total != n:
+            if total < n:
+                take.append(wanted.pop(0))
+                total *= take[-1]
+            else:
+                more, inner = sizes.pop(0)
+                if stride != inner * more:
+                    return None
+                n, stride = n * more, inner
+        inner = stride
+        strides = []
+        for size in reversed(take):
+            strides.append(inner)
+            inner *= size
+        found += reversed(strides)
+    return Layout(x.offset, tuple(found))

@@ -1,0 +1,137 @@
+"""Texts that were rendered before, on disk: a process that finds all of a program there imports no Jinja.
+
+The pages of a program are one entry of the cache. An entry is found by what the program looks like from
+outside, which is a guess and may be wrong; a page in it by all that its template is given, which is not. So
+whatever is found, a page is the text that rendering would give.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import fields, is_dataclass
+from functools import cache as once
+from typing import Any, final
+
+import numpy as np
+
+from ge2.base.cache import VERSION, cache, content_key
+from ge2.base.package import PACKAGE, templates
+
+WRITERS = (
+    "codegen",
+    "targets/c/emit",
+    "targets/c/blocked",
+    "targets/cuda/emit",
+)  # folders of what writes texts
+LEAVES = (str, int, float, bool, bytes, type(None), np.dtype, np.generic)
+
+
+@final
+class Pages:
+    """The texts of a program by their keys: those that were `there`, and those that it has."""
+
+    __slots__ = ("has", "there")
+
+    def __init__(self, there: dict[str, str]) -> None:
+        self.there, self.has = there, dict[str, str]()
+
+
+_pages: ContextVar[Pages | None] = ContextVar("ge2_pages", default=None)
+
+
+@contextmanager
+def kept_pages(title: str, *looks: str) -> Iterator[None]:
+    """Inside, texts of a program are looked for in the cache, and put there at the end if any is new.
+
+    `title` and `looks` are what it looks like; inside another program it is part of that.
+    """
+    if _pages.get() is not None or cache().path is None:
+        yield
+        return
+    key = content_key("texts", VERSION, title, *looks)
+    pages = Pages(read(cache().get(key) or b""))
+    token = _pages.set(pages)
+    try:
+        yield
+    finally:
+        _pages.reset(token)
+    if not pages.has.keys() <= pages.there.keys():
+        about = {"name": f"texts of {title}", "version": VERSION}
+        cache().put(key, written(pages.has), about)
+
+
+def page(template: str, view: object) -> tuple[Pages, str] | None:
+    """The pages of the program that is written, and the key of a text; None if it is not to be kept."""
+    pages = _pages.get()
+    if pages is None:
+        return None
+    parts: list[str] = []
+    return (pages, content_key("page", writing(), template, *parts)) if spelt(view, parts) else None
+
+
+def spelt(x: Any, parts: list[str]) -> bool:
+    """Adds all that a value consists of; False if it holds something whose text does not tell it."""
+    if isinstance(x, LEAVES):
+        parts.append(f"{type(x).__name__} {x!r}")
+        return True
+    if isinstance(x, tuple | list):
+        parts.append(f"{type(x).__name__} {len(x)}")
+        return all(spelt(each, parts) for each in x)
+    if isinstance(x, frozenset) and all(isinstance(each, str | tuple) for each in x):
+        parts.append("set")
+        return spelt(sorted(x), parts)
+    if not is_dataclass(x) or isinstance(x, type) or type(x).__eq__ is object.__eq__:
+        return False  # two variables of one type are two
+    parts.append(f"{type(x).__module__}.{type(x).__qualname__}")
+    return all(spelt(getattr(x, name), parts) for name in names_of(type(x)))
+
+
+@once
+def names_of(kind: type) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind))
+
+
+@once
+def writing() -> str:
+    """The contents of what writes texts: modules and templates."""
+    places = [*(os.path.join(PACKAGE, name) for name in WRITERS), templates()]
+    parts: list[str | bytes] = []
+    for root in places:
+        for folder, folders, files in os.walk(root):
+            folders[:] = sorted(name for name in folders if name not in ("__pycache__", "include", "shim"))
+            for name in sorted(files):
+                with open(os.path.join(folder, name), "rb") as file:
+                    parts += [os.path.relpath(os.path.join(folder, name), root), file.read()]
+    return content_key(*parts)
+
+
+# --------------------------------------------------------------------------------------------------- an entry
+
+
+def written(texts: dict[str, str]) -> bytes:
+    """Key, length and text of each page."""
+    parts = []
+    for key, text in texts.items():
+        data = text.encode("utf-8", "surrogatepass")
+        parts += [f"{key} {len(data)}\n".encode(), data]
+    return b"".join(parts)
+
+
+def read(content: bytes) -> dict[str, str]:
+    """
+    >>> read(written({"a1": "one", "b2": ""})), read(b"no entry")
+    ({'a1': 'one', 'b2': ''}, {})
+    """
+    found, at = dict[str, str](), 0
+    try:
+        while at < len(content):
+            end = content.index(b"\n", at)
+            key, _, length = content[at:end].decode().partition(" ")
+            at = end + 1 + int(length)
+            found[key] = content[end + 1 : at].decode("utf-8", "surrogatepass")
+    except ValueError:
+        return {}
+    return found

@@ -1,0 +1,503 @@
+"""What a call runs: a Program with its kernels, as a function of arrays."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field, replace
+from functools import partial
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Protocol, final
+
+import numpy as np
+
+from ge2.base.compile_times import Had, kernels_words, spent
+from ge2.base.config import config
+from ge2.base.dtypes import python_type
+from ge2.base.errors import CompileError, CompilerTrouble, Ge2Error, TooLong
+from ge2.base.float_errors import hush, restore
+from ge2.base.gpu import host
+from ge2.base.record import mutable
+from ge2.base.toolchain.detect import excuse, toolchain
+from ge2.codegen.rendered_cache import kept_pages
+from ge2.compile import analysis
+from ge2.compile.analysis import Memory
+from ge2.compile.schedule import schedule
+from ge2.compile.written_arguments import Writing
+from ge2.ir import ArrayType, Evaluate, Graph, Op, Var, read
+from ge2.ops.elementwise import Elementwise
+from ge2.ops.persistent import Resident
+from ge2.ops.product_region import ProductRegion
+from ge2.ops.region import Region
+from ge2.ops.user_ops import Own
+from ge2.passes.dump import dump
+from ge2.passes.python_scalars import compute, on_host
+from ge2.program.host_control_flow import Inner
+from ge2.program.program import Program
+from ge2.program.records import KernelRecord, Kernels, Made, kernels, names
+from ge2.program.timeline import Timeline
+from ge2.targets.c.assemble import Driver
+from ge2.targets.cuda.device import upload
+from ge2.targets.cuda.slow_float64 import SLOW, slow_products
+from ge2.trace.watch import check_finite
+from ge2.trace.writes import Writes
+
+if TYPE_CHECKING:
+    from ge2.compile.memory_limit import Remat, Smaller
+    from ge2.compile.out_of_memory import Shortage
+    from ge2.program.timer import Meter
+    from ge2.targets.cuda.device import Device
+    from ge2.targets.cuda.loops.iterate import Turn
+
+EVALUATE = Evaluate()
+ALIGNMENT = 64
+SUFFIX = {"c": "c", "cuda": "cu", "python": "py"}
+
+
+class Runner(Protocol):
+    """How a program is run."""
+
+    def __call__(self, *arrays: Any) -> list[Any]: ...
+
+
+@final
+class Reference:
+    """Op by op with the references: the oracle."""
+
+    def __init__(self, graph: Graph, device: Device | None = None) -> None:
+        self.graph, self.device = graph, device
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        found = interpret(self.graph, [*map(host, arrays)])
+        results = [owned(y, a.type) for y, a in zip(found, self.graph.outputs, strict=True)]
+        if self.device is None:
+            return results
+        return [
+            y if a.type.weak else upload(self.device, y)
+            for y, a in zip(results, self.graph.outputs, strict=True)
+        ]
+
+
+def interpret(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
+    """The results of a graph by its references; Python numbers stay Python numbers."""
+    env: dict[Var, Any] = dict(zip(graph.inputs, arrays, strict=True))
+    for eqn in graph.eqns:
+        xs = read(env, eqn.inputs)
+        if on_host(eqn):
+            env[eqn.outs[0]] = compute(eqn.op, eqn.outs[0].type, *xs)
+        else:
+            for var, y in zip(eqn.outs, EVALUATE.apply(eqn.op, xs), strict=True):
+                env[var] = python_type(var.type.dtype)(y) if var.type.weak else y
+    return read(env, graph.outputs)
+
+
+def owned(y: Any, type_: ArrayType) -> Any:
+    """A copy that the caller may keep and change; a Python number where the type is weak."""
+    if type_.weak:
+        return python_type(type_.dtype)(y)
+    return np.array(y, type_.dtype, order="C", copy=True)
+
+
+@final
+class Blocked:
+    """The text of a program, run. Each call has an arena of its own; those of past calls are used again."""
+
+    __slots__ = ("arenas", "bind", "nbytes", "run")
+
+    def __init__(self, driver: Driver) -> None:
+        assert driver.plan is not None
+        self.run: Callable[..., list[Any]] = driver.names["run"]
+        self.bind: Callable[[Any], tuple[Any, ...]] = driver.names["bind"]
+        self.nbytes = driver.plan.nbytes
+        self.arenas: list[tuple[Any, ...]] = []
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        try:
+            bound = self.arenas.pop()
+        except IndexError:
+            bound = self.bind(aligned(self.nbytes))
+        loud = hush()
+        try:
+            return self.run(bound, *arrays)
+        finally:
+            restore(loud)
+            self.arenas.append(bound)
+
+
+def region_text(kernel: KernelRecord) -> str:
+    lines = f" of {', '.join(kernel.lines)}" if kernel.lines else ""
+    return f"{kernel.name} ({kernel.kind}){lines}\n{kernel.region}"
+
+
+@final
+@mutable
+class Watched:
+    """A program, each of whose calls is followed by a look at its results."""
+
+    run: Runner
+    graph: Graph
+    title: str
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        results = self.run(*arrays)
+        check_finite(self.graph, arrays, results, self.title)
+        return results
+
+
+def runner(driver: Driver) -> Runner:
+    return Blocked(driver) if driver.direct is None else driver.direct
+
+
+def inner_of(driver: Driver) -> Inner:
+    """A program as part of another one."""
+    if driver.direct is not None:
+        return alone(driver.direct)
+    return Inner(driver.nbytes, driver.names["bind"], driver.names["run"])
+
+
+def alone(run: Runner) -> Inner:
+    """What needs nothing of another program's arena."""
+    return Inner(0, lambda arena: (), lambda bound, *arrays: run(*arrays))
+
+
+def own_names(op: Op) -> list[str]:
+    """The operations with C of the user's in a step."""
+    if isinstance(op, Region | ProductRegion):
+        return [name for e in op.graph.eqns for name in own_names(e.op)]
+    own = (isinstance(op, Own) and op.c) or (isinstance(op, Elementwise) and op.edition)
+    return [op.name] if own else []
+
+
+def manner(run: Any) -> str:
+    """How a group of launches was called so far."""
+    if not hasattr(run, "counts"):
+        return "launched one by one, from Python"
+    calls, one_by_one, graphs, patched = run.counts
+    said = [f"{one_by_one} of {calls} calls one by one", f"{graphs} captured graphs", f"{patched} patches"]
+    nodes, anew = getattr(run, "choices", (0, 0))
+    if nodes:
+        said += [f"{nodes} conditional nodes" if graphs else f"{nodes} loops and branches by the host"]
+    if anew:
+        said += [f"{anew} graphs made anew"]
+    if graphs and getattr(run, "early", 0):
+        said += [f"{run.early} waits overlapped"]
+    if getattr(run, "whole", None):
+        said += [f"none overlapped, for {run.whole}"]
+    return ", ".join(said) + (f"; no graph, for {run.trouble}" if run.trouble else "")
+
+
+def looks(graph: Graph) -> Iterator[str]:
+    """What a graph looks like: operations and types, in order."""
+    yield " ".join(map(str, (v.type for v in graph.inputs)))
+    for eqn in graph.eqns:
+        yield eqn.op.name
+        yield " ".join(str(v.type) for v in eqn.outs)
+
+
+def aligned(nbytes: int) -> Any:
+    """Bytes that begin at a cache line."""
+    whole = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -whole.ctypes.data % ALIGNMENT
+    return whole[start : start + nbytes]
+
+
+@final
+@mutable
+class Executable:
+    """A compiled graph: a function of arrays in the order of its inputs, which returns a list of arrays.
+
+    The kernels are written and compiled when it is first called or asked for them.
+    """
+
+    name: str
+    program: Program
+    executor: str
+    threads: int
+    branches: dict[int, tuple[Executable, ...]] = field(default_factory=dict)  # of the conds among the steps
+    donated: tuple[bool, ...] = ()
+    homes: tuple[int, ...] = ()  # the inputs whose memory the first outputs may be made in
+    writes: Writes | None = None  # the inputs that those are carried back to
+    device: Device | None = None  # that runs CUDA; None: the processor
+    remat: Remat | None = None  # what it computes again, if its memory is limited
+    watched: Graph | None = None  # as traced, where the results of a call are looked at for NaN
+    limited: bool = False  # whether it has a limit on its memory
+    smaller: Smaller | None = None  # what it could compute again to fit in so many bytes
+    part: bool = False  # whether another program runs it
+    within: Op | None = None  # the loop or the branch that does
+    launched: list[Any] = field(default_factory=list)  # on a GPU: what launches its kernels, in groups
+    splits: list[tuple[int, str]] = field(default_factory=list)  # likewise: what is done between groups
+    had: tuple[Had, ...] = ()  # on a GPU: how the code of its kernels was had
+    ranged: bool = False  # whether its steps are ranges in a profiler's time line, on a GPU
+    scope: str = ""  # the user's name for where the loop or the branch is
+    meter: Meter | None = None  # what times its steps, if somebody wants to know
+    label: str = ""  # what its files begin with, where the setting `dump` asked for them
+    run: Runner | None = None  # once it is built
+    _how: str = ""
+    _code: int = 0  # bytes of what was compiled
+    _text: Driver | None = None
+    _inner: Inner | None = None
+    _turn: Turn | None = None
+    _lock: RLock = field(default_factory=RLock, repr=False)
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        return (self.run or self.build())(*arrays)
+
+    def build(self) -> Runner:
+        """What runs it; the first thread to ask makes it."""
+        with self._lock:
+            if self.run is None:
+                run = Reference(self.graph, self.device) if self.executor == "reference" else self.driven()
+                run = run if self.watched is None else Watched(run, self.watched, self.name)
+                self.run = run if self.writes is None else self.writing(run, self.writes)
+                if self.writes is None and hasattr(self.run, "told"):  # it knows of a better way soon
+                    self.run.told = self.settle
+            return self.run
+
+    def writing(self, run: Runner, writes: Writes) -> Runner:
+        """It as what changes its arguments when it has succeeded."""
+        if self.device is None:
+            return Writing(run, writes)
+        from ge2.targets.cuda.device_arrays import ready  # a GPU's
+
+        return Writing(run, writes, partial(ready, self.device))
+
+    def settle(self, run: Runner) -> None:
+        """Calls go straight to what runs it for good."""
+        self.run = run
+
+    @property
+    def driver(self) -> Driver:
+        """The text of the program, for people: it is written again, for few ask and many signatures live."""
+        with self._lock:
+            self.build()
+            return self.unbuilt()
+
+    def unbuilt(self) -> Driver:
+        """The text as it is known before anything is compiled."""
+        with self._lock:
+            if self._text is None:
+                self._text = self.written(run=False)
+            return self._text
+
+    def made(self, driver: Driver) -> list[Made]:
+        """The kernels of a text in order; on a GPU also those of loops and branches, which have their own."""
+        if self.device is None:
+            return driver.made
+        number = {id(step.eqn): step.number for step in self.program.steps}
+        found = [(number[id(each.eqn)], each) for each in driver.made]
+        for n, branches in self.branches.items():
+            before = f"{self.program.steps[n].name}_{n}"
+            for i, branch in enumerate(branches):
+                inside = before if len(branches) == 1 else f"{before}.{i}"
+                found += [(n, each.within(inside)) for each in branch.made(branch.unbuilt())]
+        return [each for _, each in sorted(found, key=lambda pair: pair[0])]
+
+    def dump(self, driver: Driver) -> None:
+        """Writes regions, plan and code, each a file."""
+        for language, text in driver.texts.items():
+            dump(f"{self.label}-program.{SUFFIX[language]}", text)
+        found = kernels(driver.made)
+        for kernel in found:
+            dump(f"{self.label}-{kernel.name}.{SUFFIX[kernel.language]}", str(kernel))
+        dump(f"{self.label}-regions.txt", "\n\n".join([str(found), *map(region_text, found)]))
+        dump(f"{self.label}-plan.txt", analysis.plan_text(self.program, driver.offsets(), driver.nbytes))
+
+    def driven(self) -> Runner:
+        """What runs the program in C; without a compiler that works, as blocked NumPy."""
+        try:
+            driver = self.surely_written()
+        except CompilerTrouble as trouble:
+            if self.program.target != "c":
+                raise
+            if not isinstance(trouble, TooLong):  # of which the user has been warned
+                self._blame(trouble)
+                excuse(trouble)
+            self.program = schedule(self.program.graph, self.donated, "cpu", self.homes)
+            driver = self.written()
+        self._how, self._code = self.words(driver), driver.code
+        self.launched, self.splits = getattr(driver, "launched", []), getattr(driver, "splits", [])
+        if self.label and config.dump:
+            self.dump(driver)
+        if self.part:
+            self._inner, self._turn = inner_of(driver), getattr(driver, "turn", None)
+        return runner(driver)
+
+    def words(self, driver: Driver) -> str:
+        """How what a driver wrote was compiled; on a GPU, of programs that it runs too."""
+        if self.device is None:
+            return driver.compiling or "written as blocked NumPy"
+        own = driver.had  # type: ignore[attr-defined]
+        self.had = (*own, *(each for found in self.branches.values() for b in found for each in b.had))
+        if not self.had:
+            return "nothing compiled: it has no kernels"
+        words = kernels_words(self.had, self.device.limits.name)
+        return words if any(each.how != "memory" for each in self.had) else f"nothing compiled, {words}"
+
+    def written(self, run: bool = True) -> Driver:
+        with spent("render"), kept_pages(self.name, self.program.target, *looks(self.program.graph)):
+            return self.driver_of(run)
+
+    def driver_of(self, run: bool) -> Driver:
+        if self.device is not None:
+            from ge2.targets.cuda.assemble import GpuDriver
+
+            within = self.within if self.part else None
+            failed = self.shortage.error if run and not self.part else None
+            return GpuDriver(  # type: ignore[return-value]
+                self.program, self.device, self.name, self.branches, run, within, self.ranged, self.scope,
+                failed, self.limited, self.meter if run else None,
+            ).build()  # fmt: skip
+        inner = {n: [branch.inner() for branch in found] for n, found in self.branches.items()}
+        lent, meter = self.limited and self.part, self.meter if run else None
+        return Driver(self.program, self.threads, self.name, inner, lent, run, meter).build()
+
+    @property
+    def shortage(self) -> Shortage:
+        """What can be said if there is no memory for it."""
+        from ge2.compile.out_of_memory import Shortage
+
+        return Shortage(self.name, self.program, self.device, self.branches, self.smaller)
+
+    def surely_written(self) -> Driver:
+        """The text, with what it needs on the device: again when memory was given back, if there was none."""
+        try:
+            return self.written()
+        except MemoryError as error:
+            scratch = getattr(self.device, "scratch", None)
+            if self.part or scratch is None or isinstance(error, Ge2Error):
+                raise
+        scratch.spare()
+        try:
+            return self.written()
+        except MemoryError as error:
+            raise self.shortage.error(error) from error
+
+    def inner(self) -> Inner:
+        """It as part of another program. That of one C function alone has scratch of its own."""
+        run = self.build()
+        return self._inner or alone(run)
+
+    def turn(self, run: bool) -> Turn:
+        """It as a round on a device; if it is not to `run`, to be written of alone."""
+        if not run:
+            return self.written(run=False).turn  # type: ignore[attr-defined,no-any-return]
+        self.build()
+        assert self._turn is not None
+        return self._turn
+
+    def _blame(self, trouble: CompilerTrouble) -> None:
+        """CompileError if a compiler that is well otherwise refuses a program with a user's own C in it."""
+        own = dict.fromkeys(name for step in self.program.steps for name in own_names(step.eqn.op))
+        if not own or toolchain() is None:
+            return
+        said = "\n".join(line for line in str(trouble).split("\n") if not line.startswith("  try"))
+        what = f"the C of {self.name}, with {' and '.join(own)} of your own in it: {said}"
+        raise CompileError(what, fix="other C; GE2_EXECUTOR=blocked runs the reference instead") from None
+
+    @property
+    def graph(self) -> Graph:
+        """The graph after all passes."""
+        return self.program.graph
+
+    @property
+    def kernels(self) -> Kernels:
+        """Those that it runs, in order; none where it runs op by op."""
+        return Kernels() if self.executor == "reference" else kernels(self.made(self.driver))
+
+    @property
+    def kernel_names(self) -> tuple[str, ...]:
+        """Of the kernels, whose texts nobody asks for."""
+        if self.executor == "reference":
+            return ()
+        return tuple(names(each.name for each in self.made(self.driver)))
+
+    @property
+    def slow(self) -> tuple[str, ...]:
+        """What it computes in float64 on a GPU that is slow at that: a sentence a kernel or product."""
+        if self.device is None or self.device.limits.double < SLOW or self.executor == "reference":
+            return ()
+        own = [f"{kernel.name} {kernel.slow}" for kernel in self.kernels if kernel.slow]
+        return tuple(dict.fromkeys([*own, *self.slow_products(self.device)]))
+
+    def slow_products(self, device: Device) -> list[str]:
+        """The products among those, loops and branches included."""
+        inner = [branch for found in self.branches.values() for branch in found]
+        own = [*slow_products(self.program, device.limits)]
+        return own + [words for branch in inner for words in branch.slow_products(device)]
+
+    @property
+    def regions(self) -> int:
+        """How many fused regions it runs."""
+        held = Region | Resident | ProductRegion
+        return sum(step.kind == "kernel" and isinstance(step.eqn.op, held) for step in self.program.steps)
+
+    @property
+    def op_by_op(self) -> int:
+        """How many steps are a single operation of a library."""
+        return self.program.count("kernel", "matmul", "library", "copy") - self.regions
+
+    def as_text(self) -> str:
+        return str(self.graph)
+
+    def source(self) -> str:
+        """The text of the program that each call runs: C, then what Python does around it."""
+        return self.driver.source
+
+    def text(self, language: str) -> str:
+        """That part of the source which is in "c", "cuda" or "python"; empty if there is none."""
+        return self.driver.texts.get(language, "")
+
+    def memory_analysis(self) -> Memory:
+        if self.executor == "reference":
+            return analysis.memory(self.program, 0)
+        plan = self.driver.plan
+        assert plan is not None
+        inner = [(n, branch) for n, found in self.branches.items() for branch in found]
+        memories = [branch.memory_analysis() for _, branch in inner]
+        apart = sum(m.arena - self.lent(n, b) for m, (n, b) in zip(memories, inner, strict=True))
+        found = analysis.memory(self.program, plan.nbytes + apart, memories, self.remat)
+        found = replace(found, code=self._code + sum(m.code for m in memories))
+        return replace(found, kept=0) if self.limited and self.part else found
+
+    def memory_timeline(self) -> Timeline:
+        if self.executor == "reference":
+            return Timeline(self.program, (), 0)
+        return Timeline(self.program, self.driver.rooms(), self.driver.nbytes)
+
+    def lent(self, n: int, branch: Executable) -> int:
+        """How much of this arena a program that step `n` runs has for its own."""
+        hosted = self.program.steps[n].kind == "hosted"
+        return branch.turn(False).nbytes if hosted else branch.inner().nbytes
+
+    def cost_analysis(self) -> dict[str, float]:
+        return analysis.cost_analysis(self.program)
+
+    @property
+    def how(self) -> str:
+        """How it was made ready to run."""
+        if self.executor == "reference":
+            return "nothing compiled: it runs op by op"
+        self.build()
+        return self._how
+
+    def report(self) -> str:
+        """A line for each step: number, kind, name."""
+        lines = [f"{n:4} {step.kind:8} {step.name}" for n, step in enumerate(self.program.steps)]
+        counts = Counter(step.kind for step in self.program.steps)
+        total = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+        return "\n".join([*lines, total, *self.launches])
+
+    @property
+    def capture(self) -> float:
+        """On a GPU: the seconds spent on graphs of launches so far."""
+        return float(sum(getattr(run, "seconds", 0.0) for run in self.launched))
+
+    @property
+    def launches(self) -> tuple[str, ...]:
+        """On a GPU: of each group of launches, in order, how its calls went so far; and what is between them,
+        which no graph can hold."""
+        found = []
+        for n in range(len(self.launched) + 1):
+            found += [words for after, words in self.splits if after == n]
+            found += [f"launches_{n}: {manner(run)}" for run in self.launched[n : n + 1]]
+        return tuple(found)

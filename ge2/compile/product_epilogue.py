@@ -1,0 +1,190 @@
+"""Small products and what is done to their elements as one kernel: a thread has the element in a register.
+
+A launch that waits for another costs more than most of what it does. So a pointwise region becomes part of
+the product whose result it alone reads. A region that folds as well is parted before: what it makes of each
+element, and returns, goes with the product; the rest reads that, and the next product does not wait for it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Final
+
+from ge2.base.dtypes import HALF
+from ge2.codegen.layout import Layout, plain, viewed
+from ge2.ir import Atom, Eqn, Graph, Var
+from ge2.ops.control import Cond
+from ge2.ops.dot import DotGeneral
+from ge2.ops.loops import ScanLoop
+from ge2.ops.product_region import ProductRegion
+from ge2.ops.reduce import ArgReduce, Reduce
+from ge2.ops.region import Region
+from ge2.ops.shape import BroadcastInDim, Reshape, Rev, Slice, Transpose
+from ge2.ops.while_loop import WhileLoop
+from ge2.passes.round_halves import round_halves
+from ge2.program.cost import computing
+from ge2.targets.cuda.emit.split_region import half
+from ge2.targets.cuda.kernels.small_products import Limits, refusal
+from ge2.targets.cuda.products.gemm import contraction
+
+VIEWS: Final = (BroadcastInDim, Transpose, Reshape, Slice, Rev)
+FOLDS: Final = (Reduce, ArgReduce)
+MANY: Final = 24  # arrays of a region: a thread has an element of each in a register while it multiplies
+TINY: Final = 1 << 16  # operations that a block next to a loop does in no time
+
+
+def epilogue_for(limits: Limits) -> Callable[[Graph], Graph]:
+    """The pass, for such a GPU."""
+
+    def epilogue(graph: Graph) -> Graph:
+        return Epilogues(graph, limits).run()
+
+    return epilogue
+
+
+class Epilogues:
+    """Products and regions of a graph that become one."""
+
+    def __init__(self, graph: Graph, limits: Limits) -> None:
+        self.graph, self.limits = graph, limits
+        self.makers = {v: e for e in graph.eqns for v in e.outs}
+        self.reads = Counter([*(a for e in graph.eqns for a in e.inputs), *graph.outputs])
+        self.looped = any(isinstance(e.op, ScanLoop | WhileLoop | Cond) for e in graph.eqns)
+
+    def run(self) -> Graph:
+        eqns: list[Eqn] = []
+        gone: set[int] = set()
+        for eqn in self.graph.eqns:
+            found = self.joined(eqn)
+            eqns += found or (eqn,)
+            if found:
+                assert isinstance(found[0].op, ProductRegion)
+                gone.add(id(found[0].op.product))
+        if not gone:
+            return self.graph
+        kept = tuple(e for e in eqns if id(e) not in gone)
+        return Graph(self.graph.inputs, kept, self.graph.outputs, self.graph.consts)
+
+    def joined(self, eqn: Eqn) -> tuple[Eqn, ...]:
+        """A region with the product that it reads, and what is left of it; nothing if there is none such."""
+        if not isinstance(eqn.op, Region) or not all(isinstance(a, Var) for a in eqn.inputs):
+            return ()
+        for a in eqn.inputs:
+            product = self.makers.get(a)  # type: ignore[arg-type]
+            if product is not None and self.reads[a] == 1 and self.small(product):
+                parts = parted(eqn, a)  # type: ignore[arg-type]
+                if parts is not None:
+                    first, *rest = parts
+                    return (together(product, first), *rest)
+        return ()
+
+    def small(self, eqn: Eqn) -> bool:
+        """Whether a kernel of ours makes a product, of arrays as they are."""
+        op, (y, *_) = eqn.op, eqn.outs or (None,)
+        if not isinstance(op, DotGeneral) or y is None or op.beside != ((), ()):
+            return False
+        lie = [self.layout(x) for x in eqn.inputs]
+        if y.type.ndim != 2 or min(y.type.shape) < 2 or None in lie:
+            return False
+        a, b = (x.type for x in eqn.inputs)
+        left, right = (each.strides for each in lie if each is not None)
+        axes = contraction(op, a, b, (left, right, plain(y.type.shape).strides))
+        if self.looped and computing(eqn).operations <= TINY:
+            return False
+        return not refusal(axes, a.dtype, y.type.dtype, op.precision in ("tf32", "bf16"), self.limits)
+
+    def layout(self, a: Atom) -> Layout | None:
+        """How an operand lies in an array of C order, of which it may be a view."""
+        if not isinstance(a, Var) or a.type.weak:
+            return None
+        maker = self.makers.get(a)
+        if maker is None or not isinstance(maker.op, VIEWS):
+            return plain(a.type.shape)
+        source = self.layout(maker.inputs[0])
+        return None if source is None else viewed(maker, source)
+
+
+def together(product: Eqn, rest: Eqn) -> Eqn:
+    (y,) = product.outs
+    given = tuple(dict.fromkeys(a for a in (*product.inputs, *rest.inputs) if a is not y))
+    op = ProductRegion(Graph(given, (product, rounded(rest, y)), rest.outs))  # type: ignore[arg-type]
+    return Eqn(op, given, rest.outs, product.source)
+
+
+def rounded(rest: Eqn, product: Var) -> Eqn:
+    """The region, which is to read sums in float32 where it read them rounded to a half type."""
+    region = rest.op
+    assert isinstance(region, Region)
+    place = region.graph.inputs[rest.inputs.index(product)]
+    inexact = (place,) if product.type.dtype in HALF else ()
+    inner, axes = round_halves(region.graph, region.axes, inexact)
+    return replace(rest, op=replace(region, graph=inner, axes=axes))
+
+
+def parted(eqn: Eqn, product: Var) -> tuple[Eqn, ...] | None:
+    """The region, as what goes with a product and what comes after; None if nothing of it can go with it."""
+    region = eqn.op
+    assert isinstance(region, Region)
+    if eqn.inputs.count(product) != 1 or region.space != product.type.shape or len(eqn.inputs) > MANY:
+        return None
+    place = region.graph.inputs[eqn.inputs.index(product)]
+    if not all(at == (0, 1) and not isinstance(e.op, VIEWS + FOLDS) for e, at in reading(region, {place})):
+        return None
+    if not any(isinstance(e.op, FOLDS) for e in region.graph.eqns):
+        return (eqn,)
+    return halves(eqn, region, place)
+
+
+def halves(eqn: Eqn, region: Region, place: Var) -> tuple[Eqn, Eqn] | None:
+    """Results that are of each element of the product, and all others, which read those and not it."""
+    eqns, outputs = region.graph.eqns, region.graph.outputs
+    behind, folded = {place}, set[Atom]()
+    for e in eqns:
+        if not behind.isdisjoint(e.inputs):
+            behind.update(e.outs)
+        if isinstance(e.op, FOLDS) or not folded.isdisjoint(e.inputs):
+            folded.update(e.outs)
+    first = {v for v in outputs if v in behind and v not in folded}
+    second = {v for v in outputs if v not in first}
+    if not first or not second:
+        return None
+    early, late = needed(region, first, set()), needed(region, second, first)
+    if any(place in eqns[n].inputs for n in late) or only_seen(region, first | second):
+        return None
+    known: dict[Atom, Atom] = dict(zip(region.graph.inputs, eqn.inputs, strict=True))
+    known.update(zip(outputs, eqn.outs, strict=True))
+    found = [half(region, solid(region, numbers), outs) for numbers, outs in ((early, first), (late, second))]
+    one, other = (
+        Eqn(r, tuple(known[v] for v in r.graph.inputs), tuple(known[v] for v in r.graph.outputs), eqn.source)  # type: ignore[misc]
+        for r in found
+    )
+    return one, other
+
+
+def reading(region: Region, values: set[Var]) -> Iterable[tuple[Eqn, tuple[int, ...]]]:
+    """The equations that read any of some values, and their axes."""
+    pairs = zip(region.graph.eqns, region.axes, strict=True)
+    return ((e, at) for e, at in pairs if not values.isdisjoint(e.inputs))
+
+
+def needed(region: Region, wanted: Iterable[Atom], there: set[Atom]) -> list[int]:
+    """The numbers of the equations that some values need, but for what is there."""
+    makers = {e.outs[0]: n for n, e in enumerate(region.graph.eqns)}
+    found, waiting = set[int](), list(wanted)
+    while waiting:
+        n = makers.get(waiting.pop())  # type: ignore[arg-type]
+        if n is not None and n not in found:
+            found.add(n)
+            waiting += [a for a in region.graph.eqns[n].inputs if a not in there]
+    return sorted(found)
+
+
+def solid(region: Region, numbers: Iterable[int]) -> list[int]:
+    return [n for n in numbers if not isinstance(region.graph.eqns[n].op, VIEWS)]
+
+
+def only_seen(region: Region, outputs: set[Atom]) -> bool:
+    """Whether a result is nothing but a view."""
+    return any(isinstance(e.op, VIEWS) and not outputs.isdisjoint(e.outs) for e in region.graph.eqns)

@@ -1,0 +1,538 @@
+"""From a graph of regions to a Program: how each equation runs, and where its results lie."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from ge2.base.compile_times import spent
+from ge2.base.gc_pause import collector_paused
+from ge2.choice.family import Family, Problem
+from ge2.codegen.kernel_values import safe
+from ge2.codegen.layout import Layout, reshaped, viewed
+from ge2.codegen.layout import plain as layout_of
+from ge2.compile.before_writes import checked_early, saved_views, views_first, with_copies
+from ge2.compile.catalog import select
+from ge2.compile.persistent import resident
+from ge2.compile.slice_writes import join_update
+from ge2.ir import Atom, Eqn, Graph, Literal, Names, Var
+from ge2.ops.index import Gather, UpdateSlice
+from ge2.ops.product_region import ProductRegion
+from ge2.ops.region import Region
+from ge2.ops.shape import (
+    Barrier,
+    BroadcastInDim,
+    Concatenate,
+    Iota,
+    Pad,
+    Reshape,
+    Rev,
+    Slice,
+    StopGradient,
+    Transpose,
+)
+from ge2.passes.fuse_random import drawn
+from ge2.passes.pipeline import run_pipeline
+from ge2.passes.python_scalars import on_host
+from ge2.passes.wrap_indices import indexed
+from ge2.passes.writes import reads_elsewhere, writes
+from ge2.program.carries import WRITES, overwritten
+from ge2.program.failing import may_fail
+from ge2.program.host_control_flow import CONTROL
+from ge2.program.program import END, Buffer, Program, Step
+from ge2.targets.c.blocked.region import tile
+from ge2.targets.c.kernels.generated import CProduct
+from ge2.targets.c.load.blas import services
+from ge2.targets.c.loops import carried, grounded, held, stands
+from ge2.targets.cuda.kernels.products import CudaBlas
+from ge2.targets.reference.library import Library, Product
+from ge2.trace.strong import strong
+
+VIEWS = (BroadcastInDim, Transpose, Reshape, Slice, Rev, StopGradient, Barrier)
+IN_C = ("kernel", "copy", "loop")
+LARGE = 1 << 24  # bytes that are worth a patch of a captured graph
+NATIVE = ("c", "cuda")  # targets whose kernels take arrays by their layouts
+# Library operations whose results share no memory with their inputs; of others that is assumed.
+# fmt: off
+FRESH = frozenset((
+    "gather", "scatter", "scatter_add", "update_slice", "concatenate", "pad", "index", "cond", "cond_saving",
+    "sort", "argsort", "top_k", "searchsorted", "cumsum", "cumprod", "cummax", "cummin", "argmax", "argmin",
+    "dot_general", "random_bits", "random_fold", "pure_callback", "fft", "rfft", "irfft", "solve", "pinv",
+    "det", "slogdet", "cholesky", "qr", "eigh", "eig", "svd",
+))
+# fmt: on
+
+
+@collector_paused
+def schedule(
+    graph: Graph, donated: tuple[bool, ...] = (), target: str = "cpu", written: tuple[int, ...] = ()
+) -> Program:
+    """The program of a graph for a target: "cpu" is blocked NumPy, "c" compiled C, "cuda" launches.
+
+    `written`: the inputs that the first outputs are the last contents of.
+    """
+    with spent("schedule"):
+        if target == "cuda":
+            graph = resident(drawn(indexed(graph)))
+        graph = grounded(writes(graph), False) if target == "c" else graph
+        if written and target in NATIVE:
+            graph = views_first(with_copies(graph, written), written)
+        graph, checked = checked_early(graph) if written and target == "c" else (graph, set[Var]())
+        scheduler = Scheduler(graph, donated, target, written)
+        scheduler.checked = checked
+        return scheduler.run()
+
+
+def scheduled_round(op: Any, i: int, target: str) -> Program:
+    """The program of graph `i` of a loop, which may write a carry over the one that it reads."""
+    return planned_round(op, i, run_pipeline(strong(held(op)[i])), target)
+
+
+def planned_round(op: Any, i: int, graph: Graph, target: str) -> Program:
+    """That program of the graph after all passes."""
+    graph = grounded(writes(graph) if target == "c" else graph, True)
+    scheduler = Scheduler(graph, (), target)
+    scheduler.homes = carried(op, i, graph)
+    scheduler.donated = [*scheduler.homes.values()]
+    return scheduler.run()
+
+
+def rounds(op: Any, target: str) -> tuple[Program, ...] | None:
+    """The programs that a loop or a branch runs, if they need nothing but C."""
+    if target != "c" or not isinstance(op, CONTROL):
+        return None
+    found = []
+    for i, graph in enumerate(held(op)):
+        if any(v.type.weak for v in graph.inputs):
+            return None
+        program = scheduled_round(op, i, target)
+        if not stands(program, IN_C):
+            return None
+        found.append(program)
+    return tuple(found)
+
+
+class Scheduler:
+    def __init__(
+        self, graph: Graph, donated: tuple[bool, ...], target: str, written: tuple[int, ...] = ()
+    ) -> None:
+        self.graph, self.target = graph, target
+        self.written = last_contents(graph, written)
+        self.saved = saved_views(graph, self.written)
+        self.checked: set[Var] = set()  # what is made at indices that were looked at before
+        self.layouts: dict[Var, Layout] = {}
+        self.names = Names()
+        self.buffers: dict[Var, Buffer] = {}
+        self.returned = {a for a in graph.outputs if isinstance(a, Var)}
+        self.read = {a for e in graph.eqns for a in e.inputs} | self.returned
+        self.reads = Counter([a for e in graph.eqns for a in e.inputs] + list(graph.outputs))
+        self.inner: dict[int, tuple[Program, ...]] = {}
+        self.over: dict[int, dict[int, int]] = {}  # results of steps, and the operands they may write over
+        self.makers = {v: e for e in graph.eqns for v in e.outs}
+        self.numbers: dict[Atom, int] = {v: n for n, e in enumerate(graph.eqns) for v in e.outs}
+        self.there: dict[
+            int, set[tuple[int, int]]
+        ] = {}  # inputs of steps that are part of the result already
+        self.homes: dict[Var, Var] | None = None  # of a round: what alone may be written over what
+        self.kinds = [self.kind(n, eqn) for n, eqn in enumerate(graph.eqns)]
+        self.solid = {
+            a
+            for kind, e in zip(self.kinds, graph.eqns, strict=True)
+            if kind in ("loop", "hosted")
+            for a in e.inputs
+        }
+        for var in graph.inputs:
+            self.add(var, "host" if var.type.weak else "input", -1)
+        self.donated = [
+            v for v, given in zip(graph.inputs, donated, strict=False) if given and not v.type.weak
+        ]
+        self.mates = mates(graph, self.donated)
+
+    def add(self, var: Var, storage: str, first: int, base: Buffer | None = None) -> Buffer:
+        buffer = self.buffers[var] = Buffer(safe(self.names[var]), var.type, storage, first, first, base)
+        return buffer
+
+    def kind(self, n: int, eqn: Eqn) -> str:
+        programs = rounds(eqn.op, self.target)
+        if programs is None or any(a.type.weak for a in eqn.inputs):
+            kind = kind_of(eqn, self.target)
+            if kind == "kernel" and isinstance(eqn.op, WRITES):
+                self.over[n] = {0: 0}
+            return kind
+        self.inner[n] = programs
+        self.over[n] = overwritten(eqn.op, programs)
+        return "loop"
+
+    def run(self) -> Program:
+        for n, (kind, eqn) in enumerate(zip(self.kinds, self.graph.eqns, strict=True)):
+            for i, var in enumerate(eqn.outs):
+                self.place(n, kind, eqn, i, var)
+        self.lifetimes()
+        if self.target == "cuda" or (self.target == "c" and "library" not in self.kinds):
+            self.lend()
+            self.join()
+        for n, (kind, eqn) in enumerate(zip(self.kinds, self.graph.eqns, strict=True)):
+            if kind in ("kernel", "copy", "loop", "matmul"):
+                self.reuse(n, eqn)
+        steps = tuple(
+            self.step(n, kind, eqn)
+            for n, (kind, eqn) in enumerate(zip(self.kinds, self.graph.eqns, strict=True))
+        )
+        return Program(self.graph, steps, self.buffers, self.layouts, self.target, self.inner)
+
+    def place(self, n: int, kind: str, eqn: Eqn, i: int, var: Var) -> None:
+        """Where result `i` of an equation lies."""
+        if kind == "host":
+            self.add(var, "host", n)
+        elif kind == "view" and not any(isinstance(a, Var) for a in eqn.inputs):
+            self.add(var, "view", n)
+        elif kind == "view" and self.target in NATIVE:
+            self.place_view(n, eqn, i, var)
+        elif kind == "view":
+            source = self.buffers[eqn.inputs[i]]  # type: ignore[index]
+            if isinstance(eqn.op, Reshape) and not self.plain(source):
+                self.kinds[n] = "copy"
+                self.add(var, "output" if var in self.returned else "arena", n)
+            else:
+                self.add(var, "view", n, source.base or source)
+        elif kind in ("kernel", "matmul", "loop", "hosted"):
+            self.add(var, "output" if var in self.returned else "arena", n)
+        elif var.type.weak:
+            self.add(var, "host", n)
+        else:
+            self.add(var, "library", n)
+
+    def place_view(self, n: int, eqn: Eqn, i: int, var: Var) -> None:
+        """A view is a layout, unless it is returned or has none: then it is a copy."""
+        x = eqn.inputs[i]
+        assert isinstance(x, Var)
+        layout = viewed(eqn, self.layouts.get(x) or layout_of(x.type.shape))
+        solid = (
+            var in self.solid and layout is not None and layout.strides != layout_of(var.type.shape).strides
+        )
+        if (
+            layout is None
+            or solid
+            or var in self.saved
+            or (var in self.returned and not isinstance(eqn.op, Barrier))
+        ):
+            if self.made_there(n, eqn, x, var):
+                return
+            self.kinds[n] = "copy"
+            self.add(var, "output" if var in self.returned else "arena", n)
+            return
+        source = self.buffers[x]
+        self.layouts[var] = layout
+        self.add(var, "view", n, source.base or source)
+
+    def made_there(self, n: int, eqn: Eqn, x: Var, var: Var) -> bool:
+        """Has what is only returned in another form made right where the result lies."""
+        source, op = self.buffers[x], eqn.op
+        strided = (Region, Gather) if self.target == "cuda" else (Region,)  # what may write in any order
+        regional = source.first >= 0 and isinstance(self.graph.eqns[source.first].op, strided)
+        fits = isinstance(op, Reshape) or (isinstance(op, Transpose) and regional)
+        if not fits or var not in self.returned or x in self.layouts or self.reads[x] > 1:
+            return False
+        if source.storage != "arena" or self.kinds[source.first] != "kernel":
+            return False
+        place = self.add(var, "output", source.first)
+        strides = layout_of(x.type.shape).strides
+        if isinstance(op, Transpose):
+            given = layout_of(var.type.shape).strides
+            strides = tuple(given[op.order.index(i)] for i in range(len(op.order)))
+        self.layouts[x] = Layout(0, strides)
+        source.storage, source.base = "view", place
+        self.layouts[var] = layout_of(var.type.shape)
+        return True
+
+    def plain(self, source: Buffer) -> bool:
+        """Whether a reshape of an array is a view, or else is made anew at each call."""
+        base = source.base or source
+        return base is source or base.storage in ("input", "library", "output")
+
+    def lifetimes(self) -> None:
+        for n, (kind, eqn) in enumerate(zip(self.kinds, self.graph.eqns, strict=True)):
+            for a in eqn.inputs:
+                if isinstance(a, Var):
+                    self.touch(a, n)
+            if kind == "library" and eqn.op.name not in FRESH:  # a result may be a view of an input
+                whole = self.joined(eqn)
+                for v in eqn.outs:
+                    self.buffers[v].base = whole
+        for var in self.returned:
+            self.touch(var, END)
+
+    def joined(self, eqn: Eqn) -> Buffer | None:
+        """One buffer that stands for all inputs: they live as long as the results do."""
+        sources = [
+            b.base or b
+            for a in eqn.inputs
+            if isinstance(a, Var) and (b := self.buffers[a]).storage in ("arena", "view")
+        ]
+        arena = [b for b in sources if b.storage == "arena"]
+        for b in arena:
+            b.last = END
+        return None
+
+    def touch(self, var: Var, n: int) -> None:
+        buffer = self.buffers[var]
+        for each in (buffer, buffer.base):
+            if each is not None:
+                each.last = max(each.last, n)
+
+    def lend(self) -> None:
+        """Puts what an update or a loop writes over into the result's memory, if nobody reads it later."""
+        views: dict[int, list[Buffer]] = {}
+        for buffer in self.buffers.values():
+            if buffer.base is not None:
+                views.setdefault(id(buffer.base), []).append(buffer)
+        for n, eqn in enumerate(self.graph.eqns):
+            for i, k in self.over.get(n, {}).items():
+                x = eqn.inputs[k]
+                old = self.buffers[x] if isinstance(x, Var) else None
+                if old is None or old.storage != "arena" or old.last != n or not self.over_alone(eqn, x):
+                    continue
+                made = self.buffers[eqn.outs[i]]
+                new = made.base or made
+                new.first = min(new.first, old.first)
+                moved = [*views.pop(id(old), ()), old]
+                for buffer in moved:
+                    buffer.base = new
+                views.setdefault(id(new), []).extend(moved)
+                old.storage = "view"
+                self.there.setdefault(n, set()).add((i, k))
+
+    def join(self) -> None:
+        """Parts that a region computes for a concatenation, or a padding, alone are made where they go."""
+        for n, eqn in enumerate(self.graph.eqns):
+            whole = self.buffers[eqn.outs[0]] if eqn.outs else None
+            if self.kinds[n] == "kernel" and isinstance(eqn.op, UpdateSlice) and self.target == "c":
+                join_update(self, n, eqn)
+            if self.kinds[n] != "kernel" or whole is None:
+                continue
+            if whole.base is not None:  # what writes into it later has its memory
+                if self.target != "c" or eqn.outs[0] in self.layouts:
+                    continue
+                whole = whole.base
+            for i, place in places_in(eqn).items():
+                made = self.made_for(eqn.inputs[i], place)
+                if made is not None:
+                    x, layout = made
+                    source = self.buffers[x]
+                    self.layouts[x] = layout
+                    source.storage, source.base = "view", whole
+                    whole.first = min(whole.first, source.first)
+                    self.there.setdefault(n, set()).add((0, i))
+
+    def made_for(self, a: Atom, place: Layout) -> tuple[Var, Layout] | None:
+        """The result of a region that is `a`, perhaps reshaped, read by nothing else; where it goes."""
+        if not isinstance(a, Var) or self.reads[a] > 1:
+            return None
+        maker = self.makers.get(a)
+        if maker is not None and isinstance(maker.op, Reshape) and isinstance(maker.inputs[0], Var):
+            x = maker.inputs[0]
+            layout = reshaped(place, a.type.shape, x.type.shape)
+            if self.buffers[a].storage != "view" or layout is None:
+                return None
+            a, place, maker = x, layout, self.makers.get(x)
+        source = self.buffers[a]
+        regional = maker is not None and isinstance(maker.op, Region)
+        if not regional or source.storage != "arena" or a in self.layouts or self.reads[a] > 1:
+            return None
+        return (a, place) if self.kinds[source.first] == "kernel" else None
+
+    def over_alone(self, eqn: Eqn, x: Atom) -> bool:
+        """True if an equation may write over an array: what else it reads of it are other elements."""
+        return self.alone(eqn, x) or (isinstance(eqn.op, UpdateSlice) and reads_elsewhere(self.makers, eqn))
+
+    def number(self, a: Atom) -> int:
+        """The step that makes a value; -1 for an argument."""
+        return self.numbers.get(a, -1)
+
+    def is_elementwise(self, eqn: Eqn, i: int, x: Var) -> bool:
+        """True if a region reads an element of an input only where it writes that of a result."""
+        return self.alone(eqn, x) and in_place(eqn, i, x, self.target)
+
+    def alone(self, eqn: Eqn, x: Atom) -> bool:
+        """Whether an equation reads an array once, and no other view of it."""
+        home = self.buffers[x]  # type: ignore[index]
+        others = [self.buffers[a] for a in eqn.inputs if isinstance(a, Var) and a is not x]
+        return eqn.inputs.count(x) == 1 and not any(b is home or b.base is home for b in others)
+
+    def step(self, n: int, kind: str, eqn: Eqn) -> Step:
+        shared = frozenset(self.there.get(n, ()))
+        name = eqn.op.kind if isinstance(eqn.op, Region) else eqn.op.name
+        return Step(kind, name, eqn, n, shared)
+
+    def reuse(self, n: int, eqn: Eqn) -> None:
+        """Gives results the memory of inputs that are donated, or written, and end here or earlier."""
+        for out in eqn.outs:
+            buffer = self.buffers[out]
+            if buffer.storage != "output":
+                continue
+            for x in self.donors(out):
+                if x.type == out.type and self.may_take(buffer, x):
+                    buffer.donor, buffer.written = self.buffers[x].name, out in self.written
+                    if not buffer.written:
+                        self.donated.remove(x)
+                    break
+
+    def may_take(self, buffer: Buffer, x: Var) -> bool:
+        """True if a result may lie in the memory of an input: it is first written when that was read last."""
+        last, first = self.buffers[x].last, buffer.first
+        if x in self.written.values() and any(self.fails(m, first) for m in range(first, len(self.kinds))):
+            return False
+        if last < first:
+            return True
+        eqn = self.graph.eqns[first]
+        homes = [self.buffers[v].base or self.buffers[v] for v in eqn.outs]
+        made = [i for i, home in enumerate(homes) if home is buffer]
+        if last > first or len(made) != 1:
+            return False
+        (i,) = made
+        plain = eqn.outs[i].type == x.type and eqn.outs[i] not in self.layouts
+        if not plain or not self.in_place(first, i, x):
+            return False
+        self.there.setdefault(first, set()).add((i, eqn.inputs.index(x)))
+        return True
+
+    def fails(self, m: int, first: int) -> bool:
+        """True if step `m` may fail when step `first` has written; one at indices looks at them before."""
+        eqn = self.graph.eqns[m]
+        if self.target == "cuda" and self.kinds[m] == "library":
+            return True  # for want of memory
+        if not self.checked.isdisjoint(eqn.outs):
+            return False
+        return may_fail(eqn, self.target) and not (m == first and isinstance(eqn.op, WRITES))
+
+    def donors(self, out: Var) -> list[Var]:
+        """The donated inputs whose memory a result may take, the best first.
+
+        A captured graph lasts for as long as its pointers do. So on a GPU state stays where it is: what is
+        given back in the place of an argument, counted among those of its type, takes the memory of that one
+        or, if it is small, none; were it that of another, all of them would move on from call to call.
+        """
+        if out in self.written:
+            return [self.written[out]]
+        if self.homes is not None:
+            return own(self.homes, out, self.donated)
+        if self.target != "cuda":
+            return self.donated
+        mate = own(self.mates, out, self.donated)
+        return [*mate, *(x for x in self.donated if x not in mate and x.type.nbytes >= LARGE)]
+
+    def in_place(self, n: int, i: int, x: Var) -> bool:
+        """True if result `i` of step `n`, which is first written there, may be written over an input."""
+        eqn = self.graph.eqns[n]
+        if x not in eqn.inputs or not self.alone(eqn, x):
+            return False
+        if self.kinds[n] == "loop":
+            return self.over[n].get(i) == eqn.inputs.index(x)
+        return in_place(eqn, i, x, self.target)
+
+
+def last_contents(graph: Graph, written: Sequence[int]) -> dict[Var, Var]:
+    """The inputs that are written, by the outputs that may be made in their memory."""
+    found: dict[Var, Var] = {}
+    for out, i in zip(graph.outputs, written, strict=False):
+        if isinstance(out, Var) and out not in graph.inputs and graph.outputs.index(out) < len(written):
+            found.setdefault(out, graph.inputs[i])
+    return found
+
+
+def places_in(eqn: Eqn) -> dict[int, Layout]:
+    """Where inputs lie within the result of an equation that joins or pads them, as they are."""
+    op, (out,) = eqn.op, eqn.outs[:1]
+    whole = layout_of(out.type.shape)
+    if isinstance(op, Concatenate):
+        found, at = {}, 0
+        for i, a in enumerate(eqn.inputs):
+            found[i] = Layout(at * whole.strides[op.axis], whole.strides)
+            at += a.type.shape[op.axis]
+        return found
+    if isinstance(op, Pad) and min(*op.low, *op.high, 0) >= 0 and not any(op.inner):
+        return {0: Layout(sum(n * s for n, s in zip(op.low, whole.strides, strict=True)), whole.strides)}
+    return {}
+
+
+def mates(graph: Graph, donated: Sequence[Var]) -> dict[Var, Var]:
+    """Results and donated inputs in pairs: the first of a type with the first of that type, and so on."""
+    left: dict[Any, list[Var]] = {}
+    for x in donated:
+        left.setdefault(x.type, []).append(x)
+    found = {}
+    for out in dict.fromkeys(a for a in graph.outputs if isinstance(a, Var) and a not in graph.inputs):
+        if left.get(out.type):
+            found[out] = left[out.type].pop(0)
+    return found
+
+
+def own(homes: dict[Var, Var], out: Var, donated: list[Var]) -> list[Var]:
+    return [homes[out]] if out in homes and homes[out] in donated else []
+
+
+def kind_of(eqn: Eqn, target: str) -> str:
+    if on_host(eqn):
+        return "host"
+    if isinstance(eqn.op, Region):
+        return "kernel" if served(eqn, target) else "library"
+    if target == "cuda" and isinstance(eqn.op, CONTROL) and not weakly(eqn):
+        return "hosted"
+    constant = isinstance(eqn.op, Iota) or (
+        isinstance(eqn.op, BroadcastInDim) and isinstance(eqn.inputs[0], Literal)
+    )
+    if constant:
+        return "kernel" if target in NATIVE else "view"
+    if isinstance(eqn.op, VIEWS):
+        return "view" if all(isinstance(a, Var) and not a.type.weak for a in eqn.inputs) else "library"
+    family = served(eqn, target)
+    return "library" if family is None else "matmul" if isinstance(family, Product | CudaBlas) else "kernel"
+
+
+def weakly(eqn: Eqn) -> bool:
+    """Whether Python numbers go in or come out."""
+    return any(a.type.weak for a in (*eqn.inputs, *eqn.outs))
+
+
+def served(eqn: Eqn, target: str) -> Family | None:
+    """The family of kernels of ours that serves the equation, if one does."""
+    if len(eqn.outs) == 1 and eqn.outs[0].type.weak:
+        return None
+    problem = Problem(eqn.op, tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs), target)
+    family = select(problem).family
+    if isinstance(family, CProduct) and not family.stands_alone(problem) and not services().dgemm:
+        family = next(f for f in (Product(), Library()) if not f.refuses(problem))  # NumPy between C segments
+    return None if isinstance(family, Library) else family
+
+
+def in_place(eqn: Eqn, i: int, x: Var, target: str) -> bool:
+    """Whether result `i` of a step may be written over input `x` element by element."""
+    op = eqn.op
+    if isinstance(op, WRITES):
+        return target in NATIVE and x is eqn.inputs[0] and eqn.inputs.count(x) == 1
+    if isinstance(op, ProductRegion):  # whose threads read what they go on with at their own places
+        rest, out = op.rest, op.graph.outputs[i]
+        x = op.graph.inputs[eqn.inputs.index(x)]
+        apart = eqn.inputs.count(x) == 1 and x not in op.product.inputs
+        return apart and in_place(rest, rest.outs.index(out), x, target)
+    if not isinstance(op, Region):
+        return False
+    if target in NATIVE and op.kind == "rowwise":
+        return False  # a row is read again after its first elements are written
+    inner, out = op.graph.inputs[eqn.inputs.index(x)], op.graph.outputs[i]
+    if eqn.inputs.count(x) != 1:
+        return False
+    orientation = None
+    for e, at in zip(op.graph.eqns, op.axes, strict=True):
+        if out in e.outs:
+            if len(at) != len(e.outs[0].type.shape):
+                return False  # a reduction
+            orientation = at
+    for e, at in zip(op.graph.eqns, op.axes, strict=True):
+        if inner in e.inputs and (isinstance(e.op, VIEWS) or at != orientation):
+            return False
+    if target in NATIVE:  # the loops of any other axis may read it again
+        return {a for a, n in enumerate(op.space) if n > 1} <= set(orientation or ())
+    blocks = tile(op)
+    return blocks.blocks == 1 or bool(set(orientation or ()) & set(blocks.cut))

@@ -1,0 +1,461 @@
+"""What a function reads besides its arguments, looked at again at each call: arrays become hidden inputs.
+
+A function's code names cells and globals; functions found there are followed, containers are taken apart.
+Arrays are inputs that the user did not write down, numbers and strings are part of the key by value, all else
+by identity. What the code only writes (`count += 1`, `seen.append(x)`) is not looked at.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import sys
+from collections.abc import Iterator, Mapping, MutableSequence, Set, ValuesView
+from contextvars import ContextVar
+from itertools import accumulate, zip_longest
+from operator import attrgetter, is_, itemgetter, methodcaller
+from types import FunctionType, MethodType, ModuleType
+from typing import Any, Final, NamedTuple, final
+
+import numpy as np
+
+from ge2.base.dtypes import NUMBERS, known
+from ge2.base.errors import PytreeError
+from ge2.base.gpu import gpu_of, on_gpu
+from ge2.base.optional_modules import is_masked, loaded, numpy_generators
+from ge2.base.pytree import flatten, key_paths, keystr
+from ge2.base.record import record
+from ge2.base.source import PACKAGE
+from ge2.base.tracebacks import inside
+from ge2.base.treedef import kind_of
+from ge2.dispatch.closures.bytecode import Path, Reads, reads_of
+from ge2.dispatch.closures.objects import (
+    MISSING,
+    attribute,
+    attributes_of,
+    cell_value,
+    holds_names,
+    is_namespace,
+    is_plain,
+    is_users,
+    methods_of,
+    opens,
+    own_attributes,
+)
+from ge2.dispatch.signature import Same, Static
+from ge2.trace import is_traced
+
+VALUES = (*NUMBERS, str, bytes, np.generic, np.dtype)
+DYNAMIC: Final = frozenset(
+    (
+        "getattr",
+        "vars",
+        "__dict__",
+        "__getattr__",
+        "__getattribute__",
+        "attrgetter",
+        "methodcaller",
+        "getmembers",
+    )
+)
+GETTERS: Final = (attrgetter, methodcaller)
+NO_NAMES: Final = frozenset[str]()
+CONTAINERS: Final = (Set, MutableSequence, Mapping, ValuesView, np.ndarray, ContextVar)
+LIMIT = 512  # functions that are followed from one
+
+
+@final
+class Token:
+    """The part of a key that stays while the same objects are bound; its hash is worked out once."""
+
+    __slots__ = ("_hash", "parts")
+
+    def __init__(self, parts: tuple[Any, ...]) -> None:
+        self.parts = parts
+        self._hash = hash(parts)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Token) and self.parts == other.parts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+class Seen(NamedTuple):
+    """What was found: the key, and the arrays in a fixed order."""
+
+    key: Any
+    arrays: tuple[Any, ...]
+
+
+NOTHING: Final = Seen(None, ())
+
+
+@final
+class Scope:
+    """One function's names: cells, globals, paths through modules and objects, defaults."""
+
+    __slots__ = (
+        "called", "cells", "closure", "function", "getter", "globals", "handed", "labels", "modules", "names",
+        "paths",
+    )  # fmt: skip
+
+    def __init__(self, function: FunctionType, reads: Reads, called: bool) -> None:
+        self.function, self.called = function, called
+        free = function.__code__.co_freevars
+        self.closure = dict(zip(free, function.__closure__ or (), strict=True))
+        self.globals = {} if of_package(function) else function.__globals__
+        self.paths = [p for p in reads.paths if opens(self.root(p.names[0]))]
+        through = {p.names[0] for p in self.paths}
+        inner = [n for n in free if n in reads.free and n not in through]
+        outer = [
+            n for n in reads.globals if n not in through and (n in self.globals or not hasattr(builtins, n))
+        ]
+        self.cells = [self.closure[n] for n in inner]
+        self.names = (
+            []
+            if of_package(function)
+            else [n for n in outer if not isinstance(self.root(n), ModuleType | type)]
+        )
+        self.getter = itemgetter(*self.names) if len(self.names) > 1 else None
+        self.modules = sorted(modules_of(reads.imports, function.__globals__.get("__package__") or ""))
+        self.labels = [*inner, *self.names, *(".".join(p.names) for p in self.paths)]
+        self.labels += self.modules
+        self.handed = reads.handed
+
+    def values(self) -> list[Any]:
+        """What the names are bound to now."""
+        found: list[Any] = [cell_value(c) for c in self.cells]
+        if self.getter is not None:
+            try:
+                found += self.getter(self.globals)
+            except KeyError:
+                found += [self.globals.get(n, MISSING) for n in self.names]
+        elif self.names:
+            found.append(self.globals.get(self.names[0], MISSING))
+        if self.paths:
+            found += [self.at(p) for p in self.paths]
+        if self.modules:
+            found += [sys.modules.get(n, MISSING) for n in self.modules]
+        f = self.function
+        if f.__defaults__:
+            found += f.__defaults__
+        if f.__kwdefaults__:
+            found += f.__kwdefaults__.values()
+        if self.called or found:  # nobody looks at what names nothing
+            found.append(f.__code__)
+        return found
+
+    def root(self, name: str) -> Any:
+        cell = self.closure.get(name)
+        return self.globals.get(name, MISSING) if cell is None else cell_value(cell)
+
+    def at(self, path: Path) -> Any:
+        """The value at the end of `a.b.c`, or as far as it goes without running code of the user's."""
+        return self.steps(path)[-1]
+
+    def steps(self, path: Path) -> list[Any]:
+        """The values along the way, from the root on."""
+        found = [self.root(path.names[0])]
+        for name in path.names[1:]:
+            inner = attribute(found[-1], name) if opens(found[-1]) else MISSING
+            if inner is MISSING:
+                break
+            found.append(inner)
+        return found
+
+
+def modules_of(imports: Set[str], package: str) -> set[str]:
+    """The modules of the user's that imports may mean, as names: those within the package, and others."""
+    above = ["", *accumulate(package.split("."), "{}.{}".format)] if package else [""]
+    found = {f"{each}.{name.strip('.')}".strip(".") for each in above for name in imports}
+    return {n for n in found if n.partition(".")[0] not in (*sys.stdlib_module_names, "ge2", "numpy")}
+
+
+def of_package(function: FunctionType) -> bool:
+    """Whether it is ge2's own, such as what `grad` returns: only its closure is the user's."""
+    return function.__code__.co_filename.startswith(PACKAGE)
+
+
+def followed(value: Any) -> Iterator[FunctionType]:
+    """The Python functions that a value calls when it is called."""
+    if isinstance(value, FunctionType):
+        yield value if inside(value).__closure__ else inside(value)
+    elif isinstance(value, MethodType):
+        yield from followed(value.__func__)
+    elif isinstance(value, functools.partial):
+        yield from followed(value.func)
+    elif type(value).__module__.startswith("ge2.") and hasattr(value, "__dict__"):
+        for inner in list(vars(value).values()):  # a custom rule: the function and its derivatives
+            if isinstance(inner, FunctionType | MethodType):
+                yield from followed(inner)
+    elif is_plain(value):
+        yield from methods_of(type(value))
+    elif isinstance(value, type) and is_namespace(value):
+        yield from methods_of(value)
+    wrapped = None if isinstance(value, type) else getattr(value, "__wrapped__", None)
+    if wrapped is not None:
+        yield from followed(wrapped)
+
+
+def functions_in(value: Any) -> Iterator[FunctionType]:
+    for leaf in leaves_of(value)[0]:
+        if callable(leaf) or is_plain(leaf):
+            yield from followed(leaf)
+        if is_plain(leaf):
+            for inner in own_attributes(leaf).values():
+                if callable(inner):
+                    yield from followed(inner)
+
+
+def random_types() -> tuple[type, ...]:
+    """The classes of generators of random numbers, as far as anybody has imported them."""
+    return (*numpy_generators(), *loaded("random", "Random"))
+
+
+@final
+@record
+class Plan:
+    """Where to look, and what was there when the plan was made."""
+
+    outer: Any
+    scopes: tuple[Scope, ...]
+    values: list[Any]
+    token: Token
+    live: list[Any]  # arrays and containers, which are looked into at each call
+    attributes: frozenset[str] | None  # of plain objects, those that some code reads; None for all
+
+    def gather(self) -> list[Any]:
+        found = outer_values(self.outer)
+        for scope in self.scopes:
+            found += scope.values()
+        return found
+
+    def generators(self) -> list[Any]:
+        """The generators of random numbers that the function could draw from."""
+        kinds = random_types()
+        return [x for v in self.reached() for x in leaves_of(v)[0] if isinstance(x, kinds)]
+
+    def reached(self) -> list[Any]:
+        """The values, and those of the attributes of objects among them that some code reads."""
+        inner = [x for v in self.values if is_plain(v) for name, x in attributes_of(v, self.attributes)]
+        return [*self.values, *inner]
+
+
+def plan(function: Any, more: frozenset[str] | None = NO_NAMES) -> Plan:
+    """Follows functions from the first until no new ones are found.
+
+    `more` are the attributes that other code reads, to which the function is handed; None for all.
+    """
+    values = outer_values(function)
+    home = (getattr(function, "__module__", "") or "").partition(".")[0]
+    todo = [*followed(function), *(f for v in values for f in functions_in(v))]
+    first, seen, scopes = set(map(id, todo)), set[int](), []
+    methods: set[str] = set()  # those that only callbacks run, later and as they are
+    while todo and len(seen) < LIMIT:
+        f = todo.pop(0)
+        near = id(f) in first or of_package(f) or is_near(f, home)
+        if id(f) in seen or not near or f.__name__ in methods:
+            continue
+        seen.add(id(f))
+        reads = reads_of(f.__code__)
+        methods |= reads.methods
+        scope = Scope(f, reads, id(f) not in first)
+        found = scope.values()
+        scopes.append(scope)
+        values += found
+        labelled = zip_longest(scope.labels, found, fillvalue="")
+        todo += [g for label, v in labelled if label not in scope.handed for g in functions_in(v)]
+    attributes = frozenset[str]().union(*(reads_of(s.function.__code__).attributes for s in scopes))
+    dynamic = attributes & DYNAMIC or any(
+        not DYNAMIC.isdisjoint(s.function.__code__.co_names) for s in scopes
+    )
+    dynamic = dynamic or more is None or any(isinstance(v, GETTERS) for v in values)
+    live = [v for v in values if is_live(v)]
+    token = Token(tuple(map(still_key, values)))
+    wanted = None if dynamic else attributes | (more or NO_NAMES)
+    return Plan(function, tuple(scopes), values, token, live, wanted)
+
+
+def is_near(function: FunctionType, home: str) -> bool:
+    module = function.__module__ or ""
+    return is_users(module, function.__code__.co_filename) or module.partition(".")[0] == home != ""
+
+
+def outer_values(function: Any) -> list[Any]:
+    """What a callable that is no plain function holds: the arguments of a partial, the object of a method."""
+    if isinstance(function, FunctionType):
+        return []
+    if isinstance(function, functools.partial):
+        return [function.func, function.args, function.keywords]
+    if isinstance(function, MethodType):
+        return [function.__self__]
+    holds = is_plain(function) or is_namespace(function) or kind_of(type(function)) is not None
+    return [function] if holds else []
+
+
+@final
+class Closure:
+    """All that one function reads besides its arguments."""
+
+    __slots__ = ("more", "plan")
+
+    def __init__(self, function: Any, more: frozenset[str] | None = NO_NAMES) -> None:
+        self.more = more
+        self.plan = plan(function, more)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to look at, ever."""
+        return not self.plan.values
+
+    def look(self) -> Seen:
+        """The key and the hidden inputs as they are now."""
+        now = self.plan
+        values = now.gather()
+        if len(values) != len(now.values) or not all(map(is_, values, now.values)):
+            now = self.plan = plan(now.outer, self.more)
+        if not now.live:
+            return Seen(now.token, ())
+        keys: list[Any] = [now.token]
+        arrays: list[Any] = []
+        for value in now.live:
+            look_into(value, keys, arrays, now.attributes)
+        if len(set(map(id, arrays))) != len(arrays):
+            places = {id(x): i for i, x in enumerate(arrays)}
+            keys.append(tuple(places[id(x)] for x in arrays))
+        return Seen(tuple(keys), tuple(arrays))
+
+    def names(self) -> dict[int, str]:
+        """What the user calls each array."""
+        found: dict[int, str] = {}
+        for scope in self.plan.scopes:
+            for label, value in zip(scope.labels, scope.values(), strict=False):
+                if is_live(value):
+                    leaves, structure = leaves_of(value)
+                    paths = [()] if structure is None else key_paths(structure)
+                    found.update((id(x), label + keystr(p)) for x, p in zip(leaves, paths, strict=True))
+        return found
+
+    def labels(self) -> list[str]:
+        """What the user calls each of the values that were found, in their order."""
+        found = [""] * len(outer_values(self.plan.outer))
+        for scope in self.plan.scopes:
+            names = scope.labels + [f"a default of {scope.function.__name__}"] * len(scope.values())
+            found += names[: len(scope.values())]
+        return found
+
+
+def is_array(value: Any) -> bool:
+    """Whether it becomes a hidden input: an array that ge2 computes with, or a traced value."""
+    if is_traced(value) or on_gpu(value):
+        return True
+    return (
+        isinstance(value, np.ndarray)
+        and known(value.dtype)
+        and not isinstance(value, np.matrix)
+        and not is_masked(value)
+    )
+
+
+def is_live(value: Any) -> bool:
+    if type(value) is tuple:
+        return any(map(is_live, value))
+    if isinstance(value, functools.partial) or kind_of(type(value)) is not None:
+        return True
+    return is_array(value) or is_plain(value) or holds_elements(value.__class__) or holds_names(value)
+
+
+@functools.lru_cache(maxsize=1024)
+def holds_elements(cls: type) -> bool:
+    """True for what is compared by its contents: containers that are no pytrees, such as a set, a deque or a
+    Counter, and arrays that are not computed with."""
+    return kind_of(cls) is None and (issubclass(cls, CONTAINERS) or holds_bytes(cls))
+
+
+def holds_bytes(cls: type) -> bool:
+    """True for views of memory: those of Python and of ctypes."""
+    return cls is memoryview or any(base.__module__ == "_ctypes" for base in cls.__mro__)
+
+
+def contents(value: Any) -> Any:
+    """The key of such a value: what it holds now. Arrays in it are constants, so their elements count."""
+    if isinstance(value, Set):
+        return type(value), frozenset(map(contents, value))
+    if isinstance(value, Mapping):
+        return type(value), tuple((contents(k), contents(v)) for k, v in value.items())
+    if isinstance(value, MutableSequence | ValuesView):
+        return type(value), tuple(map(contents, value))
+    if isinstance(value, np.ndarray):
+        elements = contents(value.tolist()) if value.dtype.hasobject else value.tobytes()
+        return value.shape, value.dtype, elements
+    if isinstance(value, ContextVar):
+        return contents(value.get(MISSING))
+    if holds_bytes(type(value)):
+        return type(value), bytes(value)
+    if isinstance(value, VALUES):
+        return Static(value)
+    leaves, structure = leaves_of(value)
+    if structure is None or (len(leaves) == 1 and leaves[0] is value):
+        return Same(value)
+    return structure, tuple(map(contents, leaves))
+
+
+def still_key(value: Any) -> Any:
+    """The key of a value that cannot change while it is the same object."""
+    if is_live(value):
+        return None
+    if type(value) is tuple:
+        return tuple(map(still_key, value))
+    return Static(value) if isinstance(value, VALUES) else Same(value)
+
+
+def leaves_of(value: Any) -> tuple[list[Any], Any]:
+    if isinstance(value, functools.partial):
+        value = (value.func, value.args, value.keywords)
+    try:
+        return flatten(value)
+    except PytreeError:  # it contains itself
+        return [Same(value)], None
+
+
+def look_into(
+    value: Any,
+    keys: list[Any],
+    arrays: list[Any],
+    attributes: frozenset[str] | None,
+    around: tuple[int, ...] = (),
+) -> None:
+    """Adds the key and the arrays of a value that may have changed."""
+    if type(value) is np.ndarray and known(value.dtype):
+        keys.append((value.shape, value.dtype))
+        arrays.append(value)
+        return
+    if type(value) is dict and not value:  # the keywords of most partials
+        keys.append(dict)
+        return
+    leaves, structure = leaves_of(value)
+    keys.append(structure)
+    for leaf in leaves:
+        if is_array(leaf):
+            more = gpu_of(leaf) if on_gpu(leaf) else is_traced(leaf) and leaf.type.weak
+            keys.append((leaf.shape, leaf.dtype, on_gpu(leaf), more))
+            arrays.append(leaf)
+        elif is_plain(leaf) and id(leaf) not in around:
+            keys.append(Same(leaf))
+            for name, inner in attributes_of(leaf, attributes):
+                keys.append(name)
+                look_into(inner, keys, arrays, attributes, (*around, id(leaf)))
+        elif holds_names(leaf):  # its attributes cannot be replaced for a trace: their contents count
+            keys.append(Same(leaf))
+            keys += [(name, contents(inner)) for name, inner in attributes_of(leaf, attributes)]
+        else:
+            keys.append(other_key(leaf))
+
+
+def other_key(leaf: Any) -> Any:
+    if type(leaf) is Same:
+        return leaf
+    if isinstance(leaf, VALUES):
+        return Static(leaf)
+    return contents(leaf) if holds_elements(leaf.__class__) else Same(leaf)

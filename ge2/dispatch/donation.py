@@ -1,0 +1,127 @@
+"""Which arguments give their memory away: those that were offered and that nobody else can see."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, final
+
+import numpy as np
+
+from ge2.base.dtypes import INEXACT
+from ge2.base.gpu import look, on_gpu
+from ge2.base.log import warn
+from ge2.base.pytree import Structure, key_paths
+from ge2.base.record import record
+from ge2.dispatch.signature import title
+from ge2.ir import ShapeDtypeStruct
+
+if TYPE_CHECKING:
+    from ge2.dispatch.key import Key
+
+FOREIGN: Final = ("UnownedMemory", "DLPackMemory")  # classes of CuPy's for memory that others may see
+
+
+@final
+@record
+class Donation:
+    """The arguments that were offered, by position and by name."""
+
+    function: Callable[..., Any]
+    numbers: frozenset[int]
+    names: frozenset[str]
+
+    def offered(self, structure: Structure) -> list[int]:
+        """Which leaves belong to them."""
+        return [i for i, path in enumerate(key_paths(structure)) if self.chosen(path)]
+
+    def complete(self, key: Key, leaves: Sequence[Any]) -> bool:
+        """Whether all arrays that were offered are donated: else another call may be able to donate more."""
+        return key.donated == {i for i in self.offered(key.structure) if is_memory(leaves[i])}
+
+    def chosen(self, path: Any) -> bool:
+        return path[1].key in self.names if path[0].idx else path[1].idx in self.numbers
+
+    def accepted(
+        self, leaves: Sequence[Any], offered: Sequence[int], others: Sequence[Any]
+    ) -> frozenset[int]:
+        """Those that are whole arrays of their own; one warning for the rest."""
+        owners = Counter(id(owner(x)) for x in (*leaves, *others) if is_memory(x))
+        refused = {i: why for i in offered if is_memory(leaves[i]) and (why := refusal(leaves[i], owners))}
+        for why in refused.values():
+            what = f"an argument of {title(self.function)} was not donated: {why}"
+            warn(what, "a writable array of its own, such as x.copy()", once=("donate", self.function, why))
+        fit = [i for i in offered if is_memory(leaves[i]) or isinstance(leaves[i], ShapeDtypeStruct)]
+        return frozenset(i for i in fit if i not in refused)
+
+
+def stands(
+    leaves: Sequence[Any], donated: frozenset[int], others: tuple[Any, ...], device: int | None
+) -> bool:
+    """Whether arrays that were donated in a call before may be in this one: each whole, and no memory twice.
+
+    It says no sooner than `accepted` does, which then says why. `device`: the GPU that they lie on, if one.
+    """
+    if device is not None and look.stands is not None:
+        return look.stands(leaves, donated, others)
+    places = [id(owner(x)) for x in (*leaves, *others) if is_memory(x)]
+    return len(set(places)) == len(places) and all(is_whole(leaves[i]) for i in donated)
+
+
+def is_whole(x: Any) -> bool:
+    """Whether nobody else can see its memory."""
+    if x.base is not None:
+        return False
+    if on_gpu(x):
+        return type(x.data.mem).__name__ not in FOREIGN and is_ordered(x)
+    return bool(x.flags.owndata and x.flags.writeable)
+
+
+def is_ordered(x: Any) -> bool:
+    """Whether launches take an array of a GPU as it is: in C order, from where wide accesses may begin."""
+    return bool(x.flags.c_contiguous and x.data.ptr % 16 == 0)
+
+
+def is_memory(x: Any) -> bool:
+    return isinstance(x, np.ndarray) or on_gpu(x)
+
+
+def owner(x: Any) -> Any:
+    """The array whose memory a view shows; on a GPU the memory."""
+    if on_gpu(x):
+        return x.data.mem
+    while isinstance(x.base, np.ndarray):
+        x = x.base
+    return x
+
+
+def refusal(x: Any, owners: Counter[int]) -> str:
+    if x.base is not None or not x.flags.owndata:
+        return "it is a view"
+    if on_gpu(x) and type(x.data.mem).__name__ in FOREIGN:
+        return "its memory is another library's"
+    if on_gpu(x) and not is_ordered(x):
+        return "it is not in C order, or begins where wide accesses may not"
+    if not getattr(x.flags, "writeable", True):
+        return "it is read-only"
+    return "it overlaps another argument" if owners[id(owner(x))] > 1 else ""
+
+
+def shared(x: Any, y: Any) -> bool:
+    """Whether two arrays may have memory in common."""
+    if on_gpu(x) or on_gpu(y):
+        return on_gpu(x) and on_gpu(y) and x.data.mem is y.data.mem
+    return isinstance(y, np.ndarray) and np.may_share_memory(x, y)
+
+
+def spoil(donated: Sequence[Any], results: Sequence[Any]) -> None:
+    """Fills donated arrays that hold no result, so that a program that still reads them is found out."""
+    for x in donated:
+        if not any(shared(x, y) for y in results):
+            x.fill(
+                np.nan
+                if x.dtype in INEXACT
+                else x.dtype.type(1)
+                if x.dtype == bool
+                else np.iinfo(x.dtype).max
+            )

@@ -1,0 +1,263 @@
+"""What of a call's arguments decides which executable runs: structure, types, static values."""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Callable, Hashable, Sequence
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
+from typing import Any, Final, NoReturn, final
+
+import numpy as np
+
+from ge2.base.dtypes import NUMBERS, python_type
+from ge2.base.errors import InputError
+from ge2.base.gpu import gpu_of, on_gpu
+from ge2.base.optional_modules import is_masked, numpy_generators
+from ge2.base.pytree import register_leaf
+from ge2.base.source import here
+from ge2.base.treedef import exact, kind_of
+from ge2.ir import ArrayType, Evaluate, current, type_of
+from ge2.trace import check_type, is_traced
+
+WEAK: Final[dict[type, type]] = {t: t for t in NUMBERS}  # a Python number's key is its type
+PLAIN = (str, bytes, np.dtype, enum.Enum, type(Ellipsis))  # static leaves that are told apart by value
+FUNCTIONS = (type, FunctionType, BuiltinFunctionType, functools.partial, np.ufunc)
+LIBRARIES = (
+    "builtins",
+    "functools",
+    "operator",
+    "numpy",
+    "ge2",
+    "_cython_3_0",
+)  # whose callables hold no arrays of the user's
+ARRAY_TYPE = np.ndarray
+HARMLESS: Final = frozenset(  # of what a subclass of arrays may define without computing otherwise
+    (
+        "__new__", "__init__", "__init_subclass__", "__class__", "__doc__", "__repr__", "__str__",
+        "__format__", "__reduce__", "__reduce_ex__", "__setstate__", "__copy__", "__deepcopy__", "__dir__",
+        "__array_finalize__", "__array_wrap__", "__array_prepare__", "__array_priority__", "__sizeof__",
+        "__getattribute__", "__setattr__", "__delattr__", "__class_getitem__", "__hash__",
+    )
+)  # fmt: skip
+COMPUTING: Final = frozenset(vars(np.ndarray)) - HARMLESS
+Argnums = int | Sequence[int] | None
+Argnames = str | Sequence[str] | None
+
+
+@register_leaf
+@final
+class Static:
+    """A value that is part of the key: by type and value, so that 1, 1.0 and True differ."""
+
+    __slots__ = ("_hash", "token", "value")
+
+    def __init__(self, value: Hashable) -> None:
+        self.value = value
+        self.token = exact(value)
+        self._hash = hash(self.token)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Static) and bool(self.token == other.token)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"static {self.value!r:.60}"
+
+
+@register_leaf
+@final
+class Same:
+    """A value that is part of the key by its identity. The key keeps it alive."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __repr__(self) -> str:
+        return f"the {type(self.value).__name__} {getattr(self.value, '__qualname__', hex(id(self.value)))}"
+
+
+class Refused(Exception):
+    """A leaf that is no argument; the caller knows its name."""
+
+
+def leaf_key(x: Any) -> Any:
+    """(shape, dtype) of an array, and its GPU if it is on one; the type of a Python number; the value, as
+    `Static` or `Same`, of anything else."""
+    cls = type(x)
+    if cls is ARRAY_TYPE:
+        return x.shape, x.dtype
+    if cls in WEAK:
+        return cls
+    if is_traced(x):
+        if type(current()) is Evaluate:
+            raise x.escaped()
+        return python_type(x.type.dtype) if x.type.weak else (x.type.shape, x.type.dtype)
+    if isinstance(x, np.ndarray | np.generic):
+        return strange_array(x)
+    if on_gpu(x):
+        check_type(x)
+        return x.shape, x.dtype, gpu_of(x)
+    if cls in (Static, Same):
+        return x
+    return static_key(x)
+
+
+def strange_array(x: Any) -> Any:
+    if isinstance(x, np.ndarray):
+        refuse_class(x)
+    check_type(x)
+    return x.shape, x.dtype
+
+
+def refuse_class(x: np.ndarray) -> None:
+    """Refused for an array of a subclass that computes otherwise than NumPy's arrays."""
+    if isinstance(x, np.matrix):
+        raise Refused("is a matrix, whose * is not that of arrays", "np.asarray(x)")
+    if is_masked(x):
+        fix = "x.filled(value), and the mask as an array of its own"
+        raise Refused("is a masked array: its mask would be lost", fix)
+    cls: type = type(x)
+    name = overridden(cls)
+    if name:
+        raise Refused(f"is a {cls.__name__}, whose {name} is not that of arrays", "np.asarray(x)")
+
+
+@functools.lru_cache(maxsize=256)
+def overridden(cls: type) -> str:
+    """A name of the arrays' that a subclass gives another meaning; nothing if it computes as they do."""
+    if cls.__module__.partition(".")[0] == "numpy":  # memmap; matrices and masked arrays have their own words
+        return ""
+    bases = cls.__mro__[: cls.__mro__.index(np.ndarray)]
+    return next((n for base in bases for n in vars(base) if n in COMPUTING), "")
+
+
+def static_key(x: Any) -> Any:
+    if isinstance(x, PLAIN):
+        return Static(x)
+    if isinstance(x, slice):
+        return Static((slice, x.start, x.stop, x.step))
+    if isinstance(x, range):
+        return Static((range, x.start, x.stop, x.step))
+    if isinstance(x, numpy_generators()):
+        raise Refused(
+            "is a NumPy random generator, which changes when it is used",
+            "ge2.random.key(seed) as an argument",
+        )
+    if isinstance(x, MethodType):
+        return method_key(x)
+    if isinstance(x, FUNCTIONS) or (type(x).__module__.partition(".")[0] in LIBRARIES and callable(x)):
+        return Same(x)
+    raise Refused("", "")
+
+
+def method_key(x: MethodType) -> Any:
+    """Each look at `a.method` makes a new object, so its parts count, and the arrays inside."""
+    return (
+        Same(x.__func__)
+        if kind_of(type(x.__self__)) is not None
+        else Static((Same(x.__func__), Same(x.__self__)))
+    )
+
+
+def leaf_type(x: Any) -> ArrayType:
+    """The type of a leaf that is an array or a number."""
+    return type_of(x) if type(x) in WEAK or is_traced(x) else check_type(x)
+
+
+def is_static(key: Any) -> bool:
+    return type(key) in (Static, Same)
+
+
+def key_text(key: Any) -> str:
+    """A leaf's key as the user would say it."""
+    if isinstance(key, tuple):
+        return str(ArrayType(*key[:2])) + "".join(f" on GPU {number}" for number in key[2:])
+    return f"a Python {key.__name__}" if isinstance(key, type) else repr(key)
+
+
+# -------------------------------------------------------------------------- which arguments are meant
+
+
+def numbers_and_names(
+    function: Callable[..., Any], argnums: Argnums, argnames: Argnames, what: str
+) -> tuple[frozenset[int], frozenset[str]]:
+    """The chosen parameters by position and by name, each completed from the other."""
+    if argnums is None and argnames is None:
+        return frozenset(), frozenset()
+    numbers = {argnums} if isinstance(argnums, int) else set(argnums or ())
+    names = {argnames} if isinstance(argnames, str) else set(argnames or ())
+    if not all(isinstance(n, int) for n in numbers) or not all(isinstance(n, str) for n in names):
+        raise InputError(f"{what}_argnums takes ints and {what}_argnames strings", where=here())
+    positional, keywords, variadic = parameters(function)
+    for n in numbers:
+        if not variadic[0] and not -len(positional) <= n < len(positional):
+            plural = "" if len(positional) == 1 else "s"
+            shape = f"{title(function)} takes {len(positional)} positional argument{plural}"
+            raise InputError(
+                f"{what}_argnums names argument {n}, but {shape}",
+                where=here(),
+                fix=f"{what}_argnums={len(positional) - 1}: they count from 0"
+                if positional
+                else f"no {what}_argnums",
+            )
+    for name in names:
+        if not variadic[1] and name not in (*positional, *keywords):
+            known = ", ".join((*positional, *keywords))
+            words = f"{what}_argnames names {name!r}, which is no parameter of {title(function)}"
+            raise InputError(words, where=here(), fix=f"{what}_argnames={known!r}")
+    numbers = {n % len(positional) if n < 0 and positional else n for n in numbers}
+    names |= {positional[n] for n in numbers if n < len(positional)}
+    return frozenset(numbers | {i for i, p in enumerate(positional) if p in names}), frozenset(names)
+
+
+def parameters(function: Callable[..., Any]) -> tuple[list[str], list[str], tuple[bool, bool]]:
+    """The names of positional and keyword-only parameters, and whether there are `*args` and `**kwargs`."""
+    import inspect  # only a function with options pays for it
+
+    try:
+        found = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return [], [], (True, True)
+    positional = [p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    kinds = {p.kind for p in found}
+    variadic = (inspect.Parameter.VAR_POSITIONAL in kinds, inspect.Parameter.VAR_KEYWORD in kinds)
+    return positional, [p.name for p in found if p.kind is p.KEYWORD_ONLY], variadic
+
+
+def title(function: Any) -> str:
+    return getattr(function, "__qualname__", type(function).__name__).rpartition("<locals>.")[2]
+
+
+def parameter_name(function: Any, at: int) -> str:
+    code = getattr(function, "__code__", None)
+    names = code.co_varnames[: code.co_argcount] if isinstance(code, CodeType) else ()
+    return names[at] if at < len(names) else f"argument {at}"
+
+
+def frozen(function: Any, value: Any, name: str) -> Static:
+    """A static argument; InputError if it cannot be hashed."""
+    try:
+        return Static(value)
+    except TypeError:
+        refuse_unhashable(function, value, name)
+
+
+def refuse_unhashable(function: Any, value: Any, name: str) -> NoReturn:
+    fix = (
+        "leave it out of static_argnums"
+        if isinstance(value, np.ndarray)
+        else "a tuple, a string, a number or a frozen dataclass"
+    )
+    what = f"the static argument {name} of {title(function)} cannot be hashed: it is a {type(value).__name__}"
+    raise InputError(what, where=here(), fix=fix) from None

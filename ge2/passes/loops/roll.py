@@ -1,0 +1,286 @@
+"""A Python loop of equal rounds, found in the graph again and made one loop: compiled once, not a round each.
+
+Equations in a row that repeat with a period are rounds if what each reads is made in the same round, or in
+the one before (a carry), or is the same for all (a constant), or is made before all of them (an element).
+What later equations read of every round is a result of every round. Rounds of elementwise work alone could be
+one kernel, which keeps values in registers and takes long to compile; several of them may be one of the loop.
+Which it is to be is a question of price.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
+from itertools import count, takewhile
+from typing import Any, final
+
+from ge2.base.log import logger
+from ge2.base.record import mutable
+from ge2.ir import Atom, Eqn, Graph, GraphOp, Literal, Var
+from ge2.ops.elementwise import Pointlike
+from ge2.ops.loops import RepeatLoop
+from ge2.ops.reduce import ArgReduce, Reduce
+from ge2.ops.shape import Barrier, BroadcastInDim, Iota, Reshape, Rev, Slice, StopGradient, Transpose
+from ge2.passes.loops.row_runs import along_first
+from ge2.passes.price import CALLS, compile_seconds, traffic_seconds
+
+ROUNDS = 8  # the fewest that are worth a loop
+EQUATIONS = 48  # the fewest in all
+WORTH = 0.2  # seconds of compiling that are worth looking for a cheaper way
+GRAM = 4  # equations in a row by which a repetition is recognised
+PERIODS = 6  # how many candidates are tried
+
+FUSED = (
+    Pointlike,
+    Reduce,
+    ArgReduce,
+    Iota,
+    BroadcastInDim,
+    Transpose,
+    Reshape,
+    Slice,
+    Rev,
+    StopGradient,
+    Barrier,
+)
+Place = tuple[int, int, int]  # round, equation of the round, result
+
+
+def roll(graph: Graph) -> Graph:
+    if len(graph.eqns) < EQUATIONS:
+        return graph
+    first, eqns = parted(along_first(graph, ROUNDS))
+    made: list[Eqn] = []
+    at = 0
+    for start, stop, period in repetitions(eqns):
+        found = rolled(graph, eqns, max(start, at), stop, period)
+        if found is not None:
+            made += [*eqns[at : found.start], found.equation]
+            at = found.end
+    if not made:
+        return graph
+    return Graph(graph.inputs, (*first, *made, *eqns[at:]), graph.outputs, graph.consts)
+
+
+def parted(graph: Graph) -> tuple[list[Eqn], list[Eqn]]:
+    """Views of the inputs that lie in one piece, which cost nothing and come first; the other equations.
+
+    Among those a view of what is made lies right after it, not in the round that reads it.
+    """
+    known: set[Atom] = set(graph.inputs)
+    first, rest = list[Eqn](), list[Eqn]()
+    views: dict[Atom, list[Eqn]] = {}
+    for eqn in graph.eqns:
+        if not in_one_piece(eqn):
+            rest.append(eqn)
+        elif known.issuperset(eqn.inputs):
+            known.update(eqn.outs)
+            first.append(eqn)
+        else:
+            views.setdefault(eqn.inputs[0], []).append(eqn)
+    return first, [each for eqn in rest for each in followed(eqn, views)]
+
+
+def followed(eqn: Eqn, views: Mapping[Atom, list[Eqn]]) -> Iterator[Eqn]:
+    """An equation, and the views of what it makes, and of those."""
+    yield eqn
+    for v in eqn.outs:
+        for view in views.get(v, ()):
+            yield from followed(view, views)
+
+
+def in_one_piece(eqn: Eqn) -> bool:
+    op = eqn.op
+    if isinstance(op, Reshape):
+        return True
+    if not isinstance(op, Slice):
+        return False
+    shape, inner = eqn.inputs[0].type.shape, slice(1, None)
+    whole = op.start[inner] == (0,) * (len(shape) - 1) and op.stop[inner] == shape[inner]
+    return bool(shape) and whole and set(op.step) == {1}
+
+
+def repetitions(eqns: Sequence[Eqn]) -> list[tuple[int, int, int]]:
+    """Where names of operations repeat: the first equation, the one after the last, and the period."""
+    names = [e.op.name for e in eqns]  # cheap; whether all else is equal is looked at where these repeat
+    last: dict[Any, int] = {}
+    distances: Counter[int] = Counter()
+    for i in range(len(names) - GRAM + 1):
+        gram = tuple(names[i : i + GRAM])
+        if gram in last:
+            distances[i - last[gram]] += 1
+        last[gram] = i
+    periods = [period for period, _ in distances.most_common(PERIODS)]
+    return sorted((start, stop, p) for p in periods for start, stop in runs(names, p))
+
+
+def runs(keys: Sequence[Any], period: int) -> list[tuple[int, int]]:
+    """Where keys equal those a period later for so long that it may be a loop."""
+    found, start = [], 0
+    for i in range(len(keys) - period + 1):
+        if i + period < len(keys) and keys[i] == keys[i + period]:
+            continue
+        stop = i + period
+        if stop - start >= max(period * ROUNDS, EQUATIONS):
+            found.append((start, stop))
+        start = i + 1
+    return found
+
+
+def key_of(eqn: Eqn) -> Any:
+    literals = tuple(a if isinstance(a, Literal) else None for a in eqn.inputs)
+    return eqn.op, tuple(a.type for a in eqn.inputs), literals
+
+
+@final
+@mutable
+class Rolled:
+    equation: Eqn
+    start: int  # the first equation of the first round
+    end: int  # the first equation after the last round
+
+
+def rolled(graph: Graph, eqns: Sequence[Eqn], start: int, stop: int, period: int) -> Rolled | None:
+    """The first loop that there is between two equations, perhaps without the first ones that repeat."""
+    for first, last in runs([key_of(e) for e in eqns[start:stop]], period):
+        for skipped in range(min(2 * period, last - first)):
+            count = (last - first - skipped) // period
+            if count < ROUNDS or count * period < EQUATIONS:
+                break
+            loop = Rounds(graph, eqns, start + first + skipped, period, count)
+            if loop.can_repeat() and loop.read():
+                several = loop.at_once()
+                if several:
+                    return loop.rolled() if several == 1 else loop.by(several)
+    return None
+
+
+@final
+@mutable
+class Rounds:
+    """Equations `start + t * period + o`: round t, equation o."""
+
+    graph: Graph
+    eqns: Sequence[Eqn]
+    start: int
+    period: int
+    count: int
+    places: dict[Atom, Place] = field(default_factory=dict)
+    consts: dict[Atom, Var] = field(default_factory=dict)  # what they are within a round
+    carries: dict[tuple[int, int], tuple[Var, Atom]] = field(default_factory=dict)  # by what makes the next
+    elements: dict[tuple[Atom, ...], Var] = field(default_factory=dict)
+    inputs: dict[tuple[int, int], Atom | tuple[int, int]] = field(default_factory=dict)  # of each equation
+
+    def can_repeat(self) -> bool:
+        """True if equations have neither effects nor Python numbers."""
+        body = self.round(0)
+        return not any(e.op.effect or any(a.type.weak for a in (*e.inputs, *e.outs)) for e in body)
+
+    def at_once(self) -> int:
+        """The number of iterations that are to be one of the loop; 0 if all of them are to be one kernel."""
+        body = self.round(0)
+        if any(isinstance(e.op, GraphOp) or not isinstance(e.op, FUSED) for e in body):
+            return 1
+        once = compile_seconds(body)
+        if once * self.count < WORTH:
+            return 0
+        stored = sum(a.type.nbytes for _, a in self.carries.values())
+        stored += sum(self.value(0, o, i).type.nbytes for o, i in self.results()[0])
+
+        def price(several: int) -> float:
+            return once * several + CALLS * self.count / several * traffic_seconds(stored)
+
+        choices = takewhile(lambda n: 2 * n < self.count, (1 << i for i in count()))
+        best = min((*choices, self.count), key=price)
+        return 0 if best == self.count else best
+
+    def by(self, several: int) -> Rolled | None:
+        """The loop each of whose iterations is several of these; what is left of them comes after it."""
+        loop = Rounds(self.graph, self.eqns, self.start, self.period * several, self.count // several)
+        return loop.rolled() if loop.read() else None
+
+    def round(self, t: int) -> Sequence[Eqn]:
+        at = self.start + t * self.period
+        return self.eqns[at : at + self.period]
+
+    def read(self) -> bool:
+        """Finds out what each equation reads; whether that is a loop."""
+        for t in range(self.count):
+            for o, eqn in enumerate(self.round(t)):
+                self.places.update((v, (t, o, i)) for i, v in enumerate(eqn.outs))
+        return all(self.operand(o, k) for o, eqn in enumerate(self.round(0)) for k in range(len(eqn.inputs)))
+
+    def operand(self, o: int, k: int) -> bool:
+        """Finds out what input `k` of equation `o` is in every round."""
+        atoms = [self.eqns[self.start + t * self.period + o].inputs[k] for t in range(self.count)]
+        found = [self.places.get(a) if isinstance(a, Var) else None for a in atoms]
+        first, later = found[0], found[1:]
+        if all(a is atoms[0] or a == atoms[0] for a in atoms):
+            if first is not None:
+                return False
+            if isinstance(atoms[0], Literal):
+                self.inputs[o, k] = atoms[0]
+            else:
+                self.inputs[o, k] = self.consts.setdefault(atoms[0], Var(atoms[0].type))
+            return True
+        if all(p is None for p in found):
+            self.inputs[o, k] = self.elements.setdefault(tuple(atoms), Var(atoms[0].type))
+            return not any(isinstance(a, Literal) for a in atoms)
+        made = found[1]
+        if made is None:
+            return False
+        _, source, i = made
+        if all(p == (t, source, i) for t, p in enumerate(found)):
+            self.inputs[o, k] = (source, i)
+            return True
+        if first is None and all(p == (t, source, i) for t, p in enumerate(later)):
+            if isinstance(atoms[0], Literal):
+                return False
+            known = self.carries.setdefault((source, i), (Var(atoms[0].type), atoms[0]))
+            self.inputs[o, k] = known[0]
+            return known[1] is atoms[0]
+        return False
+
+    def rolled(self) -> Rolled:
+        names: dict[tuple[int, int], Var] = {}
+        body: list[Eqn] = []
+        for o, eqn in enumerate(self.round(0)):
+            read = [self.inputs[o, k] for k in range(len(eqn.inputs))]
+            outs = tuple(Var(v.type) for v in eqn.outs)
+            names.update(((o, i), v) for i, v in enumerate(outs))
+            inputs = tuple(names[a] if isinstance(a, tuple) else a for a in read)
+            body.append(Eqn(eqn.op, inputs, outs, eqn.source))
+        results, outs = self.results()
+        carry = [names[key] for key in self.carries]
+        graph = Graph(
+            (*self.consts.values(), *(v for v, _ in self.carries.values()), *self.elements.values()),
+            tuple(body),
+            (*carry, *(names[key] for key in results)),
+        )
+        op = RepeatLoop(graph, self.count, len(self.consts), len(self.carries))
+        given = (
+            *self.consts,
+            *(a for _, a in self.carries.values()),
+            *(a for each in self.elements for a in each),
+        )
+        source = body[0].source
+        logger().info(
+            "%d equal rounds from %s on are one loop of %d equations", self.count, source, self.period
+        )
+        return Rolled(Eqn(op, given, outs, source), self.start, self.start + self.count * self.period)
+
+    def results(self) -> tuple[list[tuple[int, int]], tuple[Var, ...]]:
+        """Which results of a round are read outside, and all that the loop makes."""
+        outside = {a for e in self.eqns[: self.start] for a in e.inputs}
+        outside.update(a for e in self.eqns[self.start + self.count * self.period :] for a in e.inputs)
+        outside.update(self.graph.outputs)
+        last = self.count - 1
+        read = {self.places[a] for a in outside if a in self.places}
+        carried = [self.value(last, o, i) for o, i in self.carries]
+        results = sorted({(o, i) for t, o, i in read if t != last or (o, i) not in self.carries})
+        outs = [Var(v.type) if key in results else v for key, v in zip(self.carries, carried, strict=True)]
+        return results, (*outs, *(self.value(t, *key) for key in results for t in range(self.count)))
+
+    def value(self, t: int, o: int, i: int) -> Var:
+        return self.round(t)[o].outs[i]

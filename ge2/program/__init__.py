@@ -1,0 +1,1 @@
+"""Schedules: steps in order, lifetimes, memory plans, costs."""

@@ -1,0 +1,64 @@
+"""What the runtime sees of a graph: steps in order, and where each array lies and how long it is needed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import final
+
+from ge2.base.record import mutable, record
+from ge2.codegen.layout import Layout
+from ge2.ir import ArrayType, Eqn, Graph, Var
+
+# Where an array comes from: given by the caller, a Python number, the arena, made for the caller, made by the
+# step that computes it, the same memory as another.
+STORAGE = ("input", "host", "arena", "output", "library", "view")
+# host: Python numbers. view: no work. copy: a view that has to be a copy. kernel: a region. hosted: a loop or
+# branch whose rounds Python launches, in the memory of the whole.
+END = 1 << 60  # in place of a step: to the end of the call
+KINDS = ("host", "view", "copy", "kernel", "loop", "hosted", "matmul", "library")
+
+
+@final
+@mutable
+class Buffer:
+    """An array of the program; needed from step `first` to step `last`, views of it included."""
+
+    name: str
+    type: ArrayType
+    storage: str
+    first: int
+    last: int
+    base: Buffer | None = None  # of a view: what holds the memory
+    donor: str = ""  # of an output: the input whose memory it takes, which was donated or is written
+    written: bool = False  # of such an output: the input is an argument that is written
+
+
+@final
+@record
+class Step:
+    """One equation, and how it is run."""
+
+    kind: str
+    name: str
+    eqn: Eqn
+    number: int
+    shared: frozenset[tuple[int, int]] = frozenset()  # results that lie in the memory of inputs
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Program:
+    graph: Graph
+    steps: tuple[Step, ...]
+    buffers: dict[Var, Buffer]
+    layouts: dict[Var, Layout] = field(default_factory=dict)  # of views, within what they view; for C alone
+    target: str = "cpu"
+    inner: dict[int, tuple[Program, ...]] = field(
+        default_factory=dict
+    )  # what loops run, by the step's number
+
+    def count(self, *kinds: str) -> int:
+        """How many steps are of these kinds."""
+        found = Counter(step.kind for step in self.steps)
+        return sum(found[kind] for kind in kinds)

@@ -1,8 +1,0 @@
-"""Running: what `jit` returns, and the programs behind it."""
-
-from ge2.runtime.jit import clear_caches as clear_caches
-from ge2.runtime.jit import jit as jit
-from ge2.runtime.modes import checking_leaks as checking_leaks
-from ge2.runtime.modes import debug_infs as debug_infs
-from ge2.runtime.modes import debug_nans as debug_nans
-from ge2.runtime.modes import disable_jit as disable_jit

@@ -1,0 +1,1 @@
+"""Emitters of C: a region, its reductions and its parameters as text."""

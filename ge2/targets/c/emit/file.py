@@ -1,0 +1,116 @@
+"""A jitted graph as one C file: kernels, each once, and functions that call them in order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import final
+
+from ge2.base.record import record
+from ge2.codegen.declared import checked
+from ge2.codegen.environment import render
+from ge2.codegen.text import CKernel, Text
+from ge2.targets.c.emit.types import headers
+
+KERNEL, PROGRAM = "c/kernel.c.jinja", "c/program.c.jinja"
+PRODUCTS = {
+    "f32": "GE2_PRODUCT_BLAS(f32, float, sgemm, sgemv, float, one, zero)",
+    "f64": "GE2_PRODUCT_BLAS(f64, double, dgemm, dgemv, double, one, zero)",
+    "c64": "GE2_PRODUCT_BLAS(c64, float _Complex, cgemm, cgemv, const void *, &one, &zero)",
+    "c128": "GE2_PRODUCT_BLAS(c128, double _Complex, zgemm, zgemv, const void *, &one, &zero)",
+}
+
+
+VECTORS = {suffix: f"ge2_product_with_vector_{suffix}(" for suffix in ("f32", "f64")}
+LARGE = 6  # the kernels from which on a file is worth two compilers
+KERNEL_NAME = re.compile(r"^static void (\w+_\d+)\(", re.MULTILINE)
+
+
+@final
+@record
+class Named:
+    """A kernel under its name in the file."""
+
+    name: str
+    kernel: CKernel
+
+    def text(self) -> str:
+        return checked(render(KERNEL, self))
+
+
+@final
+@record
+class Run:
+    """A function that the launcher, or a loop, calls: `int name(p, n, k, arena, threads, lib)`."""
+
+    name: str
+    calls: tuple[Text, ...]
+    inner: bool = False  # another function of the file calls it
+    short: bool = False  # and it becomes part of that one
+
+
+@final
+@record
+class CFile:
+    """`products`: the types whose matrices it multiplies, as (suffix, C type)."""
+
+    title: str
+    graph: str
+    kernels: tuple[str, ...]
+    runs: tuple[Run, ...]
+    products: frozenset[tuple[str, str]] = frozenset()
+    prototypes: tuple[str, ...] = ()
+    inlined: frozenset[str] = frozenset()  # kernels that a loop calls with sizes that are numbers
+    helpers: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> tuple[tuple[str, ...], ...]:
+        """The kernels; those of a large file in two parts, which are compiled at once."""
+        if self.inlined:
+            return (tuple(KERNEL_NAME.sub(self.head, k) for k in self.kernels),)
+        if len(self.kernels) < LARGE:
+            return (self.kernels,)
+        half, size, total = 0, 0, sum(map(len, self.kernels))
+        while size < total / 2:
+            size += len(self.kernels[half])
+            half += 1
+        both = self.kernels[:half], self.kernels[half:]
+        return tuple(tuple(KERNEL_NAME.sub(r"GE2_SHARED void \1(", k) for k in part) for part in both)
+
+    def head(self, found: re.Match[str]) -> str:
+        return f"GE2_FN void {found[1]}(" if found[1] in self.inlined else found[0]
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        called = [c for run in self.runs for c in codes(run.calls)]
+        found = {*headers("".join([*self.helpers, *self.kernels, *called]))}
+        if self.helpers:
+            found.add("complex")  # a user's own C may calculate with them
+        vectors = ("vector_product",) if self.vectors else ()
+        return ("core", *sorted(found), *(("product",) if self.products else ()), *vectors)
+
+    @property
+    def definitions(self) -> tuple[str, ...]:
+        products = tuple(
+            PRODUCTS.get(suffix, f"GE2_PRODUCT_LOOPS({suffix}, {ctype}, {ctype})")
+            for suffix, ctype in sorted(self.products)
+        )
+        ctypes = dict(self.products)
+        return (*products, *(f"GE2_PRODUCT_WITH_VECTOR({s}, {ctypes[s]})" for s in self.vectors))
+
+    @property
+    def vectors(self) -> tuple[str, ...]:
+        """The types of which a kernel multiplies a matrix and a vector."""
+        return tuple(s for s, call in VECTORS.items() if any(call in kernel for kernel in self.kernels))
+
+    def text(self) -> str:
+        return render(PROGRAM, self)
+
+
+def same_code(kernel: CKernel) -> str:
+    """A kernel without what is for people alone: equal texts are one function."""
+    return "\n".join([kernel.parameters, kernel.total, *kernel.helpers, *codes(kernel.body)])
+
+
+def codes(texts: Sequence[Text]) -> list[str]:
+    return [line for t in texts for line in (t.pragma, t.code, "{", *codes(t.body), "}")]

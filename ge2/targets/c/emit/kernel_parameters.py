@@ -1,0 +1,183 @@
+"""What things are called in a kernel: loops, sizes, elements of arrays, constants; and so its parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, final
+
+import numpy as np
+
+from ge2.base.dtypes import HALF
+from ge2.base.errors import VerifyError
+from ge2.codegen.axes import Axes
+from ge2.codegen.kernel_values import Held, Param
+from ge2.codegen.loop_nest import Home, Loop
+from ge2.codegen.text import Argument, Operand, Text
+from ge2.ir import Literal, Var
+from ge2.ops.shape import Iota
+from ge2.targets.c.emit.types import HELD, STORED, SUFFIX, baked, number
+
+LETTERS = "ijklmuvw"
+BLOCKED = ("block", "panel")  # roles of loops that go from block to block
+# fmt: off
+RESERVED = frozenset((
+    "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum",
+    "extern", "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return",
+    "short", "signed", "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void",
+    "volatile", "while", "asm", "typeof", "main", "unix", "linux", "I", "abs", "exp", "log", "sin",
+    "cos", "tan", "pow", "sqrt", "floor", "ceil", "chunk", "task", "tasks", "team", "threads", "from",
+    "to", "at", "end", "home", "low", "high", "run", "width", "part", "scratch", "n", "k", "p",
+    "lib", "arena", "error", "grain", "equation",
+))
+# fmt: on
+
+
+def label(name: str) -> str:
+    """A name that C, and the loops, have no other use for."""
+    return f"{name}_" if name in RESERVED or name in LETTERS else name
+
+
+@final
+class Places:
+    def __init__(self, axes: Axes, operands: Mapping[Var, Operand]) -> None:
+        self.axes, self.operands = axes, operands
+        self.order = [a for spec in axes.specs for a in spec.axes]
+        self.letters: dict[int, str] = {}
+        for a in self.order:
+            n = len(self.letters)
+            self.letters.setdefault(a, LETTERS[n] if n < len(LETTERS) else f"i{n}")
+        self.arguments: dict[str, Argument] = {}
+        self.scalars: dict[str, Text] = {}
+        self.constants: dict[object, str] = {}
+        self.variable = frozenset(n for a, n in axes.sizes.items() if a not in axes.constant)
+
+    # -- parameters
+
+    def argue(self, name: str, declaration: str, kind: str, value: Any = None) -> str:
+        new = Argument(declaration, kind, value)
+        known = self.arguments.setdefault(name, new)
+        if known != new:  # what one name means twice would be read as the other
+            raise VerifyError(f"a kernel would have two arguments {name}: {known.value} and {value}")
+        return name
+
+    def size(self, name: str, value: int) -> str:
+        return self.argue(name, f"int64_t {name}", "size", value)
+
+    def constant(self, literal: Literal, dtype: np.dtype) -> str:
+        value: Any = literal.value
+        if baked(value, dtype, self.variable):
+            return number(value, dtype)
+        key = (id(literal), dtype)  # not the value: it may be a size, which equals another by chance
+        if key not in self.constants:
+            name = self.constants[key] = f"const{len(self.constants)}"  # k0 begins a block
+            self.argue(name, f"{HELD[dtype]} {name}", "constant", (value, dtype))
+        return self.constants[key]
+
+    # -- loops
+
+    def extent(self, a: int) -> str:
+        """The size of an axis."""
+        n = self.axes.sizes[a]
+        if a in self.axes.constant:
+            return str(n)
+        return self.size(f"n_{self.letters[a]}", n)
+
+    def index(self, a: int) -> str:
+        """The place along an axis."""
+        letter = self.letters[a]
+        return f"({letter}0 + {letter})" if a in self.axes.blocks else letter
+
+    def width(self, a: int) -> str:
+        """The size of a block, of which the last may be smaller."""
+        return f"{self.letters[a]}_width"
+
+    def over(self, loop: Loop, body: tuple[Text, ...], blocks: bool = False) -> Text:
+        """A loop over one axis, whole or within its block; with `blocks`, over all blocks as one."""
+        assert loop.spec is not None
+        a = loop.spec.axes[0]
+        letter = self.letters[a]
+        end = self.width(a) if loop.spec.role == "inner" and not blocks else self.extent(a)
+        first = f"{letter}0 = 0, {letter} = 0" if blocks else f"{letter} = 0"
+        return Text(f"for (int64_t {first}; {letter} < {end}; {letter}++)", body=body)
+
+    # -- elements of arrays
+
+    def element(self, p: Param) -> str:
+        """The index of an element."""
+        strides = self.axes.strides[p]
+        terms = []
+        for a in sorted(strides, key=self.order.index):
+            step = self.step(p, a)
+            terms.append(self.index(a) if step == "1" else f"{self.index(a)} * {step}")
+        return " + ".join(terms) or "0"
+
+    def step(self, p: Param, a: int) -> str:
+        """A stride as it is best said: 1, the sizes of the axes within, or a number of its own."""
+        strides, sizes = self.axes.strides[p], self.axes.sizes
+        if strides[a] in (0, 1):
+            return str(strides[a])
+        within = sorted((b for b in strides if strides[b] < strides[a]), key=lambda b: -strides[b])
+        tight = all(strides[b] == math.prod(sizes[c] for c in within[i + 1 :]) for i, b in enumerate(within))
+        if tight and within and strides[a] == math.prod(sizes[b] for b in within):
+            extents = [self.extent(b) for b in within]
+            return extents[0] if len(extents) == 1 else f"({' * '.join(extents)})"
+        return self.size(f"{label(p.name)}_{self.letters[a]}", strides[a])  # n_i is a size
+
+    def load(self, p: Param) -> str:
+        """An element of an input, or a number that was handed over."""
+        name = label(p.name)
+        operand, dtype = self.operands[p.var], p.var.type.dtype
+        if operand.value:
+            return self.argue(name, f"{HELD[dtype]} {name}", "value", (operand, dtype))
+        if not self.axes.strides[p]:  # read once, before the loops
+            self.argue(f"{name}_in", f"const {STORED[dtype]} *{name}_in", "array", (operand, dtype))
+            self.scalars[name] = Text(f"const {STORED[dtype]} {name} = {name}_in[0];")
+            return name
+        self.argue(name, f"const {STORED[dtype]} *{name}", "array", (operand, dtype))
+        return f"{name}[{self.element(p)}]"
+
+    def result(self, p: Param) -> str:
+        """An element of a result."""
+        dtype = p.var.type.dtype
+        self.argue(p.name, f"{STORED[dtype]} *{p.name}", "result", (self.operands[p.var], dtype))
+        return f"{p.name}[{self.element(p)}]"
+
+    def count(self, op: Iota, x: Held) -> str:
+        index = self.index(x.axes[0]) if x.axes else "0"
+        if op.dtype in HALF:
+            short = SUFFIX[op.dtype]
+            return f"ge2_cast_{short}_f32(ge2_cast_f32_{short}((float){index}))"
+        return f"({HELD[op.dtype]}){index}"
+
+    # -- arrays that outlive a loop
+
+    def kept(self, home: Home) -> list[tuple[int, bool]]:
+        """The axes of such an array, and whether it is made anew for each block of the axis."""
+        specs = [loop.spec for loop in home.dims if loop.spec is not None]
+        outlived = {a for spec in specs if spec.role in BLOCKED for a in spec.axes}
+        return [
+            (a, spec.role == "inner" and a not in outlived)
+            for spec in specs
+            if spec.role not in BLOCKED
+            for a in spec.axes
+        ]
+
+    def at(self, home: Home) -> str:
+        """The index of a value in the array that keeps it."""
+        text = ""
+        for a, block in self.kept(home):
+            letter = self.letters[a] if block else self.index(a)
+            size = str(self.axes.blocks[a]) if block else self.extent(a)
+            outer = f"({text})" if " " in text else text
+            text = f"{outer} * {size} + {letter}" if text else letter
+        return f"[{text}]"
+
+    def span(self, home: Home) -> tuple[int, bool, str]:
+        """The elements of such an array; whether they are always so many; and that in C."""
+        total, fixed, texts = 1, True, []
+        for a, block in self.kept(home):
+            total *= self.axes.blocks[a] if block else self.axes.sizes[a]
+            fixed = fixed and (block or a in self.axes.constant)
+            texts.append(str(self.axes.blocks[a]) if block else self.extent(a))
+        return total, fixed, " * ".join(texts) or "1"

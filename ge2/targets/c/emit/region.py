@@ -1,0 +1,540 @@
+"""A region as a C function: loops over its space, one statement an equation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, final
+
+import numpy as np
+
+from ge2.base.dtypes import HALF
+from ge2.base.record import record
+from ge2.codegen.blocks import Tiling
+from ge2.codegen.iteration_space import axes_of, works_of
+from ge2.codegen.kernel_values import Held, Param, Values
+from ge2.codegen.loop_nest import Home, Loop, Work, homes, nest
+from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text, by_team
+from ge2.ir import Eqn, Literal, Names, Var, write
+from ge2.ir.text import atom_text, op_text
+from ge2.ops.reduce import ArgReduce, Reduce
+from ge2.ops.region import Region
+from ge2.ops.shape import Iota
+from ge2.targets.c.emit.kernel_parameters import BLOCKED, Places, label
+from ge2.targets.c.emit.reductions import (
+    apart,
+    clause,
+    compensated,
+    gathers_index,
+    in_runs,
+    larger,
+    merged,
+    run_length,
+    start,
+    state_dtype,
+    state_type,
+    taken_in,
+    vectorises,
+    word,
+)
+from ge2.targets.c.emit.types import HELD, RETYPES, SUFFIX, expression, helpers_of, number, retyped
+
+GRAIN = 1 << 21  # simple operations that are worth waking other threads for, some 50 us
+LEAST = 1 << 19  # simple operations that a task has at least, some 10 us
+TASKS = 64  # the most tasks of a sum that has partial results
+STACK = 4096  # the most elements of an array on the stack
+FEW = 8  # the rounds of a loop that are not worth a vector
+OPERANDS = ("array", "result", "value")  # kinds of arguments whose value is an operand and its dtype
+ORDER = (
+    "services",
+    "equation",
+    "array",
+    "result",
+    "value",
+    "constant",
+    "size",
+    "partial",
+    "scratch",
+    "threads",
+)
+
+
+def c_kernel(region: Region, operands: Mapping[Var, Operand], threads: int) -> CKernel:
+    """The kernel of a region, given where its inputs and outputs are."""
+    arrays = [operands[v] for v in arrays_of(region)]
+    numbered = tuple(replace(operand, offset=i) for i, operand in enumerate(arrays))
+    return at_offsets(written(region, numbered, threads), arrays)
+
+
+def arrays_of(region: Region) -> list[Var]:
+    return [v for v in (*region.graph.inputs, *region.graph.outputs) if isinstance(v, Var)]
+
+
+@lru_cache(256)
+def written(region: Region, numbered: tuple[Operand, ...], threads: int) -> CKernel:
+    """The kernel of a region, whose text has no offsets: in place of its own, each operand has its number."""
+    return Writer(region, dict(zip(arrays_of(region), numbered, strict=True)), threads).run()
+
+
+def at_offsets(kernel: CKernel, arrays: Sequence[Operand]) -> CKernel:
+    """The kernel, its operands by their numbers where they really lie."""
+    arguments = [
+        replace(a, value=(arrays[a.value[0].offset], a.value[1])) if a.kind in OPERANDS else a
+        for a in kernel.arguments
+    ]
+    return replace(kernel, arguments=tuple(arguments))
+
+
+@final
+@record
+class Partial:
+    """Reductions over the axis that tasks share: what a task does first and last, and what follows all."""
+
+    first: tuple[Text, ...]
+    last: tuple[Text, ...]
+    after: tuple[Text, ...]
+
+
+@final
+@record
+class Cut:
+    """`count` rounds (`total` in C) in tasks of `chunk`, for several threads from `grain` rounds on."""
+
+    total: str
+    count: int
+    chunk: int
+    grain: int
+
+
+class Writer:
+    def __init__(self, region: Region, operands: Mapping[Var, Operand], threads: int) -> None:
+        self.region, self.operands, self.threads = region, operands, threads
+        self.names = Names()
+        self.text = write(region.graph, names=self.names)
+        self.values = Values(region, Tiling(region.space), self.names).run()
+        works, outs = works_of(self.values, region, self.names, label)
+        self.axes = axes_of(self.values, region, works, outs, operands)
+        self.axes.order(works, outs)
+        self.places = Places(self.axes, operands)
+        self.root = nest(works, self.axes.specs, self.axes.again)
+        self.homes: dict[Held, Home] = homes(self.root)
+        self.makers = {w.y: w for w in self.root.everything() if w.y is not None}
+        self.scratch = 0  # bytes a thread
+        self.shared = 0  # loops that threads share
+        self.helpers: dict[str, None] = {}  # of users' expressions
+        self.declared: dict[Loop, list[Text]] = {}  # arrays, where their loop begins
+        self.kept: set[Held] = set()
+        self.local: dict[Work, str] = {}  # states that an innermost loop has for itself
+        self.nans: dict[Work, str] = {}
+
+    def run(self) -> CKernel:
+        total, alone = "", self.alone()
+        if alone is None or self.threads == ALONE:
+            body = self.inside(self.root)
+        else:
+            body, cut = self.share(alone), self.cut(alone, False)
+            total = cut.total
+            for name, value in (("chunk", cut.chunk), ("grain", cut.grain)):
+                self.places.size(name, value)
+            self.places.argue("threads", "int threads", "threads")
+        body = [*self.places.scalars.values(), *self.declared.pop(self.root, []), *body]
+        arguments = list(self.places.arguments.values())
+        if self.scratch:
+            arguments = [
+                replace(a, value=self.scratch) if a.declaration == "int64_t per_thread" else a
+                for a in arguments
+            ]
+            arguments.append(Argument("char *scratch", "scratch", self.scratch * max(self.threads, 1)))
+        arguments.sort(key=lambda a: ORDER.index(a.kind))
+        return CKernel(
+            self.region.kind, self.text, tuple(arguments), tuple(body), len(self.region.graph.eqns), total,
+            tuple(self.helpers),
+        )  # fmt: skip
+
+    # -- loops
+
+    def inside(self, loop: Loop) -> list[Text]:
+        """What a loop does in each round, the arrays that it needs first."""
+        lines: list[Text] = []
+        for child in loop.children:
+            lines += self.line(child) if isinstance(child, Work) else self.looped(child)
+        return [*self.declared.pop(loop, []), *lines]
+
+    def looped(self, loop: Loop) -> list[Text]:
+        spec = loop.spec
+        assert spec is not None
+        folds = [w for w in loop.everything() if w.y is not None and self.homes[w.y].first is loop]
+        if spec.role in ("task", "panel"):
+            return self.tasks(loop, folds)
+        before = [line for w in folds for line in self.begin(w, loop)]
+        a = spec.axes[0]
+        letter, extent = self.places.letters[a], self.places.extent(a)
+        if spec.role == "block":
+            head = f"for (int64_t {letter}0 = 0; {letter}0 < {extent}; {letter}0 += {self.axes.blocks[a]})"
+            return [*before, Text(head, body=(self.width(a), *self.inside(loop)))]
+        return [
+            *before,
+            *self.walk(loop, letter, "0", self.places.width(a) if spec.role == "inner" else extent),
+        ]
+
+    def width(self, a: int) -> Text:
+        """How many elements there are in a block."""
+        rest = f"{self.places.extent(a)} - {self.places.letters[a]}0"
+        return Text(f"const int64_t {self.places.width(a)} = ge2_least({self.axes.blocks[a]}, {rest});")
+
+    def walk(self, loop: Loop, letter: str, begin: str, end: str) -> list[Text]:
+        """A loop from `begin` to `end`."""
+        spec = loop.spec
+        assert spec is not None
+        a = spec.axes[0]
+        head = f"for (int64_t {letter} = {begin}; {letter} < {end}; {letter}++)"
+        local = [w for w in loop.works if w.kind == "fold" and not w.over.isdisjoint(spec.axes)]
+        if not loop.innermost:
+            simd = a == self.axes.lane and not local and self.unrolled(loop)
+            return [Text(head, body=tuple(self.inside(loop)), pragma="#pragma omp simd" if simd else "")]
+        few = a in self.axes.constant and spec.role == "whole"
+        runs = frozenset() if few else frozenset(w for w in local if in_runs(w))
+        simd = vectorises(loop.works) and not (few and self.axes.sizes[a] < FEW)
+        flags, checks = self.nan_flags(local) if simd else ([], [])
+        before, pragma, after = self.gathered(loop, local, runs, simd)
+        if not runs:
+            return [
+                *flags,
+                *before,
+                Text(head, body=tuple(self.inside(loop)), pragma=pragma),
+                *after,
+                *checks,
+            ]
+        head = f"for (int64_t {letter} = at; {letter} < end; {letter}++)"
+        run = run_length(runs)
+        first = Text(f"const int64_t end = ge2_least(at + {run}, {end});")
+        lines = (first, *before, Text(head, body=tuple(self.inside(loop)), pragma=pragma), *after)
+        outer = Text(f"for (int64_t at = {begin}; at < {end}; at += {run})", body=lines)
+        rests, sums = self.rests(runs)
+        return [*flags, *rests, outer, *sums, *checks]
+
+    def unrolled(self, loop: Loop) -> bool:
+        """Whether all loops within have so few rounds that the compiler writes them out."""
+        inner = [child for child in loop.children if isinstance(child, Loop)]
+        return all(
+            c.spec is not None and c.spec.axes[0] in self.axes.constant and self.unrolled(c) for c in inner
+        )
+
+    # -- reductions
+
+    def begin(self, w: Work, loop: Loop) -> list[Text]:
+        """The state of a reduction, before the first loop that it folds."""
+        assert w.y is not None
+        home, name = self.homes[w.y], self.state(w)
+        if not home.dims:
+            return [Text(f"{state_type(w)} {name} = {start(w)};")]
+        self.keep(w.y, home, state_type(w), name)
+        return self.each(home, f"{name}{self.places.at(home)} = {start(w)};", loop)
+
+    def each(self, home: Home, code: str, within: Loop) -> list[Text]:
+        """A statement for each element of a state, but for the loops that are open around `within`."""
+        around = [] if within.parent is None else within.parent.path
+        line = Text(code)
+        closed = [loop for loop in home.dims if loop not in around and loop.spec is not None]
+        blocks = {a for loop in closed if loop.spec and loop.spec.role in BLOCKED for a in loop.spec.axes}
+        for loop in reversed(closed):
+            if loop.spec and loop.spec.role not in BLOCKED:
+                line = self.places.over(loop, (line,), not blocks.isdisjoint(loop.spec.axes))
+        return [line]
+
+    def gathered(
+        self, loop: Loop, local: Sequence[Work], runs: frozenset[Work], simd: bool
+    ) -> tuple[list[Text], str, list[Text]]:
+        """States of an innermost loop: their declarations, its pragma, and what is done with them after."""
+        before: list[Text] = []
+        after: list[Text] = []
+        clauses: dict[str, list[str]] = {}
+        for w in local:
+            part = w in runs or (w in self.nans and self.carried(w, loop))
+            name = self.local[w] = self.one_gathered(w, part, w in runs, before, after)
+            if w in self.nans:
+                clauses.setdefault("|", []).append(self.nans[w])
+            clauses.setdefault(clause(w), []).append(name)
+        text = "".join(f" reduction({c}:{', '.join(names)})" for c, names in clauses.items() if c)
+        return before, f"#pragma omp simd{text}" if simd else "", after
+
+    def nan_flags(self, local: Sequence[Work]) -> tuple[list[Text], list[Text]]:
+        """Extremes of floats that are taken as if there were no NaN, which is looked for beside them."""
+        before: list[Text] = []
+        after: list[Text] = []
+        for w in filter(apart, local):
+            assert w.y is not None
+            home = self.homes[w.y]
+            name = self.nans[w] = f"{label(w.y.name)}_nan"
+            state = self.state(w) + (self.places.at(home) if home.dims else "")
+            before.append(Text(f"int {name} = 0;"))
+            after.append(Text(f"if ({name}) {state} = {number(math.nan, w.xs[0].dtype)};"))
+        return before, after
+
+    def carried(self, w: Work, loop: Loop) -> bool:
+        """True if the state enters the loop with what earlier iterations of an outer loop left in it."""
+        assert w.y is not None
+        return self.homes[w.y].first is not loop
+
+    def one_gathered(self, w: Work, own: bool, run: bool, before: list[Text], after: list[Text]) -> str:
+        """The name of the state within the loop: the reduction's, or one that is merged into that after.
+
+        `own`: it has to be one that begins here. An extreme that is NaN already would be lost where
+        OpenMP merges the lanes by `a > b ? a : b`.
+        """
+        assert w.y is not None
+        home, name = self.homes[w.y], self.state(w)
+        if not home.dims and not own:
+            return name
+        part = f"{label(w.y.name)}_part"
+        dtype = w.xs[0].dtype if run else state_dtype(w)
+        ctype = HELD[dtype] if run else state_type(w)
+        before.append(Text(f"{ctype} {part} = {start(w, dtype)};"))
+        whole = name + (self.places.at(home) if home.dims else "")
+        exact = f"ge2_compensate_{SUFFIX[dtype]}(&{whole}, &{label(w.y.name)}_rest, {part});"
+        after.append(Text(exact if run and compensated(w) else merged(w, whole, part)))
+        return part
+
+    def rests(self, runs: frozenset[Work]) -> tuple[list[Text], list[Text]]:
+        """What the sums of runs round away: its declarations, and its addition after the last run."""
+        before: list[Text] = []
+        after: list[Text] = []
+        for w in sorted(filter(compensated, runs), key=lambda w: w.order):
+            assert w.y is not None
+            home, rest = self.homes[w.y], f"{label(w.y.name)}_rest"
+            whole = self.state(w) + (self.places.at(home) if home.dims else "")
+            before.append(Text(f"{state_type(w)} {rest} = {start(w)};"))
+            after.append(Text(f"{whole} = ge2_compensated_{SUFFIX[state_dtype(w)]}({whole}, {rest});"))
+        return before, after
+
+    def state(self, w: Work) -> str:
+        assert w.y is not None
+        return f"{label(w.y.name)}_{word(w)}"
+
+    def keep(self, x: Held, home: Home, ctype: str, name: str) -> None:
+        """Declares the array of a value: on the stack if it is small, else in the scratch of the thread."""
+        total, fixed, _ = self.places.span(home)
+        if x in self.kept:
+            return
+        self.kept.add(x)
+        declared = self.declared.setdefault(home.scope, [])
+        if fixed and total <= STACK:
+            declared.append(Text(f"{ctype} {name}[{total}];"))
+            return
+        offset = f" + {self.places.size(f'{name}_at', self.scratch)}" if self.scratch else ""
+        self.scratch += max(-(-total * bytes_of(ctype) // 64), 1) * 64
+        own = self.places.size("per_thread", 0)  # known when all is written
+        declared.append(Text(f"{ctype} *{name} = ({ctype} *)(scratch + GE2_THREAD * {own}{offset});"))
+
+    # -- tasks
+
+    def tasks(self, loop: Loop, folds: Sequence[Work]) -> list[Text]:
+        """The loop that threads share, in tasks that the sizes alone decide."""
+        cut = self.cut(loop, bool(folds))
+        if self.threads == ALONE:
+            before = [line for w in folds for line in self.begin(w, loop)]
+            bounds = Text(f"const int64_t from = 0, to = {cut.total};")
+            return [*before, Text("", body=(bounds, *self.share(loop)))]
+        self.shared += 1
+        total, step = wrapped(cut.total), self.places.size(f"chunk{self.own}", cut.chunk)
+        grain = self.places.size(f"grain{self.own}", cut.grain)
+        rounds = f"({total} + {step} - 1) / {step}"
+        if folds:  # one at least, to say what nothing folds to
+            rounds = f"{total} > 0 ? {rounds} : 1"
+        tasks, team = f"tasks{self.own}", f"team{self.own}"
+        partial = self.partial(folds, loop, max(-(-cut.count // cut.chunk), 1), tasks)
+        self.places.argue("threads", "int threads", "threads")
+        body = (
+            Text(f"const int64_t from = task * {step}, to = ge2_least(from + {step}, {cut.total});"),
+            *partial.first,
+            *self.share(loop),
+            *partial.last,
+        )
+        every = Text(f"for (int64_t task = 0; task < {tasks}; task++)", body=body)
+        return [
+            Text(f"const int64_t {tasks} = {rounds};"),
+            Text(f"const int {team} = {total} > {grain} ? threads : 1;"),
+            *by_team(every, f"{team} > 1", team, "for schedule(dynamic)"),
+            *partial.after,
+        ]
+
+    @property
+    def own(self) -> str:
+        """What tells the names of several such loops apart."""
+        return "" if self.shared == 1 else str(self.shared)
+
+    def cut(self, loop: Loop, partial: bool) -> Cut:
+        """How a loop is cut into tasks. `partial`: their results have to be merged."""
+        spec, places = loop.spec, self.places
+        assert spec is not None
+        block = self.axes.blocks[spec.axes[0]] if spec.role == "panel" else 0
+        sizes = [self.axes.sizes[a] for a in spec.axes]
+        count = -(-sizes[0] // block) if block else math.prod(sizes)
+        each = sum(w.cost * self.volume(w) for w in loop.everything()) // max(count, 1) + 1
+        chunk = max(LEAST // each, 1)
+        if partial:
+            chunk = max(chunk, -(-count // TASKS))
+        extent = " * ".join(places.extent(a) for a in spec.axes)
+        total = f"({extent} + {block - 1}) / {block}" if block else extent
+        return Cut(total, count, chunk, max(GRAIN // each, 1))
+
+    def alone(self) -> Loop | None:
+        """The loop that threads share, if the kernel is nothing else: then it is a function of its own."""
+        (child, *more) = self.root.children
+        if more or isinstance(child, Work) or child.spec is None or child.spec.role not in ("task", "panel"):
+            return None
+        folds = any(self.homes[w.y].first is child for w in child.everything() if w.y is not None)
+        return None if folds else child
+
+    def share(self, loop: Loop) -> list[Text]:
+        """What one task does: its part of an axis, of blocks of it, or of two axes taken as one."""
+        assert loop.spec is not None
+        block = self.axes.blocks[loop.spec.axes[0]] if loop.spec.role == "panel" else 0
+        first, *rest = loop.spec.axes
+        letter = self.places.letters[first]
+        head: tuple[Text, ...]
+        if block:
+            head = (Text(f"const int64_t {letter}0 = {letter}s * {block};"), self.width(first))
+        elif rest:
+            other, inner = self.places.letters[rest[0]], self.places.extent(rest[0])
+            head = (Text(f"const int64_t {letter} = {letter}s / {inner}, {other} = {letter}s % {inner};"),)
+        else:
+            return self.walk(loop, letter, "from", "to")
+        text = f"for (int64_t {letter}s = from; {letter}s < to; {letter}s++)"
+        return [Text(text, body=(*head, *self.inside(loop)))]
+
+    def volume(self, w: Work) -> int:
+        return math.prod(self.axes.sizes[a] for a in w.axes)
+
+    def partial(self, folds: Sequence[Work], loop: Loop, tasks: int, count: str) -> Partial:
+        """Each of `tasks` tasks (`count` in C) has states of its own, which are merged in their order."""
+        first: list[Text] = []
+        last: list[Text] = []
+        after: list[Text] = []
+        for w in folds:
+            assert w.y is not None
+            home, name, ctype = self.homes[w.y], self.state(w), state_type(w)
+            total, _, size = self.places.span(home)
+            parts, place = f"{name}s", self.places.at(home)
+            self.places.argue(parts, f"{ctype} *{parts}", "partial", total * tasks * bytes_of(ctype))
+            if home.dims:
+                first.append(Text(f"{ctype} *{name} = {parts} + task * {wrapped(size)};"))
+                first += self.each(home, f"{name}{place} = {start(w)};", loop)
+                after.append(Text(f"{ctype} *{name} = {parts};"))
+                other = f"{parts}[task * {wrapped(size)} + {place[1:-1]}]"
+                merging = self.each(home, merged(w, f"{name}{place}", other), loop)
+            else:
+                first.append(Text(f"{ctype} {name} = {start(w)};"))
+                last.append(Text(f"{parts}[task] = {name};"))
+                after.append(Text(f"{ctype} {name} = {parts}[0];"))
+                merging = [Text(merged(w, name, f"{parts}[task]"))]
+            after.append(Text(f"for (int64_t task = 1; task < {count}; task++)", body=tuple(merging)))
+        return Partial(tuple(first), tuple(last), tuple(after))
+
+    # -- statements
+
+    def line(self, w: Work) -> list[Text]:
+        if w.kind == "store":
+            return [self.stored(w)]
+        assert w.step is not None and w.y is not None
+        comment = self.note(w.step.eqn)
+        if w.kind == "fold":
+            return self.fold_line(w, comment)
+        home, code, name = self.homes[w.y], self.computed(w), label(w.y.name)
+        if not home.dims:
+            return [Text(f"const {HELD[w.y.dtype]} {name} = {code};", comment)]
+        self.keep(w.y, home, HELD[w.y.dtype], name)
+        return [Text(f"{name}{self.places.at(home)} = {code};", comment)]
+
+    def fold_line(self, w: Work, comment: str) -> list[Text]:
+        assert w.y is not None
+        value = self.operand(w.xs[0])
+        name = self.local.get(w)
+        if w in self.nans:
+            assert name is not None
+            nan = Text(f"{self.nans[w]} |= {value} != {value};")
+            return [nan, Text(larger(w, name, value), comment)]
+        if name is None:
+            home = self.homes[w.y]
+            name = self.state(w) + (self.places.at(home) if home.dims else "")
+        index = self.places.index(next(iter(w.over))) if gathers_index(w) else ""
+        return [Text(taken_in(w, name, value, index), comment)]
+
+    def stored(self, w: Work) -> Text:
+        assert w.param is not None
+        dtype = w.param.var.type.dtype
+        value = self.operand(w.xs[0])
+        if dtype in HALF:
+            value = f"ge2_cast_f32_{SUFFIX[dtype]}({value})"
+        return Text(f"{self.places.result(w.param)} = {value};")
+
+    def computed(self, w: Work) -> str:
+        assert w.y is not None and w.step is not None
+        eqn, operands, dtype = w.step.eqn, [self.operand(x) for x in w.xs], w.xs[0].dtype if w.xs else None
+        if eqn is None:  # a half type is widened
+            leaf = w.xs[0].leaf
+            if isinstance(leaf, Param) and self.places.operands[leaf.var].value:
+                return operands[0]  # a number is handed over as float32
+            return f"ge2_cast_{SUFFIX[w.step.xs[0].dtype]}_f32({operands[0]})"
+        op: Any = eqn.op
+        assert dtype is not None
+        if isinstance(op, ArgReduce):
+            return "0"
+        if isinstance(op, Reduce):
+            return (
+                expression("ge2_add({0}, 0)", operands, dtype, dtype)
+                if op.name == "reduce_sum"
+                else operands[0]
+            )
+        if op.name in RETYPES:
+            return retyped(operands[0], eqn)
+        if op.name == "pow" and dtype.kind == "i":
+            return self.power(operands, dtype)
+        if getattr(op, "edition", 0):
+            self.helpers.update(dict.fromkeys(helpers_of(op.lowering.helpers, dtype)))
+        return expression(op.lowering.expression, operands, dtype, w.y.dtype)
+
+    def power(self, operands: list[str], dtype: np.dtype) -> str:
+        """A power of integers, which a negative exponent makes the error of the call, as in NumPy."""
+        services = self.places.argue("lib", "const ge2_services *lib", "services")
+        equation = self.places.argue("equation", "int64_t equation", "equation")
+        return expression(f"ge2_power({{0}}, {{1}}, {equation}, {services})", operands, dtype, dtype)
+
+    def operand(self, x: Held) -> str:
+        """A value, wherever it is."""
+        leaf = x.leaf
+        if isinstance(leaf, Param):
+            return self.places.load(leaf)
+        if isinstance(leaf, Literal):
+            return self.places.constant(leaf, x.dtype)
+        if isinstance(leaf, Iota):
+            return self.places.count(leaf, x)
+        home, w = self.homes[x], self.makers[x]
+        place = self.places.at(home) if home.dims else ""
+        if w.kind != "fold":
+            return label(x.name) + place
+        text = self.state(w) + place
+        if gathers_index(w):
+            return f"{text}.index"
+        return text if state_dtype(w) == x.dtype else f"({HELD[x.dtype]}){text}"
+
+    def note(self, eqn: Eqn | None) -> str:
+        """The equation, as the graph above the kernel has it."""
+        if eqn is None:
+            return ""
+        inputs = "".join(" " + atom_text(a, self.names) for a in eqn.inputs)
+        return f"{self.names[eqn.outs[0]]} = {op_text(eqn.op)}{inputs}"
+
+
+def wrapped(text: str) -> str:
+    return f"({text})" if " " in text else text
+
+
+def bytes_of(ctype: str) -> int:
+    """The size of a C type."""
+    known = {"double": 8, "float": 4, "_Bool": 1, "float _Complex": 8, "double _Complex": 16}
+    if ctype.startswith("ge2_indexed"):  # an index beside it
+        return 24 if ctype.endswith("c128") else 16
+    return known.get(ctype) or int("".join(filter(str.isdigit, ctype))) // 8

@@ -1,0 +1,90 @@
+"""How the vocabulary of lowerings is spelt in C: types, numbers handed over, which header has what."""
+
+from __future__ import annotations
+
+import textwrap
+from functools import cache
+
+import numpy as np
+
+from ge2.base.dtypes import BOOL, COMPLEX, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, HALF
+from ge2.codegen.spelling import BITS, INTEGER, NAMED, RETYPES, SPECIAL, SUFFIX, Spelling, baked
+
+STORED: dict[np.dtype, str] = {  # the type of an element of an array
+    BOOL: "uint8_t", FLOAT32: "float", FLOAT64: "double",
+    COMPLEX64: "float _Complex", COMPLEX128: "double _Complex", **INTEGER, **BITS,
+}  # fmt: skip
+HELD = {**STORED, **dict.fromkeys(HALF, "float"), BOOL: "_Bool"}  # of a value between equations
+GATHERED = {**HELD, BOOL: "uint8_t"}  # of a state: gcc 12 writes vectors of _Bool past their place
+MEMBER = {"b": "i", "i": "i", "u": "i", "f": "f", "c": "c"}  # of ge2_number
+
+C = Spelling(
+    STORED,
+    HELD,
+    truth=("0", "1"),
+    infinity=("__builtin_inff()", "__builtin_inf()"),
+    nan=('__builtin_nanf("")', '__builtin_nan("")'),
+)
+expression, retyped, spelt, number = C.expression, C.retyped, C.spelt, C.number
+__all__ = ["GATHERED", "HELD", "STORED", "SUFFIX", "C", "argument", "baked", "expression", "headers"]
+__all__ += ["RETYPES", "helpers_of", "number", "retyped", "spelt"]
+
+
+def helpers_of(text: str, dtype: np.dtype) -> tuple[str, ...]:
+    """What stands before kernels with a user's C in them; C's own functions are at hand there."""
+    own = (textwrap.dedent(spelt(text, dtype)).strip(),) if text else ()
+    return ("#include <math.h>", *own)
+
+
+def argument(index: str, dtype: np.dtype) -> str:
+    """A number that the caller handed over, as a value of that type."""
+    if dtype in COMPLEX:
+        f = "f32" if dtype.itemsize == 8 else "f64"
+        return f"ge2_complex_{f}({index}.c[0], {index}.c[1])"
+    if dtype in HALF:
+        return f"(float){index}.f"
+    return f"({HELD[dtype]}){index}.{MEMBER[dtype.kind]}"
+
+
+# Which header defines a function: by the kind of the type it is named after, then by the function.
+EXPONENTIALS = ("exp", "exp2", "expm1", "sinh", "cosh", "tanh", "logaddexp", "logaddexp2")
+LOGARITHMS = ("log", "log2", "log10", "log1p", "asinh", "acosh", "atanh")
+ANGLES = ("sin", "cos", "tan", "asin", "acos", "atan", "atan2")
+POWERS = ("pow", "cbrt", "hypot")
+FLOAT_HEADERS = {
+    **dict.fromkeys(EXPONENTIALS, "float_exp"), **dict.fromkeys(LOGARITHMS, "float_log"),
+    **dict.fromkeys(ANGLES, "float_trig"), **dict.fromkeys(POWERS, "float_power"),
+    **dict.fromkeys((*SPECIAL, "erf", "erfc"), "special"),
+}  # fmt: skip
+FOLDS = frozenset(("indexed", "first", "at", "argmax", "argmin", "compensate", "compensated"))
+
+
+def headers(text: str) -> tuple[str, ...]:
+    """The headers that a text needs, by the functions it names.
+
+    >>> headers("ge2_add_f32(ge2_tanh_f32(x), ge2_cast_i32_f32(i))")
+    ('cast', 'float_basic', 'float_exp')
+    """
+    found = {header(name, suffix) for name, suffix in NAMED.findall(text)}
+    return tuple(sorted({*found, "random"} if "ge2_random_" in text else found))
+
+
+@cache
+def header(name: str, suffix: str) -> str:
+    if name.startswith("cast_") or name == "cast":
+        return "cast"
+    if name in FOLDS and suffix in ("c64", "c128"):
+        return "complex"
+    if name in FOLDS or name in ("lowest", "highest", "simd_max", "simd_min"):
+        return "fold"
+    if name.startswith("random"):
+        return "random"
+    if name.split("_")[0] in ("search", "sort", "top", "turned"):
+        return "sort"
+    if name.split("_")[0] == "index":
+        return "index"
+    if suffix in ("f32", "f64"):
+        return "complex" if name == "complex" else FLOAT_HEADERS.get(name, "float_basic")
+    if suffix in ("c64", "c128"):
+        return "complex"
+    return "bool" if suffix == "bool" else "integer"

@@ -1,0 +1,28 @@
+"""Kernel families of the C target in the order of preference. Adding one is a line here and a file."""
+
+from __future__ import annotations
+
+from ge2.choice.family import Family
+from ge2.targets.c.blocked.family import BlockedPointwise, BlockedReduce, BlockedRowwise
+from ge2.targets.c.kernels.gather_scatter import CGather, CIndex, CScatter, CScatterAdd
+from ge2.targets.c.kernels.generated import (
+    CConcatenate,
+    CConstant,
+    CCopy,
+    CPad,
+    CProduct,
+    CRegion,
+    CTable,
+    CUpdateSlice,
+)
+from ge2.targets.c.kernels.random import CBits, CFold
+from ge2.targets.c.kernels.scan import CScan
+from ge2.targets.c.kernels.sort import CSearch, CSort, CTop
+from ge2.targets.c.kernels.user_kernels import COwn
+
+FAMILIES: tuple[Family, ...] = (
+    CRegion(), CProduct(), CCopy(), CConcatenate(), CPad(), CUpdateSlice(), CConstant(), CTable(),
+    CGather(), CScatterAdd(), CScatter(), CIndex(), CScan(), CBits(), CFold(), CSort(), CTop(),
+    CSearch(), COwn(),
+)  # fmt: skip
+BLOCKED: tuple[Family, ...] = (BlockedPointwise(), BlockedRowwise(), BlockedReduce())

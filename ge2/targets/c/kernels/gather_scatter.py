@@ -1,0 +1,281 @@
+"""Reading and writing rows at indices in C.
+
+All indices are looked at before the first element is moved, so that one outside moves nothing. Threads write
+to places of their own, each of them in the order of the indices: sums are the same whatever their number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import final
+
+import numpy as np
+
+from ge2.base.dtypes import COMPLEX, HALF, accumulator
+from ge2.choice.family import Problem
+from ge2.codegen.axes import merged, strides_of
+from ge2.codegen.moving import windowed
+from ge2.codegen.text import CKernel, Operand, Text, whole
+from ge2.ir import ArrayType, Dims
+from ge2.ops.index import Gather, Indexed, Scatter, ScatterAdd, spans
+from ge2.ops.reduce import kept
+from ge2.passes.take_to_mask import Index
+from ge2.targets.c.emit.types import SUFFIX, expression
+from ge2.targets.c.kernels.generated import Generated, Operands, Pieces, copying, unless_same
+from ge2.targets.c.kernels.strided_loops import GRAIN, Head, loops, shared
+
+OVER, ALONG = "ijklmopq", "uvwabcde"  # letters of loops over indices, and along the elements of a row
+TILE = 64  # the elements of a row that are moved at a time where they lie apart
+LANES = 64  # the elements of a row that a thread has at least
+
+
+@final
+class Rows:
+    """The loops over indices, and along the row of an array that they name and its row in another.
+
+    `x` has the indexed axes; `y` has those of the indices, then the others of `x`.
+    """
+
+    def __init__(
+        self, op: Indexed, x: ArrayType, indices: Sequence[ArrayType], ins: Operands, threads: int
+    ) -> None:
+        self.op, self.x, self.indices, self.ins = op, x, indices, ins
+        self.head = Head(threads)
+        self.shape: Dims = next((t.shape for t in indices if t.shape), ())
+        self.others = kept(op.axes, x.ndim)
+        self.rest = tuple(n for _, n, _ in spans(op, x.shape))
+
+    def lay(self, x: Operand, y: Operand) -> None:
+        """Joins the axes that x and y treat as one."""
+        rank, rest = len(self.shape), self.rest
+        strides = (0,) * (rank + len(rest)) if y.value else y.strides
+        each = [o.strides or (0,) * rank for o in self.ins]
+        self.over, (self.y_over, *self.strides) = merged(self.shape, strides[:rank], *each)
+        along = tuple(x.strides[a] for a in self.others)
+        self.along, (self.x_along, self.y_along) = merged(rest, along, strides[rank:])
+        self.x_over = tuple(x.strides[a] for a in self.op.axes)
+        self.i, self.u = OVER[: len(self.over)], ALONG[: len(self.along)]
+        self.work = math.prod(self.over) * math.prod(self.along)
+
+    def ends(self) -> tuple[list[str], list[str]]:
+        return self.head.sizes(self.i, self.over), self.head.sizes(self.u, self.along)
+
+    @property
+    def tight(self) -> bool:
+        """Whether a row ends in elements that lie side by side in both arrays."""
+        return bool(self.along) and self.x_along[-1] == self.y_along[-1] == 1
+
+    def checks(self) -> list[Text]:
+        """Nothing is done if an index is outside."""
+        head, found = self.head, []
+        for k, (t, operand, axis) in enumerate(zip(self.indices, self.ins, self.op.axes, strict=True)):
+            name = head.array(f"index{k}", operand, t.dtype)
+            sizes, (steps,) = merged(t.shape, operand.strides if t.shape else ())
+            letters = OVER[: len(sizes)]
+            ends = [head.size(f"{name}_n_{letter}", n) for letter, n in zip(letters, sizes, strict=True)]
+            place = head.place(f"{name}_all", letters[:-1], steps[:-1])
+            first = f"&{name}" if operand.value else name if place == "0" else f"{name} + {place}"
+            step = "1" if not steps or steps[-1] == 1 else head.size(f"{name}_step", steps[-1])
+            run = f"{first}, {ends[-1] if ends else 1}, {step}, {self.extent(k)}"
+            where = f"{head.size(f'axis{k}', axis)}, {head.services()}"
+            test = f"if (ge2_index_outside_{SUFFIX[t.dtype]}({run}, {where})) return;"
+            found += loops(letters[:-1], ends[:-1], [Text(test)])
+        return found
+
+    def extent(self, k: int) -> str:
+        return self.head.size(f"size{k}", self.x.shape[self.op.axes[k]])
+
+    def at(self) -> Text:
+        """Where the row of `x` begins."""
+        head, terms = self.head, []
+        for k, (t, operand) in enumerate(zip(self.indices, self.ins, strict=True)):
+            read = name = f"index{k}"
+            if not operand.value:
+                place = head.place(name, self.i, self.strides[k])
+                read = f"ge2_index_read_{SUFFIX[t.dtype]}({name if place == '0' else f'{name} + {place}'})"
+            term = f"ge2_index_{SUFFIX[t.dtype]}({read}, {self.extent(k)})"
+            step = self.x_over[k]
+            terms.append(term if step == 1 else f"{term} * {head.size(f'x_{k}', step)}")
+        return Text(f"const int64_t at = {' + '.join(terms)};")
+
+    def place_x(self) -> str:
+        return added("at", self.head.place("x", self.u, self.x_along))
+
+    def place_y(self) -> str:
+        return added(self.head.place("y", self.i, self.y_over), self.head.place("y", self.u, self.y_along))
+
+    def inner(self, body: Sequence[Text]) -> list[Text]:
+        """The loops along a row but for the last."""
+        return loops(self.u[:-1], self.head.sizes(self.u[:-1], self.along[:-1]), body)
+
+
+def added(a: str, b: str) -> str:
+    return b if a == "0" else a if b == "0" else f"{a} + {b}"
+
+
+@final
+class CGather(Generated):
+    name = "gather in C"
+
+    def refuses(self, problem: Problem) -> str:
+        return "" if isinstance(problem.op, Gather) else f"{problem.op.name} gathers nothing"
+
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        op, (x, *indices) = problem.op, problem.inputs
+        assert isinstance(op, Gather)
+        rows = Rows(op, x, indices, ins[1:], threads)
+        rows.lay(ins[0], outs[0])
+        body = rows.checks()
+        rows.head.array("x", ins[0], x.dtype)
+        rows.head.array("y", outs[0], x.dtype, written=True)
+        body += self.apart(rows) if rows.along and not rows.tight else self.rows(rows)
+        return Pieces((rows.head.kernel("gather", problem, body),))
+
+    def rows(self, rows: Rows) -> list[Text]:
+        """Elements, or rows whose elements lie side by side."""
+        (over, along), tight = rows.ends(), rows.tight
+        if tight:
+            x, y = rows.x_along, rows.y_along
+            rows.u, rows.x_along, rows.y_along = rows.u[:-1], x[:-1], y[:-1]
+            ends = f"y + {rows.place_y()}, x + {rows.place_x()}"
+            each = loops(rows.u, along[:-1], [Text(f"memcpy({ends}, {along[-1]} * sizeof *y);")])
+        else:
+            each = [Text(f"y[{rows.place_y()}] = x[{rows.place_x()}];")]
+        sharing = shared(rows.head, len(over), rows.work, simd=not tight) if over else None
+        return loops(rows.i, over, [rows.at(), *each], sharing)
+
+    def apart(self, rows: Rows) -> list[Text]:
+        """Rows whose elements lie apart: some columns of all rows, then the next."""
+        (over, along), last = rows.ends(), rows.u[-1]
+        move = Text(f"y[{rows.place_y()}] = x[{rows.place_x()}];")
+        run = Text(f"for (int64_t {last} = from; {last} < to; {last}++)", body=(move,))
+        bounds = f"const int64_t from = tile * {TILE}, to = ge2_least(from + {TILE}, {along[-1]});"
+        ends = [f"({along[-1]} + {TILE - 1}) / {TILE}", *over]
+        sharing = shared(rows.head, len(ends), rows.work)
+        return loops(["tile", *rows.i], ends, [Text(bounds), rows.at(), *rows.inner([run])], sharing)
+
+
+class CWriting(Generated):
+    """A copy of `x`, then the updates, one index after the other."""
+
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        x = problem.inputs[0]
+        held = self.held(x.dtype)
+        if held == x.dtype:
+            first = unless_same(copying(x, x, ins[0], outs[0], threads))
+            return Pieces((first, self.write(problem, ins, outs[0], held, threads)))
+        wide, temp = x.with_dtype(held), whole("temp", 0, x.shape)
+        kernels = (
+            copying(x, wide, ins[0], temp, threads),
+            self.write(problem, ins, temp, held, threads),
+            copying(wide, x, temp, outs[0], threads),
+        )
+        return Pieces(kernels, (wide.nbytes,))
+
+    def held(self, dtype: np.dtype) -> np.dtype:
+        """The type in which the elements are while they are written."""
+        return dtype
+
+    def stored(self, y: str, update: str, dtype: np.dtype, held: np.dtype) -> str:
+        return f"{y} = {update};"
+
+    def write(self, problem: Problem, ins: Operands, out: Operand, held: np.dtype, threads: int) -> CKernel:
+        """Threads share the columns of long rows, else places: each goes through all indices for its own."""
+        op, (x, _, *indices) = problem.op, problem.inputs
+        assert isinstance(op, Indexed)
+        target = windowed(op, x.shape, replace(out, strides=strides_of(x.shape)))
+        rows = Rows(op, x, indices, ins[2:], threads)
+        rows.lay(target, ins[1])
+        head, body = rows.head, rows.checks()
+        head.array("updates", ins[1], x.dtype)
+        head.array("x", target, held, written=True)
+        over, along = rows.ends()
+        tiles, ranges = self.parts(rows, max(threads, 1))
+        span = 1 + sum((x.shape[a] - 1) * s for a, s in zip(op.axes, rows.x_over, strict=True))
+        head.size("tiles", tiles), head.size("ranges", ranges), head.size("span", span)
+        each: list[Text] = [
+            Text(self.stored(f"x[{rows.place_x()}]", self.update(rows, ins[1]), x.dtype, held))
+        ]
+        bounds = ["low = span * (part / tiles) / ranges, high = span * (part / tiles + 1) / ranges"]
+        if along:
+            n, last = along[-1], rows.u[-1]
+            bounds.append(f"from = {n} * (part % tiles) / tiles, to = {n} * (part % tiles + 1) / tiles")
+            run = f"for (int64_t {last} = from; {last} < to; {last}++)"
+            simd = "" if x.dtype in COMPLEX else "#pragma omp simd"
+            each = rows.inner([Text(run, body=tuple(each), pragma=simd)])
+        own = Text("if (at >= low && at < high)", body=tuple(each))
+        nest = loops(rows.i, over, [rows.at(), own])
+        heads = [Text(f"const int64_t {bound};") for bound in bounds]
+        body += loops(["part"], ["tiles * ranges"], [*heads, *nest], shared(head, 1, rows.work))
+        return head.kernel(op.name, problem, body)
+
+    def update(self, rows: Rows, operand: Operand) -> str:
+        """An element of the updates, as it is stored."""
+        if not operand.value:
+            return f"updates[{rows.place_y()}]"
+        return f"ge2_cast_f32_{SUFFIX[rows.x.dtype]}(updates)" if rows.x.dtype in HALF else "updates"
+
+    def parts(self, rows: Rows, threads: int) -> tuple[int, int]:
+        """Into how many ranges of columns and of places the work is cut; the results are the same for any."""
+        if rows.work <= GRAIN:
+            return 1, 1
+        width = rows.along[-1] if rows.along else 1
+        if rows.along and rows.x_along[-1] != 1:
+            tiles = -(-width // TILE)
+            return tiles, 1 if tiles >= threads else threads
+        return (threads, 1) if width >= LANES * threads else (1, threads)
+
+
+@final
+class CScatterAdd(CWriting):
+    name = "scatter_add in C"
+
+    def refuses(self, problem: Problem) -> str:
+        return "" if isinstance(problem.op, ScatterAdd) else f"{problem.op.name} adds nothing at indices"
+
+    def held(self, dtype: np.dtype) -> np.dtype:
+        return accumulator(dtype)
+
+    def stored(self, y: str, update: str, dtype: np.dtype, held: np.dtype) -> str:
+        if dtype in HALF:
+            update = f"ge2_cast_{SUFFIX[dtype]}_f32({update})"
+        return f"{y} = {expression('ge2_add({0}, {1})', [y, update], held, held)};"
+
+
+@final
+class CScatter(CWriting):
+    name = "scatter in C"
+
+    def refuses(self, problem: Problem) -> str:
+        return "" if isinstance(problem.op, Scatter) else f"{problem.op.name} writes nothing at indices"
+
+
+@final
+class CIndex(Generated):
+    """Indices counted from the start of an axis, as int32."""
+
+    name = "index in C"
+
+    def refuses(self, problem: Problem) -> str:
+        return "" if isinstance(problem.op, Index) else f"{problem.op.name} is no index"
+
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        op, (x,) = problem.op, problem.inputs
+        assert isinstance(op, Index)
+        head, suffix = Head(threads), SUFFIX[x.dtype]
+        sizes, (steps, places) = merged(x.shape, ins[0].strides, outs[0].strides)
+        letters = OVER[: len(sizes)]
+        head.array("x", ins[0], x.dtype)
+        head.array("y", outs[0], problem.outs[0].dtype, written=True)
+        ends = head.sizes(letters, sizes)
+        size, axis = head.size("size", op.size), head.size("axis", op.axis)
+        first, last = f"x + {head.place('x', letters[:-1], steps[:-1])}", ends[-1] if ends else "1"
+        run = f"{first}, {last}, {head.size('step', steps[-1] if steps else 1)}, {size}, {axis}"
+        test = Text(f"if (ge2_index_outside_{suffix}({run}, {head.services()})) return;")
+        read = f"ge2_index_read_{suffix}(x + {head.place('x', letters, steps)})"
+        wrapped = f"ge2_index_{suffix}({read}, {size})"
+        move = Text(f"y[{head.place('y', letters, places)}] = (int32_t){wrapped};")
+        body = [*loops(letters[:-1], ends[:-1], [test]), *loops(letters, ends, [move])]
+        return Pieces((head.kernel("index", problem, body),))

@@ -1,0 +1,467 @@
+"""Generated C: every family writes the kernels of a step, given where its arrays are."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import final
+
+import numpy as np
+
+from ge2.base.dtypes import COMPLEX, FLOATS, accumulator
+from ge2.base.record import record
+from ge2.choice.family import Family, Launch, Problem
+from ge2.codegen.axes import strides_of
+from ge2.codegen.layout import Layout, viewed
+from ge2.codegen.moving import VIEWS, copied, counted, filled, inside, unspoken
+from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text, by_team, whole
+from ge2.ir import ArrayType, Dims, Eqn, Var
+from ge2.ops.constant import Constant
+from ge2.ops.dot import DotGeneral
+from ge2.ops.index import UpdateSlice
+from ge2.ops.region import Region
+from ge2.ops.shape import Concatenate, Iota, Pad
+from ge2.targets.c.emit.region import c_kernel
+from ge2.targets.c.emit.types import HELD, STORED, SUFFIX
+
+Operands = Sequence[Operand]
+Sides = tuple[int, int, int, int]  # of a product: how many, rows, columns, terms
+TABLE = 1 << 14  # bytes of an array that stands in the text
+TINY = 4096  # multiplications; GE2_TINY of product.h
+THIN = 4  # terms of a sum; GE2_THIN of product.h
+THINNEST = 1 << 20  # multiplications from which on threads, which BLAS has, are worth waking
+FEW = 512  # multiplications of each of many products for whose sizes the loops are written
+MANY = 1 << 18  # multiplications of them all that are worth waking other threads for
+
+
+@final
+@record
+class Pieces:
+    """Kernels that run one after another, and the bytes of arrays that they have for themselves."""
+
+    kernels: tuple[CKernel, ...]
+    temps: tuple[int, ...] = ()
+    products: frozenset[tuple[str, str]] = frozenset()
+
+
+class Generated(Family):
+    """Kernels in C."""
+
+    target = "c"
+
+    @abstractmethod
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        """The kernels of the problem."""
+
+    def launch(self, problem: Problem) -> Launch:
+        return Launch(self.name, problem.op)
+
+
+@final
+class CRegion(Generated):
+    name = "region in C"
+
+    def refuses(self, problem: Problem) -> str:
+        op = problem.op
+        if not isinstance(op, Region):
+            return f"{op.name} is not a region"
+        return next((why for e in op.graph.eqns if (why := unspoken(e))), "")
+
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        op = problem.op
+        assert isinstance(op, Region)
+        operands: dict[Var, Operand] = dict(zip(op.graph.inputs, ins, strict=True))
+        for var, operand in zip(op.graph.outputs, outs, strict=True):
+            assert isinstance(var, Var)
+            operands[var] = operand
+        return Pieces((c_kernel(op, operands, threads),))
+
+
+# ------------------------------------------------------------------------------------------- moving elements
+
+
+def copying(x: ArrayType, to: ArrayType, source: Operand, target: Operand, threads: int) -> CKernel:
+    """A copy from one array, or part of one, to another of the same shape."""
+    return c_kernel(*copied(x, to, source, target), threads)
+
+
+def filling(to: ArrayType, source: Operand | None, target: Operand, threads: int) -> CKernel:
+    """One number, or zero, in every element of an array."""
+    return c_kernel(*filled(to, source, target), threads)
+
+
+@final
+class CCopy(Generated):
+    """A view that has to be a copy."""
+
+    name = "copy in C"
+
+    def refuses(self, problem: Problem) -> str:
+        return "" if isinstance(problem.op, VIEWS) else f"{problem.op.name} is not a copy"
+
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        (x,), (to,), op = problem.inputs, problem.outs, problem.op
+        if ins[0].value:
+            return Pieces((filling(to, ins[0], outs[0], threads),))
+        (source,) = ins
+        found = viewed(Eqn(op, (Var(x),), (Var(to),)), Layout(source.offset, source.strides))
+        if found is not None:
+            seen = replace(source, offset=found.offset, strides=found.strides)
+            return Pieces((copying(to, to, seen, outs[0], threads),))
+        target = replace(outs[0], strides=strides_of(x.shape))  # the same order in another shape
+        return Pieces((copying(x, x, source, target, threads),))
+
+
+@final
+class CConstant(Generated):
+    """Numbers that count along an axis."""
+
+    name = "iota in C"
+
+    def refuses(self, problem: Problem) -> str:
+        return "" if isinstance(problem.op, Iota) else f"{problem.op.name} counts nothing"
+
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        (to,) = problem.outs
+        assert isinstance(problem.op, Iota)
+        return Pieces((c_kernel(*counted(problem.op, to, outs[0]), threads),))
+
+
+@final
+class CTable(Generated):
+    """The bytes of a small array, which stand in the text."""
+
+    name = "constant in C"
+
+    def refuses(self, problem: Problem) -> str:
+        if not isinstance(problem.op, Constant):
+            return f"{problem.op.name} is no constant"
+        return "" if problem.outs[0].nbytes <= TABLE else "the array is too large to stand in the text"
+
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        op, (to,) = problem.op, problem.outs
+        assert isinstance(op, Constant)
+        data = ", ".join(f"0x{op.data[i : i + 2]}" for i in range(1, len(op.data), 2))
+        body = (
+            Text(f"static const unsigned char data[] = {{{data}}};"),
+            Text("memcpy(y, data, sizeof data);"),
+        )
+        y = Argument(f"{STORED[to.dtype]} *y", "result", (outs[0], to.dtype))
+        return Pieces((CKernel("constant", f"{to} = constant", (y,), body if to.size else (), 1),))
+
+
+@final
+class CConcatenate(Generated):
+    name = "concatenate in C"
+
+    def refuses(self, problem: Problem) -> str:
+        return "" if isinstance(problem.op, Concatenate) else f"{problem.op.name} joins nothing"
+
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        op, (to,) = problem.op, problem.outs
+        assert isinstance(op, Concatenate)
+        kernels, at = [], 0
+        for i, (x, source) in enumerate(zip(problem.inputs, ins, strict=True)):
+            start = tuple(at if a == op.axis else 0 for a in range(to.ndim))
+            at += x.shape[op.axis]
+            if x.size and (0, i) not in problem.shared:  # else it was made there
+                kernels.append(copying(x, x, source, outs[0].part(start, (1,) * to.ndim), threads))
+        return Pieces(tuple(kernels))
+
+
+@final
+class CPad(Generated):
+    name = "pad in C"
+
+    def refuses(self, problem: Problem) -> str:
+        return "" if isinstance(problem.op, Pad) else f"{problem.op.name} pads nothing"
+
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        op, (x,), (to,) = problem.op, problem.inputs, problem.outs
+        assert isinstance(op, Pad)
+        if (0, 0) in problem.shared:  # x was made there
+            return Pieces(tuple(zeros_around(op, x, to, outs[0], threads)))
+        plain = x.size and min(*op.low, *op.high, 0) >= 0 and not any(op.inner)
+        kernels = (
+            zeros_around(op, x, to, outs[0], threads) if plain else [filling(to, None, outs[0], threads)]
+        )
+        start, step, first, shape = inside(op, x.shape, to.shape)
+        if math.prod(shape):
+            part = ArrayType(shape, x.dtype)
+            source = ins[0].part(first, (1,) * x.ndim)
+            kernels.append(copying(part, part, source, outs[0].part(start, step), threads))
+        return Pieces(tuple(kernels))
+
+
+def around(low: Dims, shape: Dims, whole: Dims) -> list[tuple[Dims, Dims]]:
+    """Start and shape of the parts of an array beside a box: before and after it along each axis, within what
+    the box spans of the axes before it.
+
+    >>> around((1, 0), (2, 3), (4, 3))
+    [((0, 0), (1, 3)), ((3, 0), (1, 3))]
+    """
+    found = list[tuple[Dims, Dims]]()
+    start, size = [0] * len(whole), list(whole)
+    for a, (first, n, total) in enumerate(zip(low, shape, whole, strict=True)):
+        for at, count in ((0, first), (first + n, total - first - n)):
+            start[a], size[a] = at, count
+            if math.prod(size):
+                found.append((tuple(start), tuple(size)))
+        start[a], size[a] = first, n
+    return found
+
+
+def zeros_around(op: Pad, x: ArrayType, to: ArrayType, target: Operand, threads: int) -> list[CKernel]:
+    return [filled_part(to, part, target, threads) for part in around(op.low, x.shape, to.shape)]
+
+
+def filled_part(to: ArrayType, part: tuple[Dims, Dims], target: Operand, threads: int) -> CKernel:
+    """Zeros in a part of an array."""
+    start, shape = part
+    return filling(to.with_shape(shape), None, target.part(start, (1,) * to.ndim), threads)
+
+
+def copied_part(
+    x: ArrayType, part: tuple[Dims, Dims], source: Operand, target: Operand, threads: int
+) -> CKernel:
+    """A part of an array, copied to where it is in another of the same shape."""
+    (start, shape), ones = part, (1,) * x.ndim
+    type_ = x.with_shape(shape)
+    return copying(type_, type_, source.part(start, ones), target.part(start, ones), threads)
+
+
+@final
+class CUpdateSlice(Generated):
+    name = "update of a slice in C"
+
+    def refuses(self, problem: Problem) -> str:
+        return "" if isinstance(problem.op, UpdateSlice) else f"{problem.op.name} updates no slice"
+
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        op, (x, u) = problem.op, problem.inputs
+        assert isinstance(op, UpdateSlice)
+        if (0, 1) in problem.shared and (0, 0) not in problem.shared:  # u was made there
+            parts = around(op.start, u.shape, x.shape)
+            return Pieces(tuple(copied_part(x, part, ins[0], outs[0], threads) for part in parts))
+        kernels = []
+        if (0, 0) not in problem.shared:
+            kernels.append(unless_same(copying(x, x, ins[0], outs[0], threads)))
+        if u.size and (0, 1) not in problem.shared:
+            kernels.append(copying(u, u, ins[1], outs[0].part(op.start, op.step), threads))
+        return Pieces(tuple(kernels))
+
+
+def unless_same(kernel: CKernel) -> CKernel:
+    """A copy that is not made where a donated input lends its memory to the result."""
+    return replace(kernel, unless_same=True)
+
+
+# ------------------------------------------------------------------------------------------- matrix products
+
+
+@final
+@record
+class Matrix:
+    """An operand of a product: one stride for each of batch, rows and columns."""
+
+    operand: Operand
+    batch: int
+    row: int
+    column: int
+
+
+@final
+class CProduct(Generated):
+    """NumPy's BLAS, called from C; loops for tiny matrices and for integers."""
+
+    name = "product in C"
+
+    def refuses(self, problem: Problem) -> str:
+        if not isinstance(problem.op, DotGeneral):
+            return f"{problem.op.name} is not a matrix product"
+        if any(t.weak for t in problem.inputs):
+            return "an operand is a Python number"
+        return ""
+
+    def stands_alone(self, problem: Problem) -> bool:
+        """Whether loops of ours do as well as BLAS, or there is none for the type."""
+        (out,), a = problem.outs, problem.inputs[0]
+        inner = (
+            math.prod(a.shape[i] for i in problem.op.contract[0]) if isinstance(problem.op, DotGeneral) else 0
+        )
+        return product_dtype(problem) not in FLOATS | COMPLEX or out.size * inner <= TINY
+
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        return Multiply(problem, ins, outs, threads).run()
+
+
+def product_dtype(problem: Problem) -> np.dtype:
+    """The type that is multiplied in: float32 for half types."""
+    a, out = problem.inputs[0].dtype, problem.outs[0].dtype
+    return np.result_type(accumulator(a), accumulator(out))
+
+
+class Multiply:
+    """A product as copies that make its operands matrices, the product itself, and its rounding."""
+
+    def __init__(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> None:
+        assert isinstance(problem.op, DotGeneral)
+        self.op, self.problem, self.ins, self.outs, self.threads = problem.op, problem, ins, outs, threads
+        self.dtype = product_dtype(problem)
+        self.kernels: list[CKernel] = []
+        self.temps: list[int] = []
+
+    def run(self) -> Pieces:
+        op, (a, b), (out,) = self.op, self.problem.inputs, self.problem.outs
+        free_a, free_b = op.free(a, b)
+        m, n, k = volume(a, free_a), volume(b, free_b), volume(a, op.contract[0])
+        count = volume(a, op.beside[0])
+        left = self.matrix(0, (op.beside[0], free_a, op.contract[0]))
+        right = self.matrix(1, (op.beside[1], op.contract[1], free_b))
+        wide = ArrayType(out.shape, self.dtype)
+        target = self.outs[0] if out.dtype == self.dtype else self.temp(wide)
+        self.kernels.append(self.product(left, right, target, (count, m, n, k)))
+        if target is not self.outs[0]:
+            self.kernels.append(copying(wide, out, target, self.outs[0], self.threads))
+        suffix = SUFFIX[self.dtype]
+        return Pieces(tuple(self.kernels), tuple(self.temps), frozenset(((suffix, HELD[self.dtype]),)))
+
+    def temp(self, t: ArrayType) -> Operand:
+        self.temps.append(t.nbytes)
+        return whole("temp", len(self.temps) - 1, t.shape)
+
+    def matrix(self, i: int, groups: tuple[Dims, Dims, Dims]) -> Matrix:
+        """The operand as it is if its axes allow, else a copy in the order that the product reads."""
+        t, operand = self.problem.inputs[i], self.ins[i]
+        strides = [single(t.shape, operand.strides, axes) for axes in groups]
+        blas = self.dtype in FLOATS | COMPLEX
+        if t.dtype == self.dtype and None not in strides:
+            batch, row, column = strides
+            assert batch is not None and row is not None and column is not None
+            sizes = [volume(t, axes) for axes in groups[1:]]
+            if not blas or leads(row, column, *sizes):
+                return Matrix(operand, batch, row, column)
+        order = tuple(axis for axes in groups for axis in axes)
+        shape = tuple(t.shape[axis] for axis in order)
+        turned = Operand(
+            operand.role,
+            operand.index,
+            tuple(operand.strides[axis] for axis in order),
+            operand.offset,
+            operand.value,
+        )
+        copy = self.temp(ArrayType(shape, self.dtype))
+        self.kernels.append(
+            copying(ArrayType(shape, t.dtype), ArrayType(shape, self.dtype), turned, copy, self.threads)
+        )
+        rows, columns = (volume(t, axes) for axes in groups[1:])
+        return Matrix(copy, rows * columns, columns, 1)
+
+    def product(self, a: Matrix, b: Matrix, out: Operand, sizes: Sides) -> CKernel:
+        ctype, types = STORED[self.dtype], ", ".join(map(str, self.problem.inputs))
+        arguments = [
+            Argument(f"const {ctype} *a", "array", (a.operand, self.dtype)),
+            Argument(f"const {ctype} *b", "array", (b.operand, self.dtype)),
+            Argument(f"{ctype} *c", "result", (out, self.dtype)),
+            Argument("int64_t count", "size", sizes[0]),
+        ]
+        blas = self.dtype in FLOATS | COMPLEX
+        write = thin if blas and is_thin(*sizes) else by_blas if blas else by_loops
+        line = write(SUFFIX[self.dtype], arguments, a, b, sizes)
+        if write is by_blas and not small(sizes):  # which counts by itself, and shares tiles
+            arguments.append(Argument("int threads", "threads"))
+            return CKernel("product", f"{self.op} of {types}", tuple(arguments), (line,), 1)
+        body = [Text("for (int64_t i = 0; i < count; i++)", body=(line,))]
+        if self.threads != ALONE and small(sizes) and math.prod(sizes) > MANY:
+            arguments.append(Argument("int threads", "threads"))
+            body = by_team(body[0], "threads > 1", "threads", "for schedule(static)")
+        return CKernel("product", f"{self.op} of {types}", tuple(arguments), tuple(body), 1)
+
+
+def small(sizes: Sides) -> bool:
+    """True if each of several products is so small that its loops are written for its sizes."""
+    count, *sides = sizes
+    return count > 1 and 0 < math.prod(sides) <= FEW
+
+
+def is_thin(count: int, m: int, n: int, k: int) -> bool:
+    """True if each element has few terms, and a call of BLAS costs more than they do."""
+    return 0 < k <= THIN and TINY < m * n * k <= THINNEST
+
+
+def by_blas(suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides) -> Text:
+    """A product by BLAS, or by loops where its sizes make them quicker."""
+    operands = called(arguments, a, b, sizes)
+    arguments.append(Argument("const ge2_services *lib", "services"))
+    if small(sizes):
+        return Text(f"ge2_product_{suffix}(lib, {operands});")
+    left, right = (f"{name}, {name}_batch, {name}_row, {name}_column" for name in "ab")
+    count, m, n, _ = sizes
+    vector = count == 1 and 1 in (m, n) and suffix in ("f32", "f64")
+    name = "product_with_vector" if vector else "products"
+    return Text(f"ge2_{name}_{suffix}(lib, threads, count, rows, columns, inner, {left}, {right}, c);")
+
+
+def by_loops(suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides) -> Text:
+    """A product of a type that BLAS lacks."""
+    return Text(f"ge2_product_loops_{suffix}({called(arguments, a, b, sizes)});")
+
+
+def called(arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides) -> str:
+    """Sizes and operands as the functions of product.h take them; what they stand for joins the arguments."""
+    sides = [*map(str, sizes[1:])]
+    if not small(sizes):
+        sides = ["rows", "columns", "inner"]
+        arguments += [Argument(f"int64_t {s}", "size", n) for s, n in zip(sides, sizes[1:], strict=True)]
+    for name, x in (("a", a), ("b", b)):
+        for part in ("batch", "row", "column"):
+            arguments.append(Argument(f"int64_t {name}_{part}", "size", getattr(x, part)))
+    operands = "a + i * a_batch, a_row, a_column, b + i * b_batch, b_row, b_column"
+    return f"{', '.join(sides)}, {operands}, c + i * {sides[0]} * {sides[1]}, {sides[1]}"
+
+
+def thin(suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides) -> Text:
+    """A product of few terms as loops, the innermost along the longer side of the result."""
+    _, m, n, k = sizes
+    arguments += [Argument("int64_t rows", "size", m), Argument("int64_t columns", "size", n)]
+
+    def number(name: str, value: int) -> str:
+        if value in (1, k):  # what a compiler should know
+            return str(value)
+        arguments.append(Argument(f"int64_t {name}", "size", value))
+        return name
+
+    def matrix(name: str, x: Matrix, *order: str) -> str:
+        strides = ", ".join(number(f"{name}_{part}", getattr(x, part)) for part in order)
+        return f"{name} + i * {number(f'{name}_batch', x.batch)}, {strides}"
+
+    if m > n:
+        both = f"columns, rows, {k}, {matrix('b', b, 'column', 'row')}, {matrix('a', a, 'column', 'row')}"
+        return Text(f"ge2_product_terms_{suffix}({both}, c + i * rows * columns, 1, columns);")
+    both = f"rows, columns, {k}, {matrix('a', a, 'row', 'column')}, {matrix('b', b, 'row', 'column')}"
+    return Text(f"ge2_product_terms_{suffix}({both}, c + i * rows * columns, columns, 1);")
+
+
+def volume(t: ArrayType, axes: Dims) -> int:
+    return math.prod(t.shape[a] for a in axes)
+
+
+def single(shape: Dims, strides: Dims, axes: Dims) -> int | None:
+    """The stride of several axes taken as one, if they have one."""
+    real = [a for a in axes if shape[a] != 1]
+    if not real or 0 in (shape[a] for a in real):
+        return 1 if not real else 0
+    for outer, inner in pairwise(real):
+        if strides[outer] != strides[inner] * shape[inner]:
+            return None
+    return strides[real[-1]]
+
+
+def leads(row: int, column: int, rows: int, columns: int) -> bool:
+    """Whether BLAS can read a matrix with these strides."""
+    if columns == 1 or column == 1:
+        return rows == 1 or row >= max(columns, 1)
+    return (rows == 1 or row == 1) and column >= rows

@@ -1,0 +1,86 @@
+"""Random bits and new keys in C: any part of a stream is made anywhere, alike."""
+
+from __future__ import annotations
+
+import math
+from typing import final
+
+from ge2.choice.family import Problem
+from ge2.codegen.axes import merged, strides_of
+from ge2.codegen.text import Text
+from ge2.ops.random import RandomBits, RandomFold
+from ge2.targets.c.emit.types import SUFFIX
+from ge2.targets.c.kernels.generated import Generated, Operands, Pieces
+from ge2.targets.c.kernels.strided_loops import Head, loops, shared
+
+PIECE = 1 << 13  # elements that a thread makes at a time; a multiple of those of a block of the generator
+COST = 4  # moves of an element that making one is worth
+LETTERS = "ijklmopq"
+
+
+@final
+class CBits(Generated):
+    name = "random bits in C"
+
+    def refuses(self, problem: Problem) -> str:
+        return "" if isinstance(problem.op, RandomBits) else f"{problem.op.name} draws no bits"
+
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        op, (key,) = problem.op, problem.inputs
+        assert isinstance(op, RandomBits)
+        head, n = Head(threads), math.prod(op.shape)
+        lines = key.shape[:-1]
+        over, (x_over, y_over) = merged(lines, ins[0].strides[:-1], tuple(s * n for s in strides_of(lines)))
+        letters = LETTERS[: len(over)]
+        head.array("key", ins[0], key.dtype)
+        head.array("y", outs[0], op.dtype, written=True)
+        ends, count = head.sizes(letters, over), head.size("n", n)
+        first, second = words(head, "key", letters, x_over, ins[0].strides[-1])
+        to = head.place("y", (*letters, "from"), (*y_over, 1))
+        part = "(uint64_t)from, (uint64_t)size"
+        each = [
+            Text(f"const int64_t from = piece * {PIECE}, size = ge2_least({PIECE}, {count} - from);"),
+            Text(f"ge2_random_fill_{SUFFIX[op.dtype]}({first}, {second}, {part}, y + {to});"),
+        ]
+        pieces = f"({count} + {PIECE - 1}) / {PIECE}"
+        sharing = shared(head, len(ends) + 1, COST * math.prod(lines) * n)
+        body = loops((*letters, "piece"), (*ends, pieces), each, sharing)
+        return Pieces((head.kernel(op.name, problem, body),))
+
+
+@final
+class CFold(Generated):
+    name = "random fold in C"
+
+    def refuses(self, problem: Problem) -> str:
+        return "" if isinstance(problem.op, RandomFold) else f"{problem.op.name} makes no keys"
+
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        op, (key, data) = problem.op, problem.inputs
+        assert isinstance(op, RandomFold)
+        head = Head(threads)
+        own = (*ins[0].strides[:-1], *(0,) * (data.ndim - key.ndim + 1))
+        data_strides = (0,) * data.ndim if ins[1].value else ins[1].strides
+        over, (x_over, d_over, y_over) = merged(data.shape, own, data_strides, outs[0].strides[:-1])
+        letters = LETTERS[: len(over)]
+        head.array("key", ins[0], key.dtype)
+        number = head.array("data", ins[1], data.dtype)
+        head.array("y", outs[0], key.dtype, written=True)
+        ends = head.sizes(letters, over)
+        first, second = words(head, "key", letters, x_over, ins[0].strides[-1])
+        if not ins[1].value:
+            number = f"data[{head.place('data', letters, d_over)}]"
+        place, purpose = head.place("y", letters, y_over), head.size("purpose", op.purpose)
+        each = [
+            Text(f"const uint64_t made = ge2_random_fold({first}, {second}, {number}, (uint32_t){purpose});"),
+            Text(f"y[{place}] = (uint32_t)made;"),
+            Text(f"y[{place} + 1] = (uint32_t)(made >> 32);"),
+        ]
+        sharing = shared(head, len(ends), COST * data.size) if ends else None
+        return Pieces((head.kernel(op.name, problem, loops(letters, ends, each, sharing)),))
+
+
+def words(head: Head, name: str, letters: str, strides: tuple[int, ...], step: int) -> tuple[str, str]:
+    """Both words of a key."""
+    place = head.place(name, letters, strides)
+    return f"{name}[{place}]", f"{name}[{place} + {'1' if step == 1 else head.size('word', step)}]"

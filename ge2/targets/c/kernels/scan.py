@@ -1,0 +1,214 @@
+"""Running sums, products and extremes in C.
+
+A line along the last axis is cut into chunks whose totals are found first, so that threads can share it; the
+chunks depend on its length alone. Lines that lie side by side are run through together. Sums and products of
+float32 are carried in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import final
+
+import numpy as np
+
+from ge2.base.dtypes import BOOL, COMPLEX, FLOAT32, FLOAT64, HALF, INEXACT, accumulator
+from ge2.choice.family import Problem
+from ge2.codegen.axes import merged
+from ge2.codegen.text import Operand, Text
+from ge2.ir import Dims
+from ge2.ops.scan import CumMax, CumMin, CumProd, CumSum, Running, state_of
+from ge2.ops.scan import Scan as Lowered
+from ge2.targets.c.emit.types import GATHERED, HELD, SUFFIX, expression, number
+from ge2.targets.c.kernels.generated import Generated, Operands, Pieces
+from ge2.targets.c.kernels.strided_loops import Head, loops, shared
+
+CHUNK = 1 << 15  # elements of a line that one thread takes at a time
+LINES = 32  # lines from which on threads share lines alone
+COLUMNS = 256  # lines side by side that are run through together
+LETTERS = "ijklmopq"
+
+
+@final
+class CScan(Generated):
+    name = "scan in C"
+
+    def refuses(self, problem: Problem) -> str:
+        return "" if isinstance(problem.op, Running) else f"{problem.op.name} runs along no axis"
+
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        op, (t,) = problem.op, problem.inputs
+        assert isinstance(op, Running)
+        x, y = (directed(o, t.shape[op.axis], op) for o in (ins[0], outs[0]))
+        scan = Scan(op, t.dtype, Head(threads))
+        scan.head.array("x", x, t.dtype)
+        scan.head.array("y", y, t.dtype, written=True)
+        inner = math.prod(t.shape[op.axis + 1 :])
+        body = scan.columns(t.shape, x, y) if inner != 1 else scan.line(t.shape, x, y)
+        return Pieces((scan.head.kernel(op.name, problem, body),))
+
+
+def directed(operand: Operand, n: int, op: Running) -> Operand:
+    """An array whose element 0 along the axis is the first that the scan meets."""
+    if not op.reverse or not n:
+        return operand
+    step = operand.strides[op.axis]
+    strides = (*operand.strides[: op.axis], -step, *operand.strides[op.axis + 1 :])
+    return Operand(operand.role, operand.index, strides, operand.offset + (n - 1) * step, operand.value)
+
+
+@final
+class Scan:
+    """How a state begins, takes in an element, and becomes a result."""
+
+    def __init__(self, op: Running, dtype: np.dtype, head: Head) -> None:
+        self.op, self.dtype, self.head = op, dtype, head
+        self.held = state_of(op, dtype)
+        self.simd = dtype not in COMPLEX
+        self.exact = isinstance(op, CumMax | CumMin) or dtype not in INEXACT
+
+    @property
+    def lowering(self) -> Lowered:
+        found = self.op.lowering
+        assert isinstance(found, Lowered)
+        return found
+
+    @property
+    def start(self) -> str:
+        text = self.lowering.start
+        return expression(text, [], self.held, self.held) if "(" in text else number(int(text), self.held)
+
+    def loaded(self, place: str) -> str:
+        value = f"x[{place}]"
+        if self.dtype in HALF:
+            value = f"ge2_cast_{SUFFIX[self.dtype]}_f32({value})"
+        return value if self.held == accumulator(self.dtype) else f"({HELD[self.held]}){value}"
+
+    def taken(self, state: str, place: str) -> Text:
+        value = self.loaded(place)
+        if self.held in (FLOAT32, FLOAT64) and isinstance(self.op, CumSum):
+            return Text(f"{state} += {value};")
+        return Text(f"{state} = {self.merged(state, value)};")
+
+    def merged(self, state: str, value: str) -> str:
+        return expression(self.lowering.merge, [state, value], self.held, self.held)
+
+    def stored(self, place: str, state: str) -> Text:
+        if self.dtype in HALF:
+            state = f"ge2_cast_{SUFFIX[self.held]}_{SUFFIX[self.dtype]}({state})"
+        elif self.held != self.dtype:
+            state = f"({HELD[self.dtype]}){state}"
+        return Text(f"y[{place}] = {state};")
+
+    # -- one line after the other
+
+    def line(self, shape: Dims, x: Operand, y: Operand) -> list[Text]:
+        head, axis = self.head, self.op.axis
+        over, (x_over, y_over) = merged(shape[:axis], x.strides[:axis], y.strides[:axis])
+        letters, lines, n = LETTERS[: len(over)], math.prod(over), shape[axis]
+        ends = head.sizes(letters, over)
+        size = head.size("n", n)
+        x_step, y_step = self.along(x.strides[axis], y.strides[axis])
+        reads = follow(head.place("x", letters, x_over), x_step)
+        writes = follow(head.place("y", letters, y_over), y_step)
+        if not self.chunked:
+            each = [self.begun(self.start), *self.run(reads, writes, "0", size)]
+            return loops(letters, ends, each, shared(head, len(ends), lines * n) if ends else None)
+        chunks = max(-(-n // CHUNK), 1) if lines < LINES else 1
+        head.size("chunks", chunks)
+        ctype = GATHERED[self.held]
+        head.add("totals", f"{ctype} *", "partial", max(lines * chunks, 1) * self.held.itemsize)
+        row = Text(f"{ctype} *row = totals{self.row(letters, over)};")
+        span = f"from = c * {head.size('step', -(-n // chunks))}, to = ge2_least(from + step, {size})"
+        bounds = [row, Text(f"const int64_t {span};")]
+        total = [self.begun(self.start), *self.run(reads, "", "from", "to"), Text("row[c] = state;")]
+        scan = [self.begun(f"chunks > 1 ? row[c] : {self.start}"), *self.run(reads, writes, "from", "to")]
+        each_chunk = [*letters, "c"], [*ends, "chunks"]
+        sharing = shared(head, len(ends) + 1, lines * n)
+        first = loops(*each_chunk, [*bounds, *total], sharing)
+        second = loops(letters, ends, [row, self.begun(self.start), self.sums()])
+        return [
+            Text("if (chunks > 1)", body=(*first, *second)),
+            *loops(*each_chunk, [*bounds, *scan], sharing),
+        ]
+
+    def row(self, letters: str, over: Dims) -> str:
+        """Where the totals of a line begin."""
+        sizes = [math.prod(over[i + 1 :]) for i in range(len(over))]
+        return f" + ({self.head.place('row', letters, sizes)}) * chunks" if letters else ""
+
+    def begun(self, start: str) -> Text:
+        return Text(f"{GATHERED[self.held]} state = {start};")
+
+    def sums(self) -> Text:
+        """Totals of chunks as what comes before each."""
+        lines = (
+            f"const {GATHERED[self.held]} total = row[c];",
+            "row[c] = state;",
+            f"state = {self.merged('state', 'total')};",
+        )
+        return Text("for (int64_t c = 0; c < chunks; c++)", body=tuple(map(Text, lines)))
+
+    @property
+    def chunked(self) -> bool:
+        """Whether the total of a chunk can be found without what comes before: a product may overflow where 0
+        goes before it."""
+        return self.exact or isinstance(self.op, CumSum)
+
+    def along(self, *steps: int) -> list[str]:
+        """How far element `t` is from the first, in x and in y."""
+        return [
+            "t" if s == 1 else "-t" if s == -1 else f"t * {self.head.size(f'{name}_step', s)}"
+            for name, s in zip("xy", steps, strict=True)
+        ]
+
+    def run(self, reads: str, writes: str, begin: str, end: str) -> list[Text]:
+        """A state through a part of a line; without a place to write, for its last value alone."""
+        body, pragma = [self.taken("state", reads)], ""
+        if writes:
+            body.append(self.stored(writes, "state"))
+        if self.simd and self.chunked:
+            pragma = f"#pragma omp simd reduction({'inscan, ' if writes else ''}{self.clause} : state)"
+            body[1:] = [replace(line, pragma="#pragma omp scan inclusive(state)") for line in body[1:]]
+        return [Text(f"for (int64_t t = {begin}; t < {end}; t++)", body=tuple(body), pragma=pragma)]
+
+    @property
+    def clause(self) -> str:
+        if isinstance(self.op, CumSum):
+            return "+"
+        if self.dtype == BOOL:
+            return "|" if isinstance(self.op, CumMax) else "&"
+        return "*" if isinstance(self.op, CumProd) else f"ge2_{self.op.name[3:]}_{SUFFIX[self.held]}"
+
+    # -- lines side by side
+
+    def columns(self, shape: Dims, x: Operand, y: Operand) -> list[Text]:
+        head, axis = self.head, self.op.axis
+        over, (x_over, y_over) = merged(shape[:axis], x.strides[:axis], y.strides[:axis])
+        along, (x_along, y_along) = merged(shape[axis + 1 :], x.strides[axis + 1 :], y.strides[axis + 1 :])
+        outer = (*over, *along[:-1])
+        letters = LETTERS[: len(outer)]
+        ends = head.sizes(letters, outer)
+        n, width = head.size("n", shape[axis]), head.size("width", along[-1])
+        place = [
+            head.place(name, (*letters, "t", "j0", "j"), (*o, *a[:-1], s.strides[axis], a[-1], a[-1]))
+            for name, o, a, s in (("x", x_over, x_along, x), ("y", y_over, y_along, y))
+        ]
+        ctype, simd = GATHERED[self.held], "#pragma omp simd" if self.simd else ""
+        columns = "for (int64_t j = 0; j < size; j++)"
+        body = (self.taken("state[j]", place[0]), self.stored(place[1], "state[j]"))
+        each = [
+            Text(f"const int64_t j0 = block * {COLUMNS}, size = ge2_least({COLUMNS}, {width} - j0);"),
+            Text(f"{ctype} state[{COLUMNS}];"),
+            Text(columns, body=(Text(f"state[j] = {self.start};"),)),
+            Text(f"for (int64_t t = 0; t < {n}; t++)", body=(Text(columns, body=body, pragma=simd),)),
+        ]
+        blocks = f"({width} + {COLUMNS - 1}) / {COLUMNS}"
+        sharing = shared(head, len(ends) + 1, math.prod(shape))
+        return loops((*letters, "block"), (*ends, blocks), each, sharing)
+
+
+def follow(place: str, step: str) -> str:
+    """A place, and so far from it."""
+    return step if place == "0" else f"{place} - {step[1:]}" if step[0] == "-" else f"{place} + {step}"

@@ -1,0 +1,161 @@
+"""Sorting lines and searching in them, in C: threads share lines, and values that are sought."""
+
+from __future__ import annotations
+
+import math
+from typing import final
+
+from ge2.base.dtypes import COMPLEX
+from ge2.choice.family import Problem
+from ge2.codegen.axes import merged, strides_of
+from ge2.codegen.text import Argument, Text
+from ge2.ops.reduce import kept
+from ge2.ops.sort import ArgSort, SearchSorted, Sort, TopK
+from ge2.targets.c.emit.types import SUFFIX
+from ge2.targets.c.kernels.generated import Generated, Operands, Pieces
+from ge2.targets.c.kernels.strided_loops import Head, loops, shared
+
+LETTERS = "ijklmopq"
+COST = 16  # moves of an element that sorting or seeking one is worth
+LONGEST = 1 << 32  # the elements of a line whose indices are sorted
+FEW = 8  # a line is to be so many times as long as what is kept of it in a heap
+SEARCHES = 16  # values that are sought at a time
+
+
+@final
+class CSort(Generated):
+    """Each thread sorts the keys of a line with their indices, and writes these or the elements."""
+
+    name = "sort in C"
+
+    def refuses(self, problem: Problem) -> str:
+        op = problem.op
+        if not isinstance(op, Sort | ArgSort):
+            return f"{op.name} sorts nothing"
+        (t,) = problem.inputs
+        if t.dtype in COMPLEX:
+            return "complex numbers are sorted by NumPy"
+        return "" if t.shape[op.axis] < LONGEST else "the line is too long for its indices"
+
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        op, (t,) = problem.op, problem.inputs
+        assert isinstance(op, Sort | ArgSort)
+        (x,), (y,), head, suffix = ins, outs, Head(threads), SUFFIX[t.dtype]
+        others, n = kept((op.axis,), t.ndim), t.shape[op.axis]
+        parts = [tuple(s[a] for a in others) for s in (t.shape, x.strides, y.strides)]
+        over, (x_over, y_over) = merged(*parts)
+        letters = LETTERS[: len(over)]
+        head.array("x", x, t.dtype)
+        head.array("y", y, problem.outs[0].dtype, written=True)
+        ends, count = head.sizes(letters, over), head.size("n", n)
+        pair = f"ge2_pair_{suffix}"
+        own = -(-2 * n * 2 * max(t.dtype.itemsize, 4) // 64) * 64
+        place, step = head.place("x", letters, x_over), x.strides[op.axis]
+        along = "" if step == 1 else f" * {head.size('x_t', step)}"
+        write = f"y[{head.place('y', (*letters, 't'), (*y_over, y.strides[op.axis]))}]"
+        found = "line[t].index" if isinstance(op, ArgSort) else f"x[{place} + (int64_t)line[t].index{along}]"
+        line = f"for (int64_t t = 0; t < {count}; t++)"
+        fill = f"line[t] = ({pair}){{ge2_sort_key_{suffix}(x[{place} + t{along}]), (uint32_t)t}};"
+        each = [
+            Text(f"{pair} *line = ({pair} *)(scratch + GE2_THREAD * {head.size('per_thread', own)});"),
+            Text(line, body=(Text(fill),)),
+            Text(f"ge2_sort_{suffix}(line, line + {count}, {count});"),
+            Text(line, body=(Text(f"{write} = {found};"),)),
+        ]
+        sharing = shared(head, len(ends), COST * t.size) if ends else None
+        head.arguments["scratch"] = Argument("char *scratch", "scratch", max(own, 64) * max(threads, 1))
+        return Pieces((head.kernel(op.name, problem, loops(letters, ends, each, sharing)),))
+
+
+@final
+class CTop(Generated):
+    """Each thread keeps the largest elements of a line in a heap; where they are many, it sorts the line."""
+
+    name = "top_k in C"
+
+    def refuses(self, problem: Problem) -> str:
+        op = problem.op
+        if not isinstance(op, TopK):
+            return f"{op.name} finds no largest elements"
+        return "" if problem.inputs[0].shape[op.axis] < LONGEST else "the line is too long for its indices"
+
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        op, (t,) = problem.op, problem.inputs
+        assert isinstance(op, TopK)
+        (x,), head, suffix = ins, Head(threads), SUFFIX[t.dtype]
+        others, n = kept((op.axis,), t.ndim), t.shape[op.axis]
+        if not problem.outs[0].size:
+            return Pieces((head.kernel(op.name, problem, []),))
+        parts = [tuple(s[a] for a in others) for s in (t.shape, x.strides, *(o.strides for o in outs))]
+        over, (x_over, *to_over) = merged(*parts)
+        letters = LETTERS[: len(over)]
+        head.array("x", x, t.dtype)
+        ends, count, k = head.sizes(letters, over), head.size("n", n), head.size("k", op.k)
+        place, step = head.place("x", letters, x_over), head.size("x_t", x.strides[op.axis])
+        read, writes = f"x[{place} + (int64_t)line[t].index * {step}]", []
+        for name, operand, out, value, strides in zip(
+            ("y", "index"), outs, problem.outs, (read, "line[t].index"), to_over, strict=True
+        ):
+            head.array(name, operand, out.dtype, written=True)
+            at = head.place(name, (*letters, "t"), (*strides, operand.strides[op.axis]))
+            writes.append(Text(f"{name}[{at}] = {value};"))
+        heaped = op.k * FEW <= n
+        pairs = op.k if heaped else 2 * n
+        own = -(-pairs * 2 * max(t.dtype.itemsize, 4) // 64) * 64
+        pair = f"ge2_pair_{suffix}"
+        each = [Text(f"{pair} *line = ({pair} *)(scratch + GE2_THREAD * {head.size('per_thread', own)});")]
+        if heaped:
+            each.append(Text(f"ge2_top_{suffix}(line, x + {place}, {step}, {count}, {k});"))
+        else:
+            fill = Text(f"line[t] = ge2_turned_{suffix}(x + {place}, {step}, t);")
+            each.append(Text(f"for (int64_t t = 0; t < {count}; t++)", body=(fill,)))
+            each.append(Text(f"ge2_sort_{suffix}(line, line + {count}, {count});"))
+        each.append(Text(f"for (int64_t t = 0; t < {k}; t++)", body=tuple(writes)))
+        sharing = shared(head, len(ends), (2 if heaped else COST) * t.size) if ends else None
+        head.arguments["scratch"] = Argument("char *scratch", "scratch", max(own, 64) * max(threads, 1))
+        return Pieces((head.kernel(op.name, problem, loops(letters, ends, each, sharing)),))
+
+
+@final
+class CSearch(Generated):
+    name = "search in C"
+
+    def refuses(self, problem: Problem) -> str:
+        if not isinstance(problem.op, SearchSorted):
+            return f"{problem.op.name} seeks nothing"
+        return "complex numbers are compared by NumPy" if problem.inputs[0].dtype in COMPLEX else ""
+
+    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+        op, (line, values) = problem.op, problem.inputs
+        assert isinstance(op, SearchSorted)
+        head, suffix, beside = Head(threads), SUFFIX[line.dtype], op.beside
+        sought = (0,) * values.ndim if ins[1].value else ins[1].strides
+        own = (*ins[0].strides[:-1], *(0,) * (values.ndim - beside))
+        over, (l_over, v_over, y_over) = merged(values.shape, own, sought, strides_of(values.shape))
+        letters = LETTERS[: len(over)]
+        head.array("line", ins[0], line.dtype)
+        head.array("values", ins[1], values.dtype)
+        head.array("y", outs[0], problem.outs[0].dtype, written=True)
+        ends = head.sizes(letters, over)
+        step = "1" if ins[0].strides[-1] == 1 else head.size("line_step", ins[0].strides[-1])
+        alone = not over or l_over[-1] != 0  # each value has a line of its own
+        stride = "1" if alone or v_over[-1] == 1 else head.size("values_step", v_over[-1])
+        places = [*letters] if alone else [*letters[:-1], "first"]
+        a, v, y = (
+            head.place(name, places, s) for name, s in (("line", l_over), ("values", v_over), ("y", y_over))
+        )
+        if not alone:
+            a = head.place("line", letters[:-1], l_over[:-1])
+        count = "1" if alone else f"ge2_least({SEARCHES}, {ends[-1]} - first)"
+        given = "&values" if ins[1].value else f"values + {v}"
+        where = f"line + {a}, {head.size('n', line.shape[-1])}, {step}"
+        side = f"{int(op.side == 'right')}, y + {y}"
+        names, each = [*letters], [Text(f"ge2_search_{suffix}({where}, {given}, {stride}, {count}, {side});")]
+        if not alone:
+            each = [Text(f"const int64_t first = block * {SEARCHES};"), *each]
+            names, ends = (
+                [*letters[:-1], "block"],
+                [*ends[:-1], f"({ends[-1]} + {SEARCHES - 1}) / {SEARCHES}"],
+            )
+        sharing = shared(head, len(ends), COST * math.prod(values.shape)) if ends else None
+        return Pieces((head.kernel(op.name, problem, loops(names, ends, each, sharing)),))

@@ -1,0 +1,96 @@
+"""Loops over arrays of any strides as lines of C, and the parameters that their sizes and strides become."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+
+from ge2.base.errors import VerifyError
+from ge2.base.record import record
+from ge2.choice.family import Problem, described
+from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text, by_team
+from ge2.targets.c.emit.types import HELD, STORED
+
+GRAIN = 1 << 16  # elements that are worth waking other threads for
+ORDER = ("services", "equation", "array", "result", "value", "size", "partial", "scratch", "threads")
+
+
+@final
+class Head:
+    """The parameters of a kernel, each declared when it is first named."""
+
+    def __init__(self, threads: int) -> None:
+        self.alone = threads == ALONE
+        self.arguments: dict[str, Argument] = {}
+
+    def add(self, name: str, declaration: str, kind: str, value: Any = None) -> str:
+        new = Argument(f"{declaration}{name}", kind, value)
+        known = self.arguments.setdefault(name, new)
+        if known != new:  # what one name means twice would be read as the other
+            raise VerifyError(f"a kernel would have two arguments {name}: {known.value} and {value}")
+        return name
+
+    def array(self, name: str, operand: Operand, dtype: np.dtype, written: bool = False) -> str:
+        """An array, or the number that stands in its place."""
+        if operand.value:
+            return self.add(name, f"{HELD[dtype]} ", "value", (operand, dtype))
+        const = "" if written else "const "
+        return self.add(name, f"{const}{STORED[dtype]} *", "result" if written else "array", (operand, dtype))
+
+    def size(self, name: str, value: int) -> str:
+        return self.add(name, "int64_t ", "size", value)
+
+    def sizes(self, letters: str, values: Sequence[int]) -> list[str]:
+        return [self.size(f"n_{letter}", n) for letter, n in zip(letters, values, strict=True)]
+
+    def place(self, name: str, letters: Sequence[str], strides: Sequence[int]) -> str:
+        """The index of an element of an array: `i * x_i + j`."""
+        terms = [
+            letter if step == 1 else f"{letter} * {self.size(f'{name}_{letter}', step)}"
+            for letter, step in zip(letters, strides, strict=True)
+            if step
+        ]
+        return " + ".join(terms) or "0"
+
+    def team(self, work: int) -> str:
+        """The test by which threads share a loop: whether there are so many elements."""
+        self.add("threads", "int ", "threads")
+        return f"threads > 1 && {self.size('work', work)} > {GRAIN}"
+
+    def services(self) -> str:
+        self.add("lib", "const ge2_services *", "services")
+        self.add("equation", "int64_t ", "equation")
+        return "equation, " + self.add("threads", "int ", "threads") + ", lib"
+
+    def kernel(self, kind: str, problem: Problem, body: Sequence[Text]) -> CKernel:
+        arguments = sorted(self.arguments.values(), key=lambda a: ORDER.index(a.kind))
+        return CKernel(kind, described(problem), tuple(arguments), tuple(body), 1)
+
+
+@final
+@record
+class Sharing:
+    """Sharing of loops by threads: the test by which they do, and the schedule of the iterations."""
+
+    test: str
+    schedule: str
+
+
+def loops(
+    letters: Sequence[str], ends: Sequence[str], body: Sequence[Text], sharing: Sharing | None = None
+) -> list[Text]:
+    """Nested loops from 0, outermost first, perhaps shared by threads."""
+    lines = list(body)
+    for letter, end in reversed(list(zip(letters, ends, strict=True))):
+        lines = [Text(f"for (int64_t {letter} = 0; {letter} < {end}; {letter}++)", body=tuple(lines))]
+    return by_team(lines[0], sharing.test, "threads", sharing.schedule) if sharing else lines
+
+
+def shared(head: Head, depth: int, work: int, simd: bool = False) -> Sharing | None:
+    """How threads share so many nested loops; not at all where one thread has little to do."""
+    if head.alone:
+        return None
+    collapse = f"collapse({depth}) " if depth > 1 else ""
+    return Sharing(head.team(work), f"for {'simd ' if simd else ''}{collapse}schedule(static)")

@@ -1,0 +1,1 @@
+"""Calling compiled programs: the launcher, BLAS, threads, memory of results."""

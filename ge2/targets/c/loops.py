@@ -1,0 +1,416 @@
+"""Loops and branches as C: the function of a round, and the statements that call it again and again.
+
+A round is a program of its own, written into the same file. What it reads and writes are pointers in an array
+`q`: constants stay, elements and results move on by one, and a carry has two places that change roles, or a
+single one where a round may write over what it reads.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, final
+
+from ge2.base.memory import Lifetime, plan
+from ge2.base.record import mutable
+from ge2.codegen.text import Text
+from ge2.ir import Atom, Eqn, Graph, Literal, Var
+from ge2.ops.control import Cond
+from ge2.ops.loops import RepeatLoop, ScanLoop
+from ge2.ops.shape import BroadcastInDim
+from ge2.ops.while_loop import WhileLoop
+from ge2.program.carries import branch_pairs
+from ge2.program.host_control_flow import CONTROL
+from ge2.program.program import Program, Step
+from ge2.targets.c.emit.types import STORED
+
+if TYPE_CHECKING:
+    from ge2.targets.c.native import Native, Need, Segment
+
+COUNTED = (ScanLoop, RepeatLoop)
+SMALL = 1 << 12  # elements that a round makes up to which sizes are written out: it is made for them alone
+SHORT = 256  # bytes of a carry that stays in cache lines of its own: what is stored there is read at once
+MANY = 16  # rounds that a while loop is taken to have, where it matters whether a call is long
+KNOWN = 64  # bytes up to which the size of a copy is written out
+ALIGNED = "__attribute__((aligned(64)))"
+LONG = 1 << 30  # elements that a counted loop makes, in about a second, from which on it can be interrupted
+OFTEN = (1 << 10) - 1  # a mask: of short iterations, one in so many looks whether there was an interrupt
+STOPS = "return lib->error->code;"
+
+
+def held(op: Any) -> tuple[Graph, ...]:
+    """The graphs of a loop or a branch that are run."""
+    return op.graphs()  # type: ignore[no-any-return]
+
+
+def carried(op: Any, i: int, graph: Graph) -> dict[Var, Var]:
+    """Which results of graph `i` become which carry; a long one that is stacked as well has a place there."""
+    if isinstance(op, COUNTED):
+        first, count = op.consts, op.carry
+    elif isinstance(op, WhileLoop) and i == 1:
+        first, count = op.body_consts, len(graph.outputs)
+    elif isinstance(op, Cond):
+        return written_over(op, graph)
+    else:
+        return {}
+    pairs = zip(graph.outputs[:count], graph.inputs[first : first + count], strict=True)
+    found: dict[Var, Var] = {}
+    for a, v in pairs:
+        once = graph.outputs.count(a) == 1 or a.type.nbytes <= SHORT
+        if isinstance(a, Var) and a not in found and a not in graph.inputs and once:
+            found[a] = v
+    return found
+
+
+def written_over(op: Cond, graph: Graph) -> dict[Var, Var]:
+    """Pairs of a branch's results and the inputs that they may be made in."""
+    found: dict[Var, Var] = {}
+    for i, k in branch_pairs(op).items():
+        a = graph.outputs[i]
+        if isinstance(a, Var) and a not in graph.inputs and graph.outputs.count(a) == 1:
+            found[a] = graph.inputs[k]
+    return found
+
+
+def grounded(graph: Graph, outputs: bool) -> Graph:
+    """The graph with literals that a loop reads, or that it returns itself, as arrays."""
+    eqns: list[Eqn] = []
+    made: dict[Literal, Var] = {}
+
+    def array(a: Atom) -> Atom:
+        if not isinstance(a, Literal) or a.type.weak:
+            return a
+        if a not in made:
+            made[a] = Var(a.type)
+            eqns.append(Eqn(BroadcastInDim((), ()), (a,), (made[a],)))
+        return made[a]
+
+    for eqn in graph.eqns:
+        if isinstance(eqn.op, CONTROL) and any(isinstance(a, Literal) for a in eqn.inputs):
+            eqn = Eqn(eqn.op, tuple(map(array, eqn.inputs)), eqn.outs, eqn.source)
+        eqns.append(eqn)
+    results = tuple(map(array, graph.outputs)) if outputs else graph.outputs
+    return graph if not made else Graph(graph.inputs, tuple(eqns), results, graph.consts)
+
+
+def stands(program: Program, kinds: Sequence[str]) -> bool:
+    """Whether a program needs nothing but C."""
+    given = set(program.graph.inputs)
+    return all(step.kind in (*kinds, "view") for step in program.steps) and all(
+        isinstance(a, Var) and not a.type.weak and (a in given or program.buffers[a].storage == "output")
+        for a in program.graph.outputs
+    )
+
+
+@final
+@mutable
+class Round:
+    """The function of a round as the loop sees it. Its arrays are numbered: inputs, then results."""
+
+    program: Program
+    call: str  # with `q`
+    made: list[Var]  # the results it writes
+    work: int
+    fails: bool  # whether it may find an index out of range
+
+    def slot(self, a: Atom) -> int:
+        """The number of an array."""
+        assert isinstance(a, Var)
+        inputs = self.program.graph.inputs
+        return inputs.index(a) if a in inputs else len(inputs) + self.made.index(a)
+
+    def donor(self, a: Atom) -> bool:
+        return bool(self.program.buffers[a].donor)  # type: ignore[index]
+
+    @property
+    def count(self) -> int:
+        return len(self.program.graph.inputs) + len(self.made)
+
+
+def spares(op: Any, i: int, program: Program) -> int:
+    """Bytes of second places for the carry that graph `i` makes, but for what is made in a stack."""
+    outputs, total = program.graph.outputs, 0
+    carry = op.carry if isinstance(op, COUNTED) else len(outputs) if isinstance(op, WhileLoop) and i else 0
+    for n, out in enumerate(outputs[:carry]):
+        assert isinstance(out, Var)
+        new = out not in program.graph.inputs and outputs.index(out) == n
+        stacked = isinstance(op, COUNTED) and out in outputs[carry:]
+        total += 0 if new and (program.buffers[out].donor or stacked) else out.type.nbytes
+    return total
+
+
+def write_round(native: Native, segment: Segment, scratch: Need, program: Program, kind: str) -> Round:
+    """Writes the function into the file; what it needs besides arrays is part of what `segment` is given.
+
+    Its scratch is that of all graphs of the step, of which one runs at a time.
+    """
+    child = native.child(program)
+    native.inner.append(f"{kind}_{len(native.inner)}")
+    inner = child.segment(program.steps, True, native.inner[-1])
+    native.products |= child.products
+    native.fails |= child.fails
+    found = plan([Lifetime(n.nbytes, n.first, n.last) for n in child.needs])
+    offsets = dict(zip(map(id, child.needs), found.offsets, strict=True))
+    sizes = [n if isinstance(n, int) else offsets[id(n)] for n in inner.sizes]
+    at_n, at_k = len(segment.sizes), len(segment.hosts) + len(segment.constants)
+    segment.sizes += sizes
+    segment.constants += inner.constants
+    arena = native.shared(segment, scratch, found.nbytes) if found.nbytes else "arena"
+    made = [v for v in dict.fromkeys(program.graph.outputs) if program.buffers[v].storage == "output"]  # type: ignore[index]
+    call = f"{inner.name}({{}}, n + {at_n}, k + {at_k}, {arena}, threads, lib)"
+    return Round(program, call, [v for v in made if isinstance(v, Var)], inner.work, child.fails)
+
+
+@final
+class Loop:
+    """Writes the statements of one loop or branch."""
+
+    def __init__(self, native: Native, segment: Segment, step: Step) -> None:
+        self.native, self.segment, self.step = native, segment, step
+        self.op: Any = step.eqn.op
+        scratch = native.none(step.number)
+        self.rounds = [
+            write_round(native, segment, scratch, program, self.op.name)
+            for program in native.program.inner[step.number]
+        ]
+        given, results = step.eqn.inputs, step.eqn.outs
+        if isinstance(self.op, RepeatLoop):
+            given, results = given[: self.op.consts + self.op.carry], results[: self.op.carry]
+        self.given = [self.pointer(a, False) for a in given]
+        self.results = [self.pointer(v, True) for v in results]
+        self.pointers: list[str] = []
+        self.before: list[Text] = []
+        self.first: list[Text] = []  # before a round
+        self.each: list[Text] = []  # after it
+        self.after: list[Text] = []
+
+    def texts(self) -> list[Text]:
+        if isinstance(self.op, COUNTED):
+            body = self.scan()
+        elif isinstance(self.op, WhileLoop):
+            body = self.while_loop()
+        else:
+            body = self.cond()
+        return [Text("", body=tuple(body), comment=self.op.name)]
+
+    # -- arrays
+
+    def pointer(self, a: Atom, written: bool) -> str:
+        native = self.native
+        assert isinstance(a, Var)
+        place = native.pointer(self.segment, native.program.buffers[a], written)
+        offset = native.layout(a).offset * a.type.dtype.itemsize
+        return f"{place} + {self.size(offset)}" if offset else place
+
+    def size(self, n: int) -> str:
+        return self.native.size(self.segment, n)
+
+    def bytes(self, a: Atom) -> str:
+        """The size of an array, or of one element of a stack."""
+        return str(a.type.nbytes) if a.type.nbytes <= KNOWN else self.size(a.type.nbytes)
+
+    def copied(self, to: str, source: str, a: Atom) -> Text:
+        return Text(f"ge2_copy({to}, {source}, {self.bytes(a)});")
+
+    def called(self, turn: Round, name: str = "q") -> Text:
+        call = turn.call.format(name)
+        return Text(f"if ({call}) {STOPS}" if turn.fails else f"{call};")
+
+    def looks(self, turn: Round) -> list[Text]:
+        """The statement that lets an interrupt end the loop; of short iterations, one in many has a look."""
+        self.native.fails = True
+        seldom = "" if turn.work > SMALL else f"(t & {OFTEN}) == {OFTEN} && "
+        return [Text(f"if ({seldom}ge2_interrupted(lib)) {STOPS}")]
+
+    def array(self, name: str, pointers: Sequence[str]) -> Text:
+        """Pointers as an array, a few of them a line."""
+        listed = ", ".join(pointers) or "0"
+        lines = textwrap.wrap(listed, 90, break_long_words=False, break_on_hyphens=False)
+        return Text(f"char *{name}[] = {{{(chr(10) + 12 * ' ').join(lines)}}};")
+
+    # -- the carry
+
+    def carry(self, turn: Round, i: int, first: int, length: int | None) -> None:
+        """How part `i` of the carry gets from one round to the next, and at last to the results.
+
+        `first`: the number of the first of them among the inputs; `length`: how many rounds, if it is known.
+        """
+        slot, out = first + i, turn.program.graph.outputs[i]
+        a, result = turn.program.graph.inputs[slot], self.results[i]
+        if out is a:  # it stays as it is
+            self.after.append(self.copied(result, f"q[{slot}]", a))
+            return
+        outputs = turn.program.graph.outputs
+        if out in turn.made and turn.donor(out) and outputs.index(out) == i:
+            home = result
+            if a.type.nbytes <= SHORT:
+                home = f"state{i}"
+                self.before.append(Text(f"char {home}[{a.type.nbytes}] {ALIGNED};"))
+                self.after.append(self.copied(result, home, a))
+            self.before.append(self.copied(home, self.pointers[slot], a))
+            self.pointers[slot] = self.pointers[turn.slot(out)] = home
+            return
+        if length is not None and self.stack_of(turn, out, i) is not None:
+            self.each.append(Text(f"q[{slot}] = q[{turn.slot(out)}];"))  # before that moves on
+            self.after.append(self.copied(result, f"q[{slot}]", a))
+            return
+        target = turn.slot(out)
+        if out in turn.program.graph.inputs or outputs.index(out) != i:
+            target = len(self.pointers)  # another value, which is copied
+            self.pointers.append("")
+            self.each.insert(0, self.copied(f"q[{target}]", f"q[{turn.slot(out)}]", a))
+        if a.type.nbytes <= KNOWN:
+            self.moved(i, slot, target, a)
+            return
+        spare = self.native.scratch(self.segment, self.native.need(a.type.nbytes, self.step.number))
+        places = (result, spare) if length is None or length % 2 else (spare, result)
+        self.pointers[target] = places[0]
+        self.each.append(Text(f"ge2_turn(q, {slot}, {target}, {places[1]}, t);"))
+        if length is None:
+            self.after.append(
+                Text(f"if (q[{slot}] != {result}) memcpy({result}, q[{slot}], {self.bytes(a)});")
+            )
+
+    def moved(self, i: int, slot: int, target: int, a: Atom) -> None:
+        """Has part `i` of the carry, a few bytes, in variables, which a compiler keeps in registers."""
+        state, later = f"state{i}", f"next{i}"
+        self.before += [Text(f"char {name}[{a.type.nbytes}] {ALIGNED};") for name in (state, later)]
+        self.before.append(self.copied(state, self.pointers[slot], a))
+        self.pointers[slot], self.pointers[target] = state, later
+        self.each.append(self.copied(state, later, a))
+        self.after.append(self.copied(self.results[i], state, a))
+
+    def stack_of(self, turn: Round, out: Atom, i: int) -> int | None:
+        """The result that stacks this part of the carry, which is then made where it is to stay."""
+        outputs, carry = turn.program.graph.outputs, self.op.carry
+        if out in turn.program.graph.inputs or out in outputs[:i]:
+            return None
+        return next((n for n in range(carry, len(outputs)) if outputs[n] is out), None)
+
+    # -- kinds
+
+    def scan(self) -> list[Text]:
+        (turn,) = self.rounds
+        op, graph = self.op, turn.program.graph
+        first = op.consts + op.carry
+        self.pointers = [*self.given[:first], *("0" for _ in range(turn.count - first))]
+        moves: list[Text] = []
+        for slot in range(first, len(graph.inputs)):
+            at = self.stack(first, slot - first)
+            if isinstance(op, RepeatLoop):
+                self.pointers[slot] = self.listed(slot, self.step.eqn.inputs[at : at + op.length], False)
+                continue
+            self.pointers[slot] = self.moving(moves, slot, self.given[at], graph.inputs[slot])
+        for i in range(op.carry):
+            self.carry(turn, i, op.consts, op.length)
+        for n in range(op.carry, len(graph.outputs)):
+            self.stacked(turn, n, moves)
+        work = turn.work * op.length
+        self.segment.work += work
+        length = Text(f"const int64_t rounds = {self.size(op.length)};")
+        looks = self.looks(turn) if work >= LONG else []
+        rounds = Text(
+            "for (int64_t t = 0; t < rounds; t++)",
+            body=(*looks, *self.first, self.called(turn), *self.each, *moves),
+        )
+        if op.length == 0:
+            return [
+                self.copied(y, x, v)
+                for y, x, v in zip(
+                    self.results, self.given[op.consts :], graph.inputs[op.consts : first], strict=False
+                )
+            ]
+        return [*self.before, self.array("q", self.pointers), length, rounds, *self.after]
+
+    def stack(self, first: int, i: int) -> int:
+        """The number of stack `i` among the inputs or results, which begin with `first` others."""
+        return first + i * (self.op.length if isinstance(self.op, RepeatLoop) else 1)
+
+    def listed(self, slot: int, atoms: Sequence[Atom], written: bool) -> str:
+        """Arrays of their own, one for each round, found by numbers: code for each takes long to compile."""
+        sizes, native = self.segment.sizes, self.native
+        self.first.append(Text(f"q[{slot}] = ge2_place(p, arena, n + {len(sizes)} + 3 * t);"))
+        for a in atoms:
+            assert isinstance(a, Var)
+            at, offset = native.located(self.segment, native.program.buffers[a], written)
+            sizes += [at, offset, native.layout(a).offset * a.type.dtype.itemsize]
+        return "0"
+
+    def moving(self, moves: list[Text], slot: int, base: str, a: Atom) -> str:
+        """The first element of a stack, from which each round moves on by one."""
+        step = self.bytes(a)
+        moves.append(Text(f"q[{slot}] {'-' if self.op.reverse else '+'}= {step};"))
+        last = (self.op.length - 1) * a.type.nbytes
+        return f"{base} + {self.size(last)}" if self.op.reverse and last > 0 else base
+
+    def stacked(self, turn: Round, n: int, moves: list[Text]) -> None:
+        """Result `n` of a round, which is written where it is to stay, or copied there."""
+        out = turn.program.graph.outputs[n]
+        again = out in turn.program.graph.inputs or turn.program.graph.outputs.index(out) != n
+        through = self.op.carry and self.shares(turn, n)
+        if again and not through:
+            slot = len(self.pointers)
+            self.pointers.append("")
+            self.each.insert(0, self.copied(f"q[{slot}]", f"q[{turn.slot(out)}]", out))
+        else:
+            slot = turn.slot(out)
+        at = self.stack(self.op.carry, n - self.op.carry)
+        if isinstance(self.op, RepeatLoop):
+            self.pointers[slot] = self.listed(slot, self.step.eqn.outs[at : at + self.op.length], True)
+        else:
+            self.pointers[slot] = self.moving(moves, slot, self.results[at], out)
+
+    def shares(self, turn: Round, n: int) -> bool:
+        """Whether the first part of the carry that is this value is made in this stack."""
+        outputs = turn.program.graph.outputs
+        i = outputs.index(outputs[n])
+        if i >= self.op.carry or (outputs[n] in turn.made and turn.donor(outputs[n])):
+            return False
+        return self.stack_of(turn, outputs[n], i) == n
+
+    def while_loop(self) -> list[Text]:
+        test, turn = self.rounds
+        op = self.op
+        consts, carry = op.cond_consts, len(turn.program.graph.outputs)
+        self.pointers = [*self.given[consts:], *("0" for _ in turn.made)]
+        for i in range(carry):
+            self.carry(turn, i, op.body_consts, None)
+        self.segment.work += turn.work * MANY
+        decided = test.program.graph.outputs[0]
+        lines = [*self.before, self.array("q", self.pointers)]
+        if decided in test.program.graph.inputs:
+            at = test.slot(decided)
+            place = self.given[at] if at < consts else f"q[{at - consts + op.body_consts}]"
+            stops: list[Text] = []
+        else:
+            place = "on"
+            inputs = [f"q[{i + op.body_consts}]" for i in range(carry)]
+            lines.append(Text("char on[8];"))
+            stops = [self.array("c", [*self.given[:consts], *inputs, "on"]), self.called(test, "c")]
+        stops.append(Text(f"if (!*(const uint8_t *){place}) break;"))
+        body = (*self.looks(turn), *stops, self.called(turn), *self.each)
+        return [*lines, Text("for (int64_t t = 0;; t++)", body=body), *self.after]
+
+    def cond(self) -> list[Text]:
+        index = self.step.eqn.inputs[0]
+        read = f"*(const {STORED[index.type.dtype]} *)({self.given[0]})"
+        texts: list[Text] = []
+        last = len(self.rounds) - 1
+        for n, turn in enumerate(self.rounds):
+            head = "else" if n == last and n else f"if ({read} {'<=' if n == 0 else '=='} {n})"
+            if n and n != last:
+                head = f"else {head}"
+            texts.append(Text(head if last else "", body=tuple(self.branch(turn))))
+        self.segment.work += max(turn.work for turn in self.rounds)
+        return texts
+
+    def branch(self, turn: Round) -> list[Text]:
+        outputs = turn.program.graph.outputs
+        pointers = [*self.given[1:], *("0" for _ in turn.made)]
+        copies = []
+        for n, out in enumerate(outputs):
+            if out in turn.made and outputs.index(out) == n:
+                pointers[turn.slot(out)] = self.results[n]
+            else:
+                copies.append(self.copied(self.results[n], f"q[{turn.slot(out)}]", out))
+        return [self.array("q", pointers), self.called(turn), *copies]

@@ -1,0 +1,393 @@
+"""Steps of a program as functions of one C file, and what each call of them is handed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field
+from functools import partial
+from typing import Any, final
+
+import numpy as np
+
+from ge2.base.dtypes import BOOL, COMPLEX
+from ge2.base.memory import Lifetime
+from ge2.base.record import mutable
+from ge2.base.source import Source
+from ge2.choice.choose import select
+from ge2.choice.family import Problem
+from ge2.codegen.layout import Layout, plain
+from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text
+from ge2.ir import Eqn, Graph, Literal, Var
+from ge2.ops.loops import RepeatLoop
+from ge2.ops.region import Region
+from ge2.program.carries import WRITES
+from ge2.program.cost import bytes_behind
+from ge2.program.program import Buffer, Program, Step
+from ge2.program.records import Made
+from ge2.targets.c.compile_price import kernel_seconds
+from ge2.targets.c.emit.file import CFile, Named, Run, same_code
+from ge2.targets.c.emit.types import argument, number
+from ge2.targets.c.families import FAMILIES
+from ge2.targets.c.kernels.generated import Generated
+from ge2.targets.c.loops import ALIGNED, SMALL, Loop
+from ge2.targets.c.repeated_calls import MANY, repeated_calls
+
+IN_C = ("kernel", "copy", "loop")
+SHOWN = 400  # equations of a graph that its file begins with
+FEW = 24  # steps of a round up to which its kernels become part of it
+LOCAL = 256  # bytes of an array up to which it is a variable of the function of such a round
+
+
+@final
+@mutable
+class Need:
+    """Bytes of scratch from step `first` to step `last`."""
+
+    nbytes: int
+    first: int
+    last: int
+
+
+@final
+@mutable
+class Segment:
+    """Steps in a row that are one C function. `arrays` are its `p`: buffers, or scratch that it needs."""
+
+    name: str
+    steps: tuple[Step, ...]
+    direct: bool  # it is the whole program: results and arena come from the launcher
+    hosts: list[Var] = field(default_factory=list)
+    arrays: list[Buffer | Need] = field(default_factory=list)
+    written: set[int] = field(default_factory=set)
+    sizes: list[int | Need] = field(default_factory=list)  # a need: its offset in the arena
+    constants: list[tuple[Any, np.dtype]] = field(default_factory=list)
+    calls: list[Text] = field(default_factory=list)
+    local: list[Buffer] = field(default_factory=list)  # arrays that are variables of the function
+    work: int = 0
+
+    def table(self, numbers: Sequence[int]) -> int:
+        """The index in `n` from which on these integers are."""
+        self.sizes += numbers
+        return len(self.sizes) - len(numbers)
+
+
+@final
+class Native:
+    """Writes the file."""
+
+    def __init__(self, program: Program, threads: int, title: str) -> None:
+        self.program, self.threads, self.title = program, threads, title
+        self.named: dict[str, Named] = {}
+        self.texts: list[str] = []
+        self.runs: list[Run] = []
+        self.products: frozenset[tuple[str, str]] = frozenset()
+        self.made: list[Made] = []
+        self.needs: list[Need] = []
+        self.arena: dict[int, Need] = {}  # of buffers, by identity
+        self.sources: list[Source | None] = [step.eqn.source for step in program.steps]
+        self.prices: dict[str, float] = {}  # seconds in which a compiler makes each kernel
+        self.inner: list[str] = []  # the functions that loops call
+        self.inlined: set[str] = set()  # the kernels that small rounds call
+        self.first = 0  # of the equations, among `sources`
+        self.fails = False  # whether a kernel may find an index out of range
+        self.spelt = False  # whether sizes are numbers in the text, not arguments
+
+    def child(self, program: Program) -> Native:
+        """What writes a program that a loop of this one runs, into the same file."""
+        small = sum(map(made, program.steps)) <= SMALL
+        child = Native(program, ALONE if small else self.threads, self.title)
+        child.spelt = small and len(program.steps) < MANY
+        child.named, child.texts, child.runs, child.made = self.named, self.texts, self.runs, self.made
+        child.inner, child.inlined, child.prices = self.inner, self.inlined, self.prices
+        child.first, own = len(self.sources), child.sources
+        self.sources += own
+        child.sources = self.sources
+        return child
+
+    def segment(self, steps: Sequence[Step], direct: bool, inner: str = "") -> Segment:
+        """Steps as a function of the file; `inner` names one that another calls."""
+        name = inner or ("ge2_run" if direct else f"ge2_run_{len(self.runs)}")
+        segment = Segment(name, tuple(steps), direct)
+        segment.hosts = self.hosts(steps)
+        if direct:
+            graph = self.program.graph
+            segment.arrays += [self.program.buffers[v] for v in graph.inputs if not v.type.weak]
+            segment.arrays += [self.program.buffers[v] for v in self.computed(steps)]
+            made = [
+                v for v in graph.outputs if isinstance(v, Var) and self.program.buffers[v].storage == "output"
+            ]
+            segment.arrays += [self.program.buffers[v] for v in dict.fromkeys(made)]
+        for step in steps:
+            self.step(segment, step)
+        arrays = [Text(f"char {local(i)}[{b.type.nbytes}] {ALIGNED};") for i, b in enumerate(segment.local)]
+        calls = repeated_calls(segment.calls, segment.table)
+        self.runs.append(Run(name, (*arrays, *calls), bool(inner), self.short))
+        return segment
+
+    @property
+    def short(self) -> bool:
+        """True if the program is part of the loop that runs it: what it calls takes longer than its work."""
+        return self.spelt and len(self.program.steps) <= FEW
+
+    def hosts(self, steps: Sequence[Step]) -> list[Var]:
+        """The Python numbers that C reads."""
+        read = {a for step in steps if step.kind in IN_C for a in step.eqn.inputs if isinstance(a, Var)}
+        return [v for v in self.program.buffers if v in read and v.type.weak]
+
+    def computed(self, steps: Sequence[Step]) -> list[Var]:
+        """The scalars that Python makes and C reads as arrays."""
+        buffers = self.program.buffers
+        atoms = [a for step in steps if step.kind in IN_C for a in step.eqn.inputs if isinstance(a, Var)]
+        read = {id(buffers[a].base or buffers[a]) for a in atoms}  # themselves, or by way of a view
+        made = [v for step in steps if step.kind == "host" for v in step.eqn.outs]
+        return [v for v in made if id(buffers[v]) in read and not v.type.weak]
+
+    def source(self) -> str:
+        prototypes = tuple(f"void {k.name}({k.kernel.parameters});" for k in self.named.values())
+        file = CFile(
+            self.title,
+            shown(self.program.graph),
+            tuple(self.texts),
+            tuple(self.runs),
+            self.products,
+            prototypes,
+            frozenset(self.inlined),
+            tuple(dict.fromkeys(h for n in self.named.values() for h in n.kernel.helpers)),
+        )
+        return file.text()
+
+    # -- steps
+
+    def step(self, segment: Segment, step: Step) -> None:
+        if step.kind in ("view", "host"):
+            return
+        if self.fails and any(self.buffer(v).written for v in step.eqn.outs):
+            segment.calls.append(Text("if (lib->error->code) return lib->error->code;"))
+        if step.kind == "loop":
+            segment.calls += Loop(self, segment, step).texts()
+            return
+        problem = problem_of(step.eqn, self.surely_shared(step))
+        family = select(problem, FAMILIES).family
+        assert isinstance(family, Generated), f"{step.eqn.op} was taken for C"
+        ins = [self.operand("in", i, a) for i, a in enumerate(step.eqn.inputs)]
+        outs = [self.operand("out", i, v) for i, v in enumerate(step.eqn.outs)]
+        pieces = family.pieces(problem, ins, outs, self.threads)
+        self.products |= pieces.products
+        temps = [self.need(nbytes, step.number) for nbytes in pieces.temps]
+        for kernel in pieces.kernels:
+            name = self.define(kernel)
+            self.prices.setdefault(name, kernel_seconds(step.eqn))
+            if self.short:
+                self.inlined.add(name)
+            handed = [self.handed(segment, step, a, temps) for a in kernel.arguments]
+            call = f"{name}({', '.join(handed)});"
+            segment.calls.append(Text(unless_same(kernel, handed) + call))
+            segment.work += work_of(step)
+        if pieces.kernels:
+            self.made.append(self.made_of(step, pieces.kernels))
+
+    def buffer(self, v: Var) -> Buffer:
+        """The buffer whose memory a value lies in."""
+        found = self.program.buffers[v]
+        return found.base or found
+
+    def surely_shared(self, step: Step) -> frozenset[tuple[int, int]]:
+        """The results that lie in the memory of inputs, but for arguments: a caller may lend these or not."""
+        buffers, inputs = self.program.buffers, step.eqn.inputs
+        lent = [k for k, a in enumerate(inputs) if isinstance(a, Var) and buffers[a].storage == "input"]
+        return frozenset(pair for pair in step.shared if pair[1] not in lent)
+
+    def operand(self, role: str, i: int, a: Var | Literal) -> Operand:
+        if isinstance(a, Literal) or a.type.weak:
+            return Operand(role, i, (), value=True)
+        layout = self.layout(a)
+        return Operand(role, i, layout.strides, layout.offset)
+
+    def layout(self, v: Var) -> Layout:
+        return self.program.layouts.get(v) or plain(v.type.shape)
+
+    def define(self, kernel: CKernel) -> str:
+        code = same_code(kernel)
+        found = self.named.get(code)
+        if found is None:
+            found = self.named[code] = Named(f"{kernel.kind}_{len(self.named)}", kernel)
+            self.texts.append(found.text())
+        return found.name
+
+    def need(self, nbytes: int, step: int) -> Need:
+        need = Need(nbytes, step, step)
+        self.needs.append(need)
+        return need
+
+    def none(self, step: int) -> Need:
+        """A need that nothing is known of yet."""
+        return Need(0, step, step)
+
+    def shared(self, segment: Segment, need: Need, nbytes: int) -> str:
+        """Scratch that several take in turn: enough for each."""
+        if not need.nbytes:
+            self.needs.append(need)
+        need.nbytes = max(need.nbytes, nbytes)
+        return self.scratch(segment, need)
+
+    # -- arguments
+
+    def handed(self, segment: Segment, step: Step, a: Argument, temps: Sequence[Need]) -> str:
+        if a.kind == "threads":
+            return "1" if self.threads == ALONE else "threads"
+        if a.kind == "services":
+            return "lib"
+        if a.kind == "size":
+            return self.size(segment, a.value)
+        if a.kind == "equation":
+            self.fails = True
+            return self.size(segment, self.first + step.number)
+        if a.kind == "constant":
+            return self.constant(segment, *a.value)
+        if a.kind in ("partial", "scratch"):
+            return self.cast(a, self.scratch(segment, self.need(a.value, step.number)))
+        operand, dtype = a.value
+        if operand.role == "temp":
+            return self.cast(a, self.scratch(segment, temps[operand.index]))
+        atom = (step.eqn.inputs if operand.role == "in" else step.eqn.outs)[operand.index]
+        if a.kind == "value":
+            return self.value(segment, atom, dtype)
+        place = self.pointer(segment, self.program.buffers[atom], a.kind == "result")
+        offset = operand.offset * dtype.itemsize
+        return self.cast(a, f"{place} + {self.size(segment, offset)}" if offset else place)
+
+    def cast(self, a: Argument, text: str) -> str:
+        ctype = a.declaration[: a.declaration.rindex("*") + 1]
+        return f"({ctype})({text})" if "+" in text else f"({ctype}){text}"
+
+    def size(self, segment: Segment, value: int | Need) -> str:
+        if self.spelt and isinstance(value, int):
+            return str(value)
+        segment.sizes.append(value)
+        return f"n[{len(segment.sizes) - 1}]"
+
+    def constant(self, segment: Segment, value: Any, dtype: np.dtype) -> str:
+        segment.constants.append((value, dtype))
+        return argument(f"k[{len(segment.hosts) + len(segment.constants) - 1}]", dtype)
+
+    def value(self, segment: Segment, atom: Var | Literal, dtype: np.dtype) -> str:
+        if isinstance(atom, Literal):
+            return number(atom.value, dtype)
+        return argument(f"k[{segment.hosts.index(atom)}]", dtype)
+
+    def scratch(self, segment: Segment, need: Need) -> str:
+        if segment.direct:
+            return f"arena + {self.size(segment, need)}"
+        at = self.place(segment, need)
+        segment.written.add(at)
+        return f"p[{at}]"
+
+    def pointer(self, segment: Segment, buffer: Buffer, written: bool) -> str:
+        base = buffer.base or buffer
+        if self.short and base.storage == "arena" and base.type.nbytes <= LOCAL and not self.listed:
+            found = next((i for i, b in enumerate(segment.local) if b is base), None)
+            if found is None:
+                segment.local.append(base)
+            return local(len(segment.local) - 1 if found is None else found)
+        at, offset = self.located(segment, buffer, written)
+        return f"p[{at}]" if at >= 0 else f"arena + {self.size(segment, offset)}"
+
+    @property
+    def listed(self) -> bool:
+        """True if a loop finds arrays by numbers."""
+        return any(isinstance(step.eqn.op, RepeatLoop) for step in self.program.steps)
+
+    def located(self, segment: Segment, buffer: Buffer, written: bool) -> tuple[int, int | Need]:
+        """Where an array is: the number of a pointer, or -1 for the arena, and the offset from there."""
+        base = buffer.base or buffer
+        if segment.direct and base.storage == "arena":
+            found = self.arena.get(id(base))
+            if found is None:
+                found = self.arena[id(base)] = Need(base.type.nbytes, base.first, base.last)
+                self.needs.append(found)
+            return -1, found
+        at = self.place(segment, base)
+        if written:
+            segment.written.add(at)
+        return at, 0
+
+    def place(self, segment: Segment, array: Buffer | Need) -> int:
+        """The number of an array among those that the function is given."""
+        at = next((i for i, each in enumerate(segment.arrays) if each is array), None)
+        if at is None:
+            segment.arrays.append(array)
+        return len(segment.arrays) - 1 if at is None else at
+
+    # -- for people
+
+    def made_of(self, step: Step, kernels: Sequence[CKernel]) -> Made:
+        """Its own graph stands above a function that several steps share."""
+        named = [Named(self.named[same_code(k)].name, k) for k in kernels]
+        region = isinstance(step.eqn.op, Region)
+        main = next((n for n in named if n.kernel.kind == "product"), named[-1])
+        kind = main.kernel.kind if region or main.kernel.kind == "product" else step.eqn.op.name
+        name = f"{kind}_{main.name.rpartition('_')[2]}"
+        nbytes = partial(bytes_behind, self.program.layouts)
+        return Made(step.eqn, kind, name, main.name, partial(texts, named), nbytes)
+
+
+def shown(graph: Graph) -> str:
+    """The text of a graph, of a long one the first equations: what nobody would read takes long to write."""
+    if len(graph.eqns) <= SHOWN:
+        return str(graph)
+    more = len(graph.eqns) - SHOWN
+    return f"{Graph(graph.inputs, graph.eqns[:SHOWN], ())}\n... and {more} more equations"
+
+
+def local(i: int) -> str:
+    return f"local{i}"
+
+
+def made(step: Step) -> int:
+    """The elements that a step makes anew; what it writes into an array that is there is not all of that."""
+    there = {i for i, _ in step.shared}
+    if step.kind == "view":
+        return 0
+    if isinstance(step.eqn.op, WRITES) and there:
+        return step.eqn.inputs[1].type.size
+    return sum(v.type.size for i, v in enumerate(step.eqn.outs) if i not in there)
+
+
+def texts(named: Sequence[Named]) -> str:
+    return "\n".join(dict.fromkeys(n.text() for n in named))
+
+
+def problem_of(eqn: Eqn, shared: frozenset[tuple[int, int]] = frozenset()) -> Problem:
+    return Problem(eqn.op, tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs), "c", shared)
+
+
+def unless_same(kernel: CKernel, handed: Sequence[str]) -> str:
+    """The condition on which a copy is made: its result does not lie where it would copy from."""
+    if not kernel.unless_same:
+        return ""
+    arrays = [text for a, text in zip(kernel.arguments, handed, strict=True) if a.kind in ("array", "result")]
+    return f"if ((const void *){arrays[0]} != (const void *){arrays[1]}) "
+
+
+def work_of(step: Step) -> int:
+    """The elements that a step goes through: of an update in place those that it writes."""
+    outs, inputs = step.eqn.outs, step.eqn.inputs
+    in_place = step.shared and isinstance(step.eqn.op, WRITES)
+    return max(v.type.size for v in (inputs[1:] if in_place else (*outs, *inputs)))
+
+
+def lifetimes(needs: Sequence[Need]) -> list[Lifetime]:
+    return [Lifetime(n.nbytes, n.first, n.last) for n in needs]
+
+
+def packed(constants: Sequence[tuple[Any, np.dtype]]) -> bytes:
+    """Numbers as the union `ge2_number` holds them, 16 bytes each."""
+    found = b""
+    for value, dtype in constants:
+        if dtype in COMPLEX:
+            found += np.complex128(value).tobytes()
+        elif dtype == BOOL or dtype.kind in "iu":
+            found += np.array([int(value) & (2**64 - 1), 0], np.uint64).tobytes()
+        else:
+            found += np.array([float(value), 0.0]).tobytes()
+    return found

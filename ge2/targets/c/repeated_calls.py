@@ -1,0 +1,130 @@
+"""Calls that repeat, as loops over a table of their arguments: compiled once, however many there are.
+
+The calls of a C function differ in the numbers within `n[...]`, `p[...]` and `k[...]`: which size, array or
+constant each is passed. Where all else repeats with a period, such a number becomes `first + step * t`, or is
+read from a table in `n` where it has no step. Loops that repeat become a loop again, so nested Python loops
+stay nested.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import count
+
+from ge2.codegen.text import Text
+
+MANY = 32  # calls from which on a function is worth loops
+ITERATIONS = 3  # the fewest of a loop
+PERIODS = 4  # how many candidates are tried at a time
+REFERENCE = re.compile(r"\b([npk])\[(\d+)\]")
+MARK = "\0"  # in place of a number
+
+Node = tuple[Text, tuple[int, ...]]  # statements with marks, and the numbers they stand for, in order
+Table = Callable[[Sequence[int]], int]  # appends integers to `n`, and returns the index of the first
+
+
+def repeated_calls(calls: Sequence[Text], table: Table) -> tuple[Text, ...]:
+    """The same calls in the same order, those that repeat as loops."""
+    if len(calls) < MANY:
+        return tuple(calls)
+    nodes = list(map(parsed, calls))
+    for depth in count():
+        shorter = with_loops(nodes, f"t{depth}", table)
+        if len(shorter) == len(nodes):
+            return tuple(filled(text, iter(numbers)) for text, numbers in nodes)
+        nodes = shorter
+    raise AssertionError
+
+
+def parsed(call: Text) -> Node:
+    """A call with marks for its numbers.
+
+    >>> parsed(Text("f(p[2], n[10]);"))
+    (Text(code='f(p[\\x00], n[\\x00]);', comment='', body=(), pragma='', end=''), (2, 10))
+    """
+    if call.body:  # a loop of the user's, which has its own numbers
+        return call, ()
+    found = tuple(int(m[2]) for m in REFERENCE.finditer(call.code))
+    return replace(call, code=REFERENCE.sub(rf"\1[{MARK}]", call.code)), found
+
+
+def with_loops(nodes: Sequence[Node], variable: str, table: Table) -> list[Node]:
+    """The nodes, with every run that repeats by the shortest period at which any does as a loop."""
+    known: dict[Text, int] = {}
+    keys = [known.setdefault(text, len(known)) for text, _ in nodes]
+    for period in periods(keys):
+        found = runs(keys, period)
+        if not found:
+            continue
+        made, at = list[Node](), 0
+        for start, stop in found:
+            made += [*nodes[at:start], looped(nodes[start:stop], period, variable, table)]
+            at = stop
+        return [*made, *nodes[at:]]
+    return list(nodes)
+
+
+def periods(keys: Sequence[int]) -> list[int]:
+    """The commonest distances between equal nodes, the shortest first."""
+    last: dict[int, int] = {}
+    distances: Counter[int] = Counter()
+    for i, key in enumerate(keys):
+        if key in last:
+            distances[i - last[key]] += 1
+        last[key] = i
+    return sorted(period for period, _ in distances.most_common(PERIODS))
+
+
+def runs(keys: Sequence[int], period: int) -> list[tuple[int, int]]:
+    """Runs of nodes that equal those a period later, as whole iterations.
+
+    >>> runs([7, 1, 2, 1, 2, 1, 2, 1, 8], 2)
+    [(1, 7)]
+    """
+    found, start = [], 0
+    for i in range(len(keys) - period + 1):
+        if i + period < len(keys) and keys[i] == keys[i + period]:
+            continue
+        iterations = (i + period - start) // period
+        if iterations >= ITERATIONS:
+            found.append((start, start + iterations * period))
+        start = i + 1
+    return [run for run, before in zip(found, [(0, 0), *found], strict=False) if run[0] >= before[1]]
+
+
+def looped(nodes: Sequence[Node], period: int, variable: str, table: Table) -> Node:
+    """Iterations of equal nodes as one loop, whose length is a number in `n` too."""
+    iterations = [nodes[i : i + period] for i in range(0, len(nodes), period)]
+    columns = zip(*([n for _, numbers in each for n in numbers] for each in iterations), strict=True)
+    moved = [by_iteration(column, variable, table) for column in columns]
+    marks = iter([mark for mark, _ in moved])
+    body = tuple(marked(text, marks) for text, _ in nodes[:period])
+    length = table([len(iterations)])
+    head = f"for (int64_t {variable} = 0; {variable} < n[{MARK}]; {variable}++)"
+    return Text(head, body=body), (length, *(first for _, first in moved))
+
+
+def by_iteration(column: Sequence[int], variable: str, table: Table) -> tuple[str, int]:
+    """A number that changes from iteration to iteration, as text with a mark and the number for that mark.
+
+    >>> by_iteration((3, 5, 7), "t0", lambda numbers: 0), by_iteration((3, 3), "t0", lambda numbers: 0)
+    (('\\x00 + 2 * t0', 3), ('\\x00', 3))
+    """
+    first, step = column[0], column[1] - column[0]
+    if all(n == first + i * step for i, n in enumerate(column)):
+        return (f"{MARK} + {step} * {variable}" if step else MARK), first
+    return f"n[{MARK} + {variable}]", table(column)
+
+
+def marked(text: Text, marks: Iterator[str]) -> Text:
+    """The text with something else for each mark."""
+    first, *rest = text.code.split(MARK)
+    code = first + "".join(next(marks) + part for part in rest)
+    return replace(text, code=code, body=tuple(marked(each, marks) for each in text.body))
+
+
+def filled(text: Text, numbers: Iterator[int]) -> Text:
+    return marked(text, map(str, numbers))

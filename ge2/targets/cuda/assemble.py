@@ -1,0 +1,408 @@
+"""A program as launches: the Python text that each call runs on a device, and the kernels it launches.
+
+What no kernel of ours serves is computed by the array module where it can (`by_arrays`), and else by the
+reference on the CPU: right, and slow, and the report says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from functools import partial
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from ge2.base.compile_times import Had
+from ge2.base.dtypes import SHORT
+from ge2.base.gc_pause import collector_paused
+from ge2.base.memory import Lifetime, Plan, Room, plan
+from ge2.base.python_source import execute
+from ge2.base.record import mutable, record
+from ge2.codegen.environment import render
+from ge2.codegen.layout import Layout, plain
+from ge2.codegen.text import Operand
+from ge2.codegen.view import Line
+from ge2.ir import ArrayType, Atom, Eqn, Literal, Op, Var
+from ge2.ops.constant import Constant
+from ge2.program.concurrent_plan import planned_beside
+from ge2.program.cost import Cost, bytes_behind, cost
+from ge2.program.program import Buffer, Program, Step
+from ge2.program.records import Made, place
+from ge2.program.scopes import Part, ranged, scopes_of, title
+from ge2.program.timer import Call, Meter
+from ge2.targets.cuda.device import Device, address, kept_as, upload, view
+from ge2.targets.cuda.device_arrays import again, anew, current_first, quietly, ready
+from ge2.targets.cuda.emit.file import Source
+from ge2.targets.cuda.launch.fast_call import straight
+from ge2.targets.cuda.launch.template import At, Group, Pending
+from ge2.targets.cuda.load.compile_errors import Written
+from ge2.targets.cuda.load.kernels import load
+from ge2.targets.cuda.loops.iterate import Body, Turn, loose
+from ge2.targets.cuda.loops.steps import hosted, placed, turned
+from ge2.targets.cuda.steps.host import host, library
+from ge2.targets.cuda.steps.kernels import by_kernels
+from ge2.targets.cuda.steps.products import matmul
+
+if TYPE_CHECKING:
+    from ge2.targets.cuda.device_arrays import Failed
+
+TEMPLATE = "numpy/launches.py.jinja"
+
+
+@final
+@record
+class Text:
+    """What the template prints."""
+
+    parameters: str
+    arena: int
+    lent: bool  # whether there is memory for it
+    made: tuple[Line, ...]  # the arrays that are made for the caller
+    again: str  # the same, where there was no memory for them
+    run: tuple[Line, ...]
+    results: str
+
+
+ALIGNMENT = 256  # of arrays in the arena: what a library asks of its scratch
+ON_DEVICE = ("kernel", "copy", "matmul", "view")  # kinds of steps
+
+
+@final
+@mutable
+class GpuDriver:
+    """Writes the text of a program for a device, and collects what its names stand for."""
+
+    program: Program
+    device: Device
+    title: str
+    branches: Mapping[int, Sequence[Body]]
+    run: bool = True  # whether the program is to run; else it is written for people, and nothing is compiled
+    within: Op | None = None  # the loop or the branch whose program it is
+    ranged: bool = False  # whether each step is a range in a profiler's time line
+    scope: str = ""  # the user's name for what is around the program
+    failed: Failed | None = None  # the error of a call for which there was no memory
+    tight: bool = False  # whether as little memory is to do as may
+    meter: Meter | None = None  # what times each launch, if somebody wants to know
+    names: dict[str, Any] = field(default_factory=dict)
+    body: list[Line | Group] = field(default_factory=list)
+    made: list[Made] = field(default_factory=list)
+    needs: list[tuple[str, Lifetime]] = field(default_factory=list)  # arrays of the arena
+    apart: bool = False  # whether the next launch begins a group
+    named: set[str] = field(default_factory=set)  # arrays that the text names elsewhere than in launches
+    begun: set[str] = field(default_factory=set)
+    computed: list[Line] = field(default_factory=list)  # what makes numbers, on the host
+    uploads: bool = False  # whether one of them becomes an array of the device
+    numbers: set[Var] = field(default_factory=set)  # strong ones that kernels are handed as such
+    sources: dict[str, Source] = field(default_factory=dict)  # by their code, in the order of their numbers
+    numbered: dict[str, int] = field(default_factory=dict)  # likewise
+    kernel_texts: list[str] = field(default_factory=list)  # of the sources
+    owned: dict[str, list[Written]] = field(default_factory=dict)  # texts of the user's in kernels
+    plan: Plan | None = None
+    texts: dict[str, str] = field(default_factory=dict)
+    direct: Callable[..., list[Any]] | None = None
+    launched: list[Any] = field(default_factory=list)  # what launches each group
+    splits: list[tuple[int, str]] = field(default_factory=list)  # what the host does, after so many groups
+    had: list[Had] = field(default_factory=list)  # how the code of each kernel was had
+    code: int = 0  # bytes of the kernels, compiled
+    results: list[tuple[str, ArrayType]] = field(default_factory=list)  # arrays made for the caller
+    narrowings: dict[np.dtype, str] = field(default_factory=dict)  # names of what makes numbers of a dtype
+    loose: dict[str, int] = field(default_factory=dict)  # arrays among the elements of stacks
+    turn: Turn | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return 0 if self.plan is None else self.plan.nbytes
+
+    @property
+    def source(self) -> str:
+        return "\n".join(self.texts.values())
+
+    @collector_paused
+    def build(self) -> GpuDriver:
+        self.begin()
+        parts = [self.part(step) for step in self.program.steps]
+        self.plan = self.planned()
+        offsets = self.offsets()
+        self.names.update({f"{name}_offset": offset for name, offset in offsets.items()})
+        self.write(parts)
+        if self.run:
+            load(self, offsets)
+            execute(self.texts["python"], self.names)
+        run: Any = self.names.get("run")
+        if self.within is not None:
+            self.turn = turned(self, run)
+            run = partial(self.turn.alone, self.device)
+        if self.run:
+            self.direct = self.call_of(run)
+        return self
+
+    def planned(self) -> Plan:
+        """Where arrays lie: apart where steps may run at once, tight where they follow or memory is short."""
+        if self.tight or self.within is not None:
+            return plan([life for _, life in self.needs], ALIGNMENT)
+        return planned_beside(self.program, self.needs, ALIGNMENT)
+
+    def begin(self) -> None:
+        """What the text names whatever the program is, and what is known of arrays before the first step."""
+        device = self.device
+        self.names.update({dtype.name: kept_as(device, dtype) for dtype in SHORT})
+        scratch = getattr(device, "scratch", None)
+        take = scratch.take if scratch else partial(anew, device)
+        self.names.update(
+            empty=device.xp.ndarray, array=device.xp.array, ready=partial(ready, device), at=address,
+            take=take, view=view, upload=partial(upload, device), again=partial(again, device),
+        )  # fmt: skip
+        if self.within is not None:
+            stacked = loose(self.within, self.program.graph)
+            self.loose = {self.name(v): n for v, n in stacked.items()}
+        self.numbers = self.handed_over()
+        for buffer in self.program.buffers.values():
+            if buffer.storage == "arena":
+                self.needs.append((buffer.name, Lifetime(buffer.type.nbytes, buffer.first, buffer.last)))
+
+    def write(self, parts: Sequence[Part]) -> None:
+        """The texts, of what is run inside it too if people are to read them."""
+        written = self.in_ranges(parts) if self.ranged else [line for p in self.body for line in lines(p)]
+        results = [self.result(a, i) for i, a in enumerate(self.program.graph.outputs)]
+        text = Text(
+            self.parameters(),
+            self.nbytes,
+            self.within is not None,
+            *self.makings(),
+            (*self.start(), *written),
+            ", ".join(results),
+        )
+        inner = [] if self.run else [b for each in self.branches.values() for b in each]
+        self.kernel_texts = [s.text() for s in self.sources.values()]
+        more = [b.written(run=False).texts["cuda"] for b in inner]
+        self.texts["cuda"] = "\n".join([*self.kernel_texts, *more])
+        self.texts["python"] = render(TEMPLATE, text)
+
+    def call_of(self, run: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+        """The program as it is called: in C where it is simple enough, and the device has such calls."""
+        found = current_first(self.device, run if self.silent() else partial(quietly, run), self.failed)
+        calls, work = getattr(self.device, "call", None), straight(self)
+        return found if calls is None or work is None else calls(work, found)
+
+    def silent(self) -> bool:
+        """Whether NumPy computes nothing, and so cannot warn."""
+        numbers = any(v.type.weak for v in self.program.graph.inputs)
+        return not numbers and all(step.kind in ON_DEVICE for step in self.program.steps)
+
+    def parameters(self) -> str:
+        """What the function takes: if another program runs it the memory and the places, then the arrays."""
+        outputs = self.program.graph.outputs
+        places = [self.name(outputs[i]) for i in placed(self)] if self.within is not None else []  # type: ignore[arg-type]
+        memory = ["memory"] if self.within is not None else []
+        return ", ".join([*memory, *places, *map(self.name, self.program.graph.inputs)])
+
+    def start(self) -> list[Line]:
+        """Arguments as kernels read them; who runs a part sees to it."""
+        if self.within is not None:
+            return []
+        return [Line(f"{name} = ready({name})") for name in self.arguments if name in self.named]
+
+    @property
+    def arguments(self) -> list[str]:
+        """The arrays that the program is called with."""
+        return [self.name(v) for v in self.program.graph.inputs if not v.type.weak]
+
+    def offsets(self) -> dict[str, int]:
+        """Where in the arena each array lies, by its name."""
+        assert self.plan is not None
+        return dict(zip((name for name, _ in self.needs), self.plan.offsets, strict=True))
+
+    def rooms(self) -> list[Room]:
+        """What lies in the arena."""
+        assert self.plan is not None
+        return [Room(*need, at) for need, at in zip(self.needs, self.plan.offsets, strict=True)]
+
+    # -- names
+
+    def buffer(self, var: Var) -> Buffer:
+        return self.program.buffers[var]
+
+    def name(self, var: Var) -> str:
+        return self.buffer(var).name
+
+    def layout(self, v: Var) -> Layout:
+        return self.program.layouts.get(v) or plain(v.type.shape)
+
+    def given(self, value: Any, prefix: str) -> str:
+        """A name for something made beforehand."""
+        name = f"{prefix}{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def sent(self, value: Any) -> Any:
+        """An array that is there from the start; a text that nobody runs needs none on the device."""
+        return upload(self.device, value) if self.run else value
+
+    # -- the text
+
+    @property
+    def groups(self) -> list[Group]:
+        return [part for part in self.body if isinstance(part, Group)]
+
+    def emit(self, *lines: Line) -> None:
+        """Lines that come after all that was launched."""
+        self.body += lines
+
+    def split(self, eqn: Eqn, why: str) -> None:
+        """Notes what no graph holds."""
+        where = place(eqn)
+        words = f"{eqn.op.name}, {why}" + (f", at {where}" if where else "")
+        self.splits.append((sum(bool(g.launches) for g in self.groups), words))
+
+    def group(self) -> Group:
+        """That which the next launch is part of."""
+        last = self.body[-1] if self.body else None
+        if isinstance(last, Group) and not self.apart and not (self.meter and last.launches):
+            return last
+        self.apart = False
+        found = Group(len(self.groups))
+        self.body.append(found)
+        return found
+
+    # -- steps
+
+    def part(self, step: Step) -> Part:
+        """A step's lines; if it is to be a range, with the names of that one and of those around it."""
+        first, before, self.apart = len(self.body), len(self.made), self.ranged
+        self.step(step)
+        if not self.ranged:
+            return Part((), "", ())
+        found = tuple(line for part in self.body[first:] for line in lines(part))
+        if step.kind in ("host", "view") or isinstance(step.eqn.op, Constant):
+            return Part((), "", found)
+        regional = step.kind in ("kernel", "copy") and len(self.made) > before
+        name = self.made[before].name if regional else step.name
+        around = tuple(self.scope.split("/")) if self.scope else ()
+        return Part(scopes_of(step.eqn, around), title(name, step.eqn), found)
+
+    def in_ranges(self, parts: Sequence[Part]) -> list[Line]:
+        return ranged(parts, lambda name: self.given(self.device.span(name), "range_"))
+
+    def step(self, step: Step) -> None:
+        if step.kind == "view" and any(isinstance(a, Var) for a in step.eqn.inputs):
+            return
+        if step.kind == "matmul":
+            matmul(self, step)
+        elif step.kind == "hosted":
+            hosted(self, step)
+        elif step.kind == "host":
+            host(self, step)
+        elif step.kind in ("library", "view"):
+            library(self, step)
+        else:
+            by_kernels(self, step)
+
+    def handed_over(self) -> set[Var]:
+        """What the host computes of a dtype of its own and kernels alone read: it needs no memory there."""
+        made = {v for step in self.program.steps if step.kind == "host" for v in step.eqn.outs}
+        made -= {v for v in made if v.type.weak} | set(self.program.graph.outputs)
+        asking = [step.eqn for step in self.program.steps if step.kind != "kernel"]
+        return made - {a for eqn in asking for a in eqn.inputs if isinstance(a, Var)}
+
+    def launch(self, pending: Pending, what: Call) -> None:
+        """Adds a launch; if there is somebody who times each, as a call of its own."""
+        group = self.group()
+        group.launches.append(pending)
+        if self.meter is not None:
+            group.through = self.given(self.meter.timed(what), "timed_")
+
+    def call(self, f: str, given: str, what: Call) -> str:
+        """The text of a call, through what times it if there is somebody who does."""
+        if self.meter is None:
+            return f"{f}({given})"
+        return f"{self.given(self.meter.timed(what), 'timed_')}({f}, {given})"
+
+    def cost(self, step: Step) -> Cost:
+        return cost(step.eqn, partial(bytes_behind, self.program.layouts))
+
+    @property
+    def library_name(self) -> str:
+        return "NumPy" if self.device.xp is np else "CuPy"
+
+    def operand(self, role: str, i: int, a: Atom) -> Operand:
+        if isinstance(a, Literal) or a.type.weak or a in self.numbers:
+            return Operand(role, i, (), value=True)
+        layout, buffer = self.layout(a), self.buffer(a)
+        loose = self.loose.get((buffer.base or buffer).name, 0)
+        return Operand(role, i, layout.strides, layout.offset, loose=loose)
+
+    def need(self, nbytes: int, step: int) -> str:
+        name = f"own{len(self.needs)}"
+        self.needs.append((name, Lifetime(nbytes, step, step)))
+        return name
+
+    def at(self, atom: Atom, offset: int) -> At:
+        """A place in an array, `offset` bytes from the beginning of what holds its memory."""
+        if isinstance(atom, Literal):
+            return At(self.array(atom), offset)
+        buffer = self.buffer(atom)
+        base = buffer.base or buffer
+        return At(base.name, offset, own=base.storage == "arena")
+
+    def fresh(self, *made: Var) -> None:
+        """Makes arrays for the caller, of results or of what is returned in another form."""
+        for var in made:
+            buffer = self.buffer(var)
+            if buffer.storage == "view" and buffer.base is not None and var not in self.program.graph.outputs:
+                buffer = buffer.base
+            if buffer.storage != "output" or buffer.name in self.begun or self.within is not None:
+                continue
+            self.begun.add(buffer.name)  # a donor is as launches read it: `donate` sees to that
+            if buffer.donor:
+                self.group().before.append(Line(f"{buffer.name} = {buffer.donor}", str(buffer.type)))
+            else:
+                self.results.append((buffer.name, buffer.type))
+
+    def makings(self) -> tuple[tuple[Line, ...], str]:
+        """The lines that make arrays for the caller, before anything is launched: so they can be made again
+        when others have given memory back."""
+        wanted = [(name, f"{t.shape}, {t.dtype.name}", t) for name, t in self.results]
+        made = tuple(Line(f"{name} = empty({given})", str(t)) for name, given, t in wanted)
+        names, specs = (
+            ", ".join(each) for each in ([n for n, *_ in wanted], [f"({g})" for _, g, _ in wanted])
+        )
+        return made, f"[{names}] = again(trouble, {specs})"
+
+    def array(self, a: Atom) -> str:
+        """An atom as an array of the device, or a Python number."""
+        if isinstance(a, Literal):
+            value = a.value if a.type.weak else np.asarray(a.value, a.type.dtype)
+            return self.given(value if a.type.weak else self.sent(value), "k")
+        buffer, t = self.buffer(a), a.type
+        base, layout = buffer.base or buffer, self.layout(a)
+        self.named.add(base.name)
+        if t.weak or (base is buffer and base.storage != "arena"):
+            return buffer.name
+        strides = tuple(s * t.dtype.itemsize for s in layout.strides)
+        whole, offset = base.name, str(layout.offset * t.dtype.itemsize)
+        if base.storage == "arena":
+            whole, offset = "memory", f"{base.name}_offset + {offset}"
+        return f"view({whole}, {offset}, {t.shape}, {t.dtype.name}, {strides})"
+
+    # -- results
+
+    def result(self, atom: Atom, i: int) -> str:
+        """What is returned: a Python number, or an array that nobody else holds."""
+        if isinstance(atom, Literal):
+            lent = atom.type.weak or self.within is not None
+            return self.array(atom) if lent else f"array({self.array(atom)})"
+        if atom.type.weak:
+            return self.name(atom)
+        if self.within is not None:
+            return self.array(atom)
+        again = atom in self.program.graph.outputs[:i]
+        if self.buffer(atom).storage == "output" and not again:
+            return self.name(atom)
+        nbytes = atom.type.nbytes
+        copy = Call(self.title, "copy of a result", self.library_name, None, Cost(0, 0, nbytes, nbytes))
+        return self.call("array", f"{self.array(atom)}, order='C'", copy)
+
+
+def lines(part: Line | Group) -> list[Line]:
+    return part.lines() if isinstance(part, Group) else [part]

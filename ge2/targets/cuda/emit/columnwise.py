@@ -1,0 +1,417 @@
+"""Kernels whose threads lie along what is kept: elementwise work, and reductions over outer axes.
+
+A thread has PACK neighbours along the lane. Where rows are folded, a block is COLUMNS packs wide, the threads
+below each other share the rows, and several blocks may: then each leaves partial results.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import final
+
+from ge2.codegen.kernel_values import Param
+from ge2.codegen.loop_nest import Loop, Spec, Work, nest
+from ge2.codegen.text import Text
+from ge2.ops.random import Draw
+from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.emit import reductions
+from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
+from ge2.targets.cuda.emit.kernel_parameters import Places
+from ge2.targets.cuda.emit.narrow_columns import narrow
+from ge2.targets.cuda.emit.region import Problem, Statements, power, unrolled
+from ge2.targets.cuda.emit.two_stage_reduce import Kernels, Partials, part
+from ge2.targets.cuda.emit.types import HELD, STORED
+
+ALWAYS = 1 << 30  # nothing is kept from one loop over the rows to the next
+BLOCK = 256
+ROW, DEEP = 64, 1 << 15  # packs of a row from which on blocks are parts of rows; the most blocks of one
+UNROLLED = 4  # rows of which a thread reads at once
+REGISTERS = 512  # bytes of arrays that a thread may hold, about half of its registers
+TURNS, AT_ONCE = 4, 128  # packs of a thread, and the bytes that it reads at once, if these are no more
+COSTLY = 16  # operations of an element, by what the simple ones take
+EARLY = 16  # arrays that are read before rows are
+LEAST = 8  # rows that a thread has at least, before others help it
+
+
+@final
+class Lanes:
+    """`over`: the axes that are folded; `chip`: what is to be kept busy; `lane`, `pack`: if given."""
+
+    def __init__(
+        self, problem: Problem, over: frozenset[int], chip: Chip, lane: int = -1, pack: int = 0
+    ) -> None:
+        self.problem, self.chip, axes = problem, chip, problem.axes
+        self.narrow = narrow(problem, over, chip)
+        self.over = [a for a in sorted(axes.sizes) if a in over]
+        kept = [a for a in sorted(axes.sizes) if a not in over]
+        self.lane = lane if lane >= 0 else max(kept, key=lambda a: (axes.along(a), a), default=-1)
+        self.kept = [a for a in kept if a != self.lane] + [a for a in (self.lane,) if a >= 0]
+        self.places = Places(axes, problem.operands, [*self.kept, *self.over])
+        self.places.lane = self.lane
+        self.pack = pack or (1 if self.narrow or self.scarce() else self.packed())
+        specs = [Spec(tuple(self.over))] if self.over else []
+        specs += [Spec((self.lane,), "inner")] if self.pack > 1 else []
+        parts = [part(problem, w, self.kept) for w in problem.folded]
+        self.root = nest(problem.works, specs, ALWAYS, Spec(tuple(self.kept), "block") if self.kept else None)
+        self.said = Statements(problem, self.places, self.root)
+        self.packs = self.count()
+        simple = [p for p in parts if p is not None and set(p.axes) == set(kept)]
+        self.columns, self.block, splits = self.shape(bool(simple) and len(simple) == len(parts))
+        self.turns = self.several()
+        self.partials = Partials(problem, self.places, simple if splits > 1 else [], splits)
+
+    def packed(self) -> int:
+        """The elements of a thread: as many as one access moves of most arrays, if registers hold them."""
+        if self.lane < 0:
+            return 1
+        strides = self.problem.axes.strides
+        lying = [p for p in strides if strides[p].get(self.lane) == 1]
+        spread = [p for p in strides if strides[p].get(self.lane, 1) not in (0, 1)]
+        if len(spread) >= len(lying):
+            return 1
+        most = REGISTERS // sum(p.var.type.dtype.itemsize for p in lying)
+        return min(max(map(self.places.wide, lying)), 1 << max(most.bit_length() - 1, 0))
+
+    def scarce(self) -> bool:
+        """Whether elements are so few and so costly that a thread is to have one: else what some threads
+        compute of several, one after another, is waited for while others have none."""
+        works = [w for w in self.problem.works if w.kind == "compute"]
+        if self.over or any(w.step and w.step.eqn and isinstance(w.step.eqn.op, Draw) for w in works):
+            return False
+        elements = math.prod(self.problem.axes.sizes[a] for a in self.kept)
+        few = elements < self.chip.multiprocessors * BLOCK * self.packed()
+        return few and sum(w.cost for w in works) >= COSTLY
+
+    def count(self) -> int:
+        """How many packs there are along what is kept."""
+        sizes = [self.problem.axes.sizes[a] for a in self.kept]
+        return math.prod(sizes[:-1]) * -(-sizes[-1] // self.pack) if sizes else 1
+
+    def shape(self, split: bool) -> tuple[int, int, int]:
+        """Columns of a block, its threads, and how many blocks share the rows."""
+        if not self.over or not self.packs:
+            return self.columns_of_a_row(), BLOCK, 1
+        if self.narrow is not None:
+            return self.narrow.columns, self.narrow.block, 1
+        rows = math.prod(self.problem.axes.sizes[a] for a in self.over)
+        busy = self.chip.multiprocessors * self.chip.threads
+        columns, block = BLOCK if self.packs >= busy else min(32, power(self.packs)), BLOCK
+        while (
+            not split
+            and block < 1024
+            and self.packs * (block // columns) < busy
+            and rows > LEAST * block // columns
+        ):
+            block *= 2
+        wanted = busy // (-(-self.packs // columns) * block)  # one wave: a few blocks more would be another
+        most = rows // (block // columns * LEAST)
+        return columns, block, max(1, min(wanted, most)) if split else 1
+
+    def columns_of_a_row(self) -> int:
+        """How many threads a block has along the lane; 0 where rows are short, and one block has several."""
+        if len(self.kept) < 2 or not self.packs:
+            return 0
+        row = -(-self.problem.axes.sizes[self.lane] // self.pack)
+        if row < ROW or row > BLOCK * DEEP:
+            return 0
+        return -(-row // -(-row // BLOCK) // 32) * 32
+
+    def several(self) -> int:
+        """How many packs of a row a thread has, whose reads are under way at once: where rows are long, there
+        are many of them, and what is read finds registers."""
+        row = -(-self.problem.axes.sizes[self.lane] // self.pack) if self.lane >= 0 else 0
+        if self.over or self.columns != BLOCK or row % (TURNS * BLOCK) or self.pack == 1 or self.ragged:
+            return 1
+        read = self.said.read_in(list(self.root.everything()))
+        held = sum(p.var.type.dtype.itemsize for p in read if self.lies(p)) * self.pack * TURNS
+        busy = self.chip.multiprocessors * self.chip.threads
+        return TURNS if held <= AT_ONCE and self.packs >= 4 * TURNS * busy else 1
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        if self.over:
+            return -(-self.packs // self.columns), self.partials.count
+        if not self.columns:
+            return -(-self.packs // BLOCK), 1
+        row = -(-self.problem.axes.sizes[self.lane] // self.pack)
+        return self.packs // row, -(-row // (self.columns * self.turns))
+
+    # -- the text
+
+    def run(self) -> Kernels:
+        problem = self.problem
+        if not self.packs:
+            return Kernels(())
+        body = [*self.where(), *self.inside(self.root)] if self.turns == 1 else self.in_turns()
+        fixed = [Fixed("PACK", self.pack, "neighbours along the lane, of a thread")] if self.pack > 1 else []
+        fixed += [Fixed("COLUMNS", self.columns, "threads side by side, of a block")] if self.over else []
+        fixed += self.narrow.fixed if self.narrow is not None else []
+        fixed += [Fixed("TURNS", self.turns, "packs of a thread")] if self.turns > 1 else []
+        main = CudaKernel(
+            problem.region.kind, problem.text, tuple(self.places.arguments.values()), tuple(body),
+            self.block if self.over or not self.columns else self.columns, self.grid, tuple(fixed), 0,
+            len(problem.region.graph.eqns), tuple(self.said.helpers), self.block,
+        )  # fmt: skip
+        return Kernels((main, *self.partials.kernels()), self.partials.temps)
+
+    def where(self) -> list[Text]:
+        """Which pack is this thread's. Where threads meet later, those that have none do as the first."""
+        if not self.kept:
+            return [] if self.over else [Text("if (threadIdx.x) return;")]
+        if not self.over and self.columns:
+            return self.of_a_row()
+        number, int_ = self.number(), self.places.whole
+        width, own = ("COLUMNS", "threadIdx.x % COLUMNS") if self.over else (str(BLOCK), "threadIdx.x")
+        if not self.over:
+            found = [f"const {int_} p = ({int_})blockIdx.x * {width} + {own};", f"if (p >= {number}) return;"]
+        else:
+            mine = f"const {int_} mine = ({int_})blockIdx.x * {width} + {own};"
+            found = [mine, f"const bool here = mine < {number};", f"const {int_} p = here ? mine : 0;"]
+        return [*map(Text, found), *self.letters()]
+
+    def of_a_row(self) -> list[Text]:
+        """Blocks are parts of rows, so that nothing has to be divided."""
+        *outer, lane = self.kept
+        letter, extent, int_ = self.places.letters[lane], self.places.extent(lane), self.places.whole
+        mine = "blockIdx.y * blockDim.x + threadIdx.x"
+        place = (
+            f"const {int_} {letter} = {mine};"
+            if self.pack == 1
+            else f"const {int_} {letter} = ({mine}) * PACK;"
+        )
+        row = self.places.linear(outer, "(int)blockIdx.x")
+        first = [Text(f"const {int_} {row} = blockIdx.x;")] if len(outer) == 1 else []
+        lines = [Text(place), Text(f"if ({letter} >= {extent}) return;"), *first]
+        return lines if first else [*lines, *map(Text, self.places.split("(int)blockIdx.x", outer))]
+
+    def in_turns(self) -> list[Text]:
+        """Several packs of a row for each thread; no row has any other number of them."""
+        *outer, lane = self.kept
+        int_, row = self.places.whole, self.places.linear(outer, "(int)blockIdx.x")
+        which = [Text(f"const {int_} {row} = blockIdx.x;")] if len(outer) == 1 else []
+        which += [] if which else map(Text, self.places.split("(int)blockIdx.x", outer))
+        mine = f"((blockIdx.y * TURNS + k) * {BLOCK} + threadIdx.x) * PACK"
+        place = Text(f"const {int_} {self.places.letters[lane]} = {mine};")
+        return [*which, unrolled("k", "TURNS", [place, *self.inside(self.root)])]
+
+    def number(self) -> str:
+        """How many packs there are, in CUDA."""
+        *outer, lane = map(self.places.extent, self.kept)
+        return " * ".join([*outer, self.in_packs(lane, bool(outer))])
+
+    def in_packs(self, extent: str, wrapped: bool) -> str:
+        if self.pack == 1:
+            return extent
+        packs = f"({extent} + PACK - 1) / PACK" if self.ragged else f"{extent} / PACK"
+        return f"({packs})" if wrapped else packs
+
+    def letters(self) -> list[Text]:
+        *outer, lane = self.kept
+        letter, extent, int_ = self.places.letters[lane], self.places.extent(lane), self.places.whole
+        whole = "" if self.pack == 1 else " * PACK"
+        if not outer:
+            return [Text(f"const {int_} {letter} = p{whole};")]
+        packs = self.in_packs(extent, True)
+        inner = f"const {int_} {letter} = p % {packs}{whole};"
+        return [Text(inner), *map(Text, self.places.split(f"p / {packs}", outer))]
+
+    def inside(self, loop: Loop) -> list[Text]:
+        lines = self.declared(loop)
+        if self.narrow is not None and loop.spec is not None and loop.spec.role == "block":
+            lines += self.early()
+        for child in loop.children:
+            if isinstance(child, Work):
+                lines += self.once(child)
+            elif child.spec is not None and child.spec.role == "block":
+                lines += self.inside(child)
+            elif child.spec is not None and child.spec.role == "inner":
+                lines += self.neighbours(child)
+            else:
+                lines += self.rows(child)
+        return lines
+
+    def declared(self, loop: Loop) -> list[Text]:
+        """Arrays of values, one for each of the thread's elements, that several loops within a loop read."""
+        homes = self.said.homes
+        found = [
+            y
+            for y, home in homes.items()
+            if home.scope is loop and home.dims and self.said.makers[y].kind != "fold"
+        ]
+        return [Text(f"{HELD[y.dtype]} {self.said.name(y)}[PACK];") for y in found]
+
+    def once(self, w: Work) -> list[Text]:
+        """What does not lie along the lane, or is the only one that does."""
+        if w in self.partials.aside:
+            return []
+        line = self.said.line(w)
+        return self.guarded(w, [line]) if w.kind == "store" else [line]
+
+    def guarded(self, w: Work, lines: Sequence[Text]) -> list[Text]:
+        """A store, by one of the threads that know the value."""
+        tests = ["here"] if self.over and self.kept else []
+        if self.over and w.axes.isdisjoint(self.over):
+            if self.block > self.columns:
+                tests.append("threadIdx.x < COLUMNS" if self.kept else "threadIdx.x == 0")
+            if self.partials.count > 1:
+                tests.append("blockIdx.y == 0")
+        alike = [a for a in self.kept if a not in w.axes]  # along these all have the same
+        tests += [f"{self.places.letters[a]} == 0" for a in alike]
+        return [Text(f"if ({' && '.join(tests)})", body=tuple(lines))] if tests else list(lines)
+
+    def neighbours(self, loop: Loop) -> list[Text]:
+        """The elements of a thread, one after another."""
+        works = [w for w in loop.works if w not in self.partials.aside]
+        if not works:
+            return []
+        said, lane, known = self.said, self.lane, dict(self.said.packs)
+        left = f", {self.places.extent(lane)} - {self.places.letters[lane]}" if self.ragged else ""
+        before, after = self.reads(works, left), []
+        for w in (w for w in works if w.kind == "store" and self.lies(w.param)):
+            assert w.param is not None
+            name, wide = w.param.name, min(self.places.wide(w.param), self.pack)
+            before.append(Text(f"ge2_some<{STORED[w.param.var.type.dtype]}, PACK> {name}_at;"))
+            said.written[w.param] = f"{name}_at.at[v]"
+            to = f"{self.places.result(w.param)} + {self.places.element(w.param)}"
+            after += self.guarded(w, [Text(f"ge2_write<PACK, {wide}>({to}, {name}_at{left});")])
+        before += [line for w in works for line in self.drawn(w)]
+        said.v = "v"
+        lines = [each for w in works for each in self.element(w)]
+        said.v = ""
+        if self.ragged:
+            end = f"if ({self.places.letters[lane]} + v >= {self.places.extent(lane)}) break;"
+            lines = [Text(end), *lines]
+        if (
+            loop.parent is not None
+            and loop.parent.spec is not None
+            and loop.parent.spec.axes == tuple(self.over)
+        ):
+            said.packs = known  # what a loop over rows reads is not known after it
+        return [*before, unrolled("v", "PACK", lines), *after]
+
+    def reads(self, works: Sequence[Work], left: str) -> list[Text]:
+        found = []
+        for p in self.said.read_in(works):
+            if p not in self.said.packs and self.lies(p):
+                name, wide = self.places.array(p), min(self.places.wide(p), self.pack)
+                place = f"{name} + {self.places.element(p)}"
+                found.append(Text(f"const auto {name}_at = ge2_read<PACK, {wide}>({place}{left});"))
+                self.said.packs[p] = f"{name}_at.at[v]"
+        return found
+
+    def drawn(self, w: Work) -> list[Text]:
+        """The random bits of all of a thread's elements, where they are whole blocks, or parts of one."""
+        if w.y is None or w.step is None or w.step.eqn is None or not isinstance(w.step.eqn.op, Draw):
+            return []
+        axes, sizes = sorted(w.y.axes), self.problem.axes.sizes
+        if axes[-1:] != [self.lane] or (len(axes) > 1 and sizes[self.lane] % self.pack):
+            return []
+        name, key = f"{self.said.name(w.y)}_at", ", ".join(map(self.said.operand, w.xs))
+        some = f"ge2_random_some<{HELD[w.y.dtype]}, PACK>({key}, {self.places.among(axes)})"
+        self.said.drawn[w.y] = f"{name}.at[v]"
+        return [Text(f"const auto {name} = {some};")]
+
+    def element(self, w: Work) -> list[Text]:
+        line = self.said.line(w)
+        return self.guarded(w, [line]) if w.kind == "store" and w.param not in self.said.written else [line]
+
+    def lies(self, p: Param | None) -> bool:
+        """Whether an array has the elements of a thread side by side."""
+        return p is not None and self.problem.axes.strides[p].get(self.lane) == 1
+
+    @property
+    def ragged(self) -> bool:
+        """Whether the last pack of a row has less."""
+        return self.lane >= 0 and self.problem.axes.sizes[self.lane] % self.pack != 0
+
+    # -- rows that are folded
+
+    def rows(self, loop: Loop) -> list[Text]:
+        places = self.places
+        gathered = [w for w in loop.everything() if w.y is not None and self.said.homes[w.y].first is loop]
+        total, height = " * ".join(map(places.extent, self.over)), self.block // self.columns
+        start, step = "threadIdx.x / COLUMNS" if self.columns > 1 else "threadIdx.x", str(height)
+        if self.partials.count > 1:
+            start, step = f"blockIdx.y * {height} + {start}", f"gridDim.y * {height}"
+        r = places.linear(self.over, "r")
+        head = f"for ({places.whole} {r} = {start}; {r} < {total}; {r} += {step})"
+        if self.narrow is not None:
+            text = self.several_rows(loop, r, total)
+        else:
+            inner = [*map(Text, places.split(r, self.over)), *self.inside(loop)]
+            text = Text(head, body=tuple(inner), pragma=f"#pragma unroll {UNROLLED}")
+        return [
+            *(line for w in gathered for line in self.begin(w)),
+            text,
+            *(line for w in gathered for line in self.end(w)),
+        ]
+
+    def several_rows(self, loop: Loop, r: str, total: str) -> Text:
+        """The loop over rows of which a thread reads some at once: none of them waits for another."""
+        said, known, int_ = self.said, dict(self.said.packs), self.places.whole
+        split = [*map(Text, self.places.split(r, self.over))]
+        read = [p for p in said.read_in(list(loop.everything())) if p not in said.packs]
+        rooms, reads = [], []
+        for p in read:
+            name = self.places.array(p)
+            rooms.append(Text(f"{STORED[p.var.type.dtype]} {name}_rows[AT_ONCE];"))
+            reads.append(Text(f"{name}_rows[turn] = {name}[{self.places.element(p)}];"))
+            said.packs[p] = f"{name}_rows[turn]"
+        clamped = Text(f"const {int_} {r} = min(first + turn * ROWS, {total} - 1);")
+        place = [Text(f"const {int_} {r} = first + turn * ROWS;"), Text(f"if ({r} >= {total}) break;")]
+        inner = self.inside(loop)
+        body = [*rooms, unrolled("turn", "AT_ONCE", [clamped, *split, *reads])] if reads else []
+        body.append(unrolled("turn", "AT_ONCE", [*place, *split, *inner]))
+        said.packs = known
+        head = f"for ({int_} first = threadIdx.x / COLUMNS; first < {total}; first += ROWS * AT_ONCE)"
+        return Text(head, body=tuple(body), pragma="#pragma unroll 1")
+
+    def early(self) -> list[Text]:
+        """What is alike for all rows is read before they are: it is there when they are folded."""
+        read = self.said.read_in(list(self.root.everything()))
+        alike = [p for p in read if not any(self.problem.axes.strides[p].get(a) for a in self.over)]
+        lines = []
+        for p in alike[:EARLY]:
+            name, place = self.places.array(p), self.places.element(p)
+            lines.append(Text(f"const {STORED[p.var.type.dtype]} {name}_at = {name}[{place}];"))
+            self.said.packs[p] = f"{name}_at"
+        return lines
+
+    def begin(self, w: Work) -> list[Text]:
+        assert w.y is not None
+        name, ctype = reductions.state(w), reductions.state_type(w)
+        if not self.said.homes[w.y].dims:
+            return [Text(f"{ctype} {name} = {reductions.start(w)};")]
+        return [
+            Text(f"{ctype} {name}[PACK];"),
+            unrolled("v", "PACK", [Text(f"{name}[v] = {reductions.start(w)};")]),
+        ]
+
+    def end(self, w: Work) -> list[Text]:
+        """Merges what the threads of a column have, and leaves it where blocks share the rows."""
+        assert w.y is not None
+        several = bool(self.said.homes[w.y].dims)
+        mine = f"{reductions.state(w)}[v]" if several else reductions.state(w)
+        if self.narrow is not None:
+            return [Text(f"{mine} = ge2_columns_fold<COLUMNS, {self.block}>({mine}, {reductions.merge(w)});")]
+        lines = [Text(f"{mine} = ge2_column_fold<COLUMNS, {self.block}>({mine}, {reductions.merge(w)});")]
+        if any(p.fold is w for p in self.partials.parts):
+            tests = ["here"] if self.kept else []
+            tests += ["threadIdx.x < COLUMNS"] if self.block > self.columns else []
+            tests += (
+                [f"{self.places.letters[self.lane]} + v < {self.places.extent(self.lane)}"]
+                if self.ragged
+                else []
+            )
+            leave = self.partials.leave(w, "blockIdx.y", self.linear(several), mine)
+            lines.append(Text(f"if ({' && '.join(tests)})", body=(leave,)) if tests else leave)
+        return [unrolled("v", "PACK", lines)] if several else lines
+
+    def linear(self, several: bool) -> str:
+        """Which of all kept elements a thread has."""
+        text = ""
+        for a in self.kept:
+            letter = self.places.letters[a]
+            text = f"({text}) * {self.places.extent(a)} + {letter}" if text else letter
+        return f"{text} + v" if several else text or "0"

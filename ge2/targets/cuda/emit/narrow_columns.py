@@ -1,0 +1,62 @@
+"""Blocks a few columns wide: folds over rows where wide ones would leave most of a GPU idle.
+
+A block has one or a few sectors of memory of each row, and all rows, so that nothing is left to merge after
+it. Its threads read some rows at once each. What is small takes as long as its reads take to arrive once.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import final
+
+from ge2.base.record import record
+from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.emit.kernel import Fixed
+from ge2.targets.cuda.emit.region import Problem, power
+from ge2.targets.cuda.emit.two_stage_reduce import part
+
+SECTOR = 32  # bytes that the cache hands over
+WIDE = 128  # columns of a block otherwise
+FEW = 16  # rows that are not worth it
+BLOCK, MOST, WARP = 256, 1024, 32
+SHORT, BELOW = 512, 64  # up to so many rows, so many threads below each other: any such batch has one text
+ROUNDS = 4  # in which a block has read all rows, if several blocks could share them instead
+LARGE = 1 << 20  # elements beyond which these do, and beyond which memory is kept busy by few blocks as well
+AT_ONCE, BYTES = 4, 128  # rows that a thread reads at once, if these are no more
+
+
+@final
+@record
+class Narrow:
+    """Threads side by side and of a block, and rows that a thread reads at once."""
+
+    columns: int
+    block: int
+    at_once: int
+
+    @property
+    def fixed(self) -> list[Fixed]:
+        return [
+            Fixed("ROWS", self.block // self.columns, "threads below each other, which share the rows"),
+            Fixed("AT_ONCE", self.at_once, "rows that a thread reads at once"),
+        ]
+
+
+def narrow(problem: Problem, over: frozenset[int], chip: Chip) -> Narrow | None:
+    """The blocks of a region that folds the axes `over`, if narrow ones are better."""
+    sizes = problem.axes.sizes
+    kept = [a for a in sorted(sizes) if a not in over]
+    rows, width = math.prod(sizes[a] for a in over), math.prod(sizes[a] for a in kept)
+    idle = 4 if rows * width > 4 * LARGE else 2  # times as many blocks could run as there would be otherwise
+    if not over or not kept or rows < FEW or not 0 < idle * width <= WIDE * chip.multiprocessors:
+        return None
+    read = [p for p in problem.axes.strides if p not in problem.outs and not problem.operands[p.var].value]
+    bytes_of = [p.var.type.dtype.itemsize for p in read] or [4]
+    at_once = min(AT_ONCE, 1 << max((BYTES // sum(bytes_of)).bit_length() - 1, 0))
+    columns = min(WARP, max(SECTOR // max(bytes_of), power(width // (2 * chip.multiprocessors)), 2))
+    parts = [part(problem, w, kept) for w in problem.folded]
+    shared = all(p is not None and set(p.axes) == set(kept) for p in parts)
+    if shared and (rows * columns > ROUNDS * MOST * AT_ONCE or rows * width > LARGE):
+        return None
+    below = BELOW if rows <= SHORT else MOST
+    return Narrow(columns, min(MOST, max(BLOCK, below * columns)), at_once)

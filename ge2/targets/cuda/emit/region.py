@@ -1,0 +1,311 @@
+"""What all kernels of regions share: what is to be done, and each equation as a statement."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ge2.base.dtypes import BFLOAT16, BOOL, FLOAT32, FLOAT64, HALF
+from ge2.codegen.blocks import Tiling
+from ge2.codegen.iteration_space import axes_of, works_of
+from ge2.codegen.kernel_values import Held, Param, Values
+from ge2.codegen.loop_nest import Home, Loop, Work, homes
+from ge2.codegen.text import Operand, Text
+from ge2.ir import Eqn, Literal, Names, Var, write
+from ge2.ir.text import atom_text, op_text
+from ge2.ops.random import Draw
+from ge2.ops.reduce import ArgReduce, Reduce
+from ge2.ops.region import Region
+from ge2.ops.shape import Iota
+from ge2.targets.cuda.emit import reductions
+from ge2.targets.cuda.emit.kernel_parameters import RESERVED, Places, label
+from ge2.targets.cuda.emit.types import HELD, RETYPES, SUFFIX, expression, helpers_of, number, retyped
+
+UNROLL = "#pragma unroll"
+OF_PACK = ".at[v]"  # the element of a pack that is at hand
+
+
+class Problem:
+    """A region as works over axes, of which those are joined that every array treats as one."""
+
+    def __init__(self, region: Region, operands: Mapping[Var, Operand]) -> None:
+        self.region, self.operands = region, operands
+        self.names = Names()
+        self.text = write(region.graph, names=self.names)
+        self.values = Values(region, Tiling(region.space), self.names).run()
+        works, outs = works_of(self.values, region, self.names, label)
+        self.works, self.outs = works, outs
+        self.axes = axes_of(self.values, region, works, outs, operands)
+
+    @property
+    def folded(self) -> list[Work]:
+        return [w for w in self.works if w.kind == "fold"]
+
+    @property
+    def lane(self) -> int:
+        """The axis along which most elements lie side by side; -1 where there is none."""
+        return max(self.axes.sizes, key=lambda a: (self.axes.along(a), a), default=-1)
+
+
+class Statements:
+    """Works as lines of CUDA, once the loops are settled. `v` numbers the elements of a thread."""
+
+    def __init__(self, problem: Problem, places: Places, root: Loop) -> None:
+        self.problem, self.places, self.root = problem, places, root
+        self.homes: dict[Held, Home] = homes(root)
+        self.makers = {w.y: w for w in root.everything() if w.y is not None}
+        self.readers = self.read_by()
+        self.products = self.summed()
+        self.rounded = self.only_stored()
+        self.helpers: dict[str, None] = {}  # of users' expressions
+        self.kept_at = "v"  # the place of the element at hand, of those that a thread keeps
+        self.v = ""  # how the element along the lane is told, where several are at hand
+        self.packs: dict[Param, str] = {}  # arrays of which several elements were read before
+        self.divisors: dict[Held, str] = {}  # what many elements are divided by, prepared
+        self.taken: Counter[str] = Counter()  # words that this kernel has names of
+        self.apart = False  # whether no element at hand is at a place that it is compared with
+        self.near = ""  # "_near" where no such number is far from 1
+        self.striped: dict[Work, str] = {}  # states of which each neighbour has its own
+        self.drawn: dict[Held, str] = {}  # random bits of which several elements were made before
+        self.widened: set[Param] = set()  # arrays of half types that were read as floats
+        self.written: dict[Param, str] = {}  # results of which several elements are written after
+
+    def fresh(self, word: str) -> str:
+        """A name that no other value of the kernel has: `by`, `by1`, ... The word is a reserved one."""
+        assert word in RESERVED, word
+        self.taken[word] += 1
+        return f"{word}{self.taken[word] - 1 or ''}"
+
+    # -- values
+
+    def line(self, w: Work) -> Text:
+        if w.kind == "store":
+            return self.stored(w)
+        assert w.step is not None and w.y is not None
+        comment = self.note(w.step.eqn)
+        if w.kind == "fold":
+            index = self.index(w) if reductions.indexed(w) else ""
+            return Text(
+                self.fused(w) or reductions.taken_in(w, self.state(w), self.operand(w.xs[0]), index), comment
+            )
+        home, code = self.homes[w.y], self.computed(w)
+        if home.dims:
+            return Text(f"{self.kept(w.y, home)} = {code};", comment)
+        return Text(f"const {HELD[w.y.dtype]} {label(w.y.name)} = {code};", comment)
+
+    def summed(self) -> dict[Held, Work]:
+        """Products that are only added up: a sum takes each in as it is, and rounds once."""
+        found = {
+            y: w
+            for y, w in self.makers.items()
+            if is_product(w) and y.dtype in (FLOAT32, FLOAT64) and not self.homes[y].dims
+            if all(
+                r.kind == "fold" and reductions.op_of(r).name == "reduce_sum" for r in self.readers.get(y, ())
+            )
+        }
+        return self.left_out(found)
+
+    def only_stored(self) -> dict[Held, Work]:
+        """Values that are rounded to a half type and only stored, as what they are."""
+        found = {
+            y: w
+            for y, w in self.makers.items()
+            if is_rounding(w) and not self.homes[y].dims
+            if self.readers.get(y) and all(r.kind == "store" for r in self.readers[y])
+        }
+        return self.left_out(found)
+
+    def left_out(self, found: dict[Held, Work]) -> dict[Held, Work]:
+        """The works, which are no statements of their own."""
+        for w in found.values():
+            assert w.home is not None
+            w.home.children.remove(w)
+        return found
+
+    def read_by(self) -> dict[Held, list[Work]]:
+        found: dict[Held, list[Work]] = {}
+        for w in self.root.everything():
+            for x in w.xs:
+                found.setdefault(x, []).append(w)
+        return found
+
+    def fused(self, w: Work) -> str:
+        """The statement that adds a product; nothing if what is folded is no such one."""
+        product = self.products.get(w.xs[0])
+        if product is None:
+            return ""
+        a, b = map(self.operand, product.xs)
+        return f"{self.state(w)} = ge2_fma_{SUFFIX[w.xs[0].dtype]}({a}, {b}, {self.state(w)});"
+
+    def index(self, w: Work) -> str:
+        """The place of an element along the axis that is folded."""
+        (a,) = w.over
+        letter = self.places.letters[a]
+        return f"{letter} + {self.v}" if self.v and a == self.places.lane else letter
+
+    def state(self, w: Work) -> str:
+        """The state of a reduction, for the element at hand."""
+        assert w.y is not None
+        if w in self.striped:
+            return self.striped[w]
+        name, home = reductions.state(w), self.homes[w.y]
+        return f"{name}{self.at(home)}" if home.dims else name
+
+    def kept(self, x: Held, home: Home) -> str:
+        return f"{self.name(x)}{self.at(home)}"
+
+    def name(self, x: Held) -> str:
+        return label(x.name)
+
+    def at(self, home: Home) -> str:
+        """The place of a value among those that the thread keeps."""
+        return f"[{self.kept_at}]"
+
+    def stored(self, w: Work) -> Text:
+        p = w.param
+        assert p is not None
+        dtype, rounded = p.var.type.dtype, self.rounded.get(w.xs[0])
+        if rounded is not None:
+            x = rounded.xs[0]
+            value = f"ge2_cast_{SUFFIX[x.dtype]}_{SUFFIX[dtype]}({self.operand(x)})"
+        else:
+            value = self.operand(w.xs[0])
+        if dtype in HALF and rounded is None:
+            value = f"ge2_cast_f32_{SUFFIX[dtype]}({value})"
+        if p in self.written:
+            return Text(f"{self.written[p]} = {value};")
+        return Text(f"{self.places.result(p)}[{self.places.element(p, self.v)}] = {value};")
+
+    def computed(self, w: Work) -> str:
+        assert w.y is not None and w.step is not None
+        eqn, operands, dtype = w.step.eqn, [self.operand(x) for x in w.xs], w.xs[0].dtype if w.xs else None
+        if eqn is None:  # a half type is widened
+            leaf = w.xs[0].leaf
+            if isinstance(leaf, Param) and self.places.operands[leaf.var].value:
+                return operands[0]  # a number is handed over as float32
+            if leaf in self.widened:
+                return operands[0]
+            return widened(w.step.xs[0].dtype, operands[0])
+        op: Any = eqn.op
+        assert dtype is not None
+        if op.name == "eq" and (found := self.counted(w)):
+            return found
+        if isinstance(op, ArgReduce):
+            return "0"
+        if isinstance(op, Reduce):  # of one element
+            sums = op.name == "reduce_sum" and dtype != BOOL
+            return (
+                expression("ge2_add({0}, {1})", [operands[0], number(0, dtype)], dtype, dtype)
+                if sums
+                else operands[0]
+            )
+        if w.xs[-1] in self.divisors and op.name == "div":
+            return f"ge2_over{self.near}_f32({operands[0]}, {self.divisors[w.xs[1]]})"
+        if isinstance(op, Draw):
+            if w.y in self.drawn:
+                return self.drawn[w.y]
+            place = self.places.among(sorted(w.y.axes), self.v)
+            return f"ge2_random_bits_{SUFFIX[op.dtype]}({', '.join(operands)}, {place})"
+        if op.name in RETYPES:
+            return retyped(operands[0], eqn)
+        if getattr(op, "edition", 0):
+            self.helpers.update(dict.fromkeys(helpers_of(op.lowering.helpers, dtype)))
+            return expression(op.lowering.cuda or op.lowering.expression, operands, dtype, w.y.dtype)
+        return expression(op.lowering.expression, operands, dtype, w.y.dtype)
+
+    def counted(self, w: Work) -> str:
+        """Whether an element is the one at a place, as said of how far that is from the first of a pack."""
+        away = self.away(w) if self.v else ""
+        return away and ("false" if self.apart else f"{away} == (uint32_t){self.v}")
+
+    def away(self, w: Work) -> str:
+        """How far a place that elements are compared with is from the first of a pack; "" for other works."""
+        eqn, lane = None if w.step is None else w.step.eqn, self.places.lane
+        if w.kind != "compute" or eqn is None or eqn.op.name != "eq" or lane < 0:
+            return ""
+        counts = [x for x in w.xs if isinstance(x.leaf, Iota) and x.axes == (lane,) and x.dtype == np.int32]
+        others = [x for x in w.xs if lane not in x.axes]
+        if len(counts) != 1 or len(others) != 1:
+            return ""
+        return f"(uint32_t){self.operand(others[0])} - (uint32_t){self.places.letters[lane]}"
+
+    def operand(self, x: Held) -> str:
+        """A value, wherever it is."""
+        leaf = x.leaf
+        if isinstance(leaf, Param):
+            return self.load(leaf)
+        if isinstance(leaf, Literal):
+            return self.places.number(leaf, x.dtype)
+        if isinstance(leaf, Iota):
+            return self.places.count(leaf, x, self.v)
+        home, w = self.homes[x], self.makers[x]
+        if w.kind == "fold":
+            return reductions.read(w, self.state(w))
+        return self.kept(x, home) if home.dims else label(x.name)
+
+    def load(self, p: Param) -> str:
+        if self.places.operands[p.var].value:
+            return self.places.value(p)
+        if p in self.packs:
+            return self.packs[p]
+        return f"{self.places.array(p)}[{self.places.element(p, self.v)}]"
+
+    def note(self, eqn: Eqn | None) -> str:
+        """The equation, as the graph above the kernel has it."""
+        if eqn is None:
+            return ""
+        names = self.problem.names
+        inputs = "".join(" " + atom_text(a, names) for a in eqn.inputs)
+        return f"{names[eqn.outs[0]]} = {op_text(eqn.op)}{inputs}"
+
+    # -- loops over the elements of a thread
+
+    def read_in(self, works: Sequence[Work]) -> list[Param]:
+        """The arrays that works read."""
+        read = [x for w in works for x in w.xs]
+        aside = self.products | self.rounded
+        read += [x for y in read if y in aside for x in aside[y].xs]
+        found = [x.leaf for x in read if isinstance(x.leaf, Param)]
+        return [p for p in dict.fromkeys(found) if not self.places.operands[p.var].value]
+
+
+def is_product(w: Work) -> bool:
+    return (
+        w.kind == "compute" and w.step is not None and w.step.eqn is not None and w.step.eqn.op.name == "mul"
+    )
+
+
+def is_rounding(w: Work) -> bool:
+    eqn = None if w.step is None else w.step.eqn
+    named = w.kind == "compute" and eqn is not None and eqn.op.name == "convert_element_type"
+    return named and eqn is not None and eqn.outs[0].type.dtype in HALF
+
+
+def unrolled(letter: str, count: str, body: Sequence[Text]) -> Text:
+    """A loop that the compiler writes out, so that what it indexes stays in registers."""
+    return Text(f"for (int {letter} = 0; {letter} < {count}; {letter}++)", body=tuple(body), pragma=UNROLL)
+
+
+def widened(dtype: Any, text: str) -> str:
+    """An element of a half type as float32; one of a pack, by its pair."""
+    if dtype == BFLOAT16 and text.endswith(OF_PACK):
+        return f"ge2_pair_at_bf16({text.removesuffix(OF_PACK)}, v)"
+    return f"ge2_cast_{SUFFIX[dtype]}_f32({text})"
+
+
+def mentions(lines: Sequence[Text], name: str) -> bool:
+    """Whether a name stands in any of the lines."""
+    return any(re.search(rf"\b{name}\b", t.code) or mentions(t.body, name) for t in lines)
+
+
+def power(n: int) -> int:
+    """The least power of two that is not less.
+
+    >>> power(1), power(5), power(32)
+    (1, 8, 32)
+    """
+    return 1 << max(n - 1, 0).bit_length()

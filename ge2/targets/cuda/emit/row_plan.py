@@ -1,0 +1,320 @@
+"""Where a row is while a team of threads computes it, how many threads that is, and how many blocks."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+from ge2.base.dtypes import HALF
+from ge2.codegen.kernel_values import Held, Param
+from ge2.codegen.loop_nest import Loop, Spec, Work, nest
+from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.emit import reductions
+from ge2.targets.cuda.emit.kernel_parameters import Places
+from ge2.targets.cuda.emit.region import Problem, Statements, power
+from ge2.targets.cuda.emit.two_stage_reduce import Part, Partials, part
+
+ALWAYS = 1 << 30  # nothing is kept from one stage of a row to the next
+BLOCK, MOST = 256, 1024
+REGISTERED, IN_SHARED, READ_AGAIN = "registers", "shared memory", "memory"
+TEAM = 512  # threads of a row in shared memory
+GRID = 65535  # blocks along the second axis of a grid
+CROWDED = 24  # registers of a row that a thread of a large block has room for
+WORDS = 64  # registers of a thread that the elements of a row may take
+FEW, MANY = 16, 32  # elements of a row that a thread has at most; where blocks go from row to row
+CROWD = 512  # threads of a multiprocessor that hide each other's waiting
+OTHERS, ADDRESS = 12, 8  # registers of a thread besides those of its row, and for each array
+APART = 16 << 10  # bytes of half a multiprocessor that are left when a block has rows ahead
+ALONE, SOME, WARP = 512, 8, 32  # threads of a block that has all rows, and elements of a row that one has
+ROUNDS, MORE = 2, 6  # in which it has gone through all rows; if what it folds over them is read again
+MEETING = 40 << 10  # bytes of shared memory, of the 48 KB that a block has without asking
+ROOM = 40  # registers of its threads that the elements of a row may take
+LONG = 1 << 14  # elements from which on a row that is only folded is shared by blocks, if rows are few
+
+
+def few(problem: Problem, whole: frozenset[int]) -> bool:
+    """Whether a block might have all rows of a region that folds over them too."""
+    rows = math.prod(n for a, n in problem.axes.sizes.items() if a not in whole)
+    return rows <= ALONE * MORE and any(w.over - whole for w in problem.folded)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Threads of a row and of a block; packs of a thread, 0 where a row does not fit in registers."""
+
+    team: int
+    block: int
+    packs: int
+
+    @property
+    def rows(self) -> int:
+        """Rows that a block has at once."""
+        return self.block // self.team
+
+
+@final
+class Plan:
+    """`where` a row is while it is computed; `again`: how costly what is made again may be; `alone`: one
+    block has all rows, and knows what is folded over them."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        whole: frozenset[int],
+        chip: Chip,
+        again: int,
+        where: str,
+        alone: bool = False,
+    ) -> None:
+        self.problem, self.chip, self.alone, axes = problem, chip, alone, problem.axes
+        self.resident, self.in_shared = where != READ_AGAIN, where == IN_SHARED
+        resident = self.resident
+        rest = [a for a in sorted(axes.sizes) if a not in whole]
+        across = frozenset().union(*(w.over for w in problem.folded)) - whole  # folded over rows as well
+        self.row = [a for a in sorted(axes.sizes) if a in whole]
+        self.walked = [a for a in rest if a in across] if across else rest
+        self.groups = [a for a in rest if a not in across] if across else []
+        self.across = bool(across)
+        self.places = Places(axes, problem.operands, [*self.groups, *self.walked, *self.row])
+        self.places.constant = frozenset(self.row) if resident else frozenset()
+        self.lane = self.places.lane = self.row[0] if len(self.row) == 1 else -1
+        self.length = math.prod(axes.sizes[a] for a in self.row)
+        self.count = math.prod(axes.sizes[a] for a in self.walked)
+        lying = [p for p in axes.strides if self.lies(p)]
+        self.pack = 1 if alone else max(map(self.places.wide, lying), default=1)
+        specs = [
+            Spec(tuple(axes), role)
+            for axes, role in ((self.groups, "group"), (self.walked, "rows"), (self.row, "row"))
+            if axes
+        ]
+        self.held = {p for p in lying if resident}
+        parts = [part(problem, w, self.places.order) for w in problem.folded]
+        if not self.across:
+            self.sink()
+        self.root = nest(problem.works, specs, again)
+        self.said = Statements(problem, self.places, self.root)
+        self.shape = self.shaped()
+        self.ahead = self.read_ahead() if self.across else []
+        self.splits, self.blocks = self.spread(parts)
+        gathered = [p for p in parts if p and not alone and (p.fold.over - whole or self.splits > 1)]
+        self.lost = not alone and len([w for w in problem.folded if w.over - whole]) > len(
+            [p for p in gathered if p.fold.over - whole]
+        )
+        number = self.blocks * self.shape.rows if self.across else self.splits
+        self.partials = Partials(problem, self.places, gathered, number, self.most_parts())
+        self.wider = self.said.widened = self.read_wide()
+        self.late = self.read_late()
+
+    def sink(self) -> None:
+        """What is alike for all rows is done in each, unless it is a result: a block has one row."""
+        walked = frozenset(self.walked)
+        if any(w.kind == "store" and w.axes.isdisjoint(walked) for w in self.problem.works):
+            return
+        for w in self.problem.works:
+            w.axes |= walked
+
+    # -- how many threads a row has
+
+    def lies(self, p: Param) -> bool:
+        """Whether the elements of a row lie side by side in an array."""
+        return self.lane >= 0 and self.problem.axes.strides[p].get(self.lane) == 1
+
+    def depends(self, p: Param) -> bool:
+        """Whether an array is another for another row."""
+        strides = self.problem.axes.strides[p]
+        return any(strides.get(a) for a in (*self.walked, *self.groups))
+
+    def words(self, alive: bool = False) -> float:
+        """Registers that an element of a row takes: arrays, values between stages, sums over rows; `alive`:
+        at once, for values between stages are made of the arrays."""
+        rows = [c for c in self.everything(self.root) if c.spec and c.spec.role == "rows"] or [self.root]
+        read = self.said.read_in([w for c in rows for w in c.everything()])
+        arrays = sum(p.var.type.dtype.itemsize for p in read if p in self.held)
+        between = sum(h.dtype.itemsize for h in self.between())
+        sums = sum(
+            reductions.state_bytes(w) for w in self.problem.folded if w.y and self.said.homes[w.y].dims
+        )
+        return ((max(arrays, between) if alive else arrays + between) + sums) / 4
+
+    def sums(self) -> bool:
+        """Whether something is gathered over the rows for each element of a row."""
+        return any(w.y is not None and self.said.homes[w.y].dims for w in self.problem.folded)
+
+    def between(self) -> list[Held]:
+        return [y for y, home in self.said.homes.items() if home.dims and self.said.makers[y].kind != "fold"]
+
+    def shaped(self) -> Shape:
+        """The smallest team that holds a row, whole warps where the row is that long."""
+        n, pack = max(self.length, 1), self.pack
+        if self.in_shared:
+            return Shape(TEAM, TEAM, -(-n // (TEAM * pack)))
+        if not self.resident:
+            widest = BLOCK if self.count >= 2 * self.chip.multiprocessors else MOST
+            team = min(widest, max(power(-(-n // pack)), 1))
+            return Shape(team, max(team, BLOCK), 0)
+        if self.alone:
+            team = min(power(-(-n // SOME)), WARP)
+            return Shape(team, ALONE, -(-n // team))
+        few, words = (MANY, 2 * WORDS) if self.sums() else (FEW, WORDS)
+        most = max(min(few, int(words / max(self.words(), 0.5))), pack)
+        team = min(max(power(-(-n // most)), min(32, power(-(-n // pack)))), MOST)
+        return Shape(team, max(team, min(BLOCK, MOST)), -(-n // (team * pack)))
+
+    def spread(self, parts: Sequence[Part | None]) -> tuple[int, int]:
+        """How many blocks share a row, and how many share the rows."""
+        shape, loops = self.shape, self.inner_loops()
+        team_blocks = -(-self.count // shape.rows)
+        if self.alone:
+            return 1, 1
+        if self.across and not self.sums():
+            return 1, min(team_blocks, GRID)  # each row leaves its own part, and waits for no other
+        if self.across:
+            groups = math.prod(self.problem.axes.sizes[a] for a in self.groups)
+            at_once = self.at_once * self.chip.multiprocessors
+            return 1, max(1, min(team_blocks, -(-at_once // max(groups, 1))))
+        alone = len(loops) == 1 and all(p is not None for p in parts) and not self.resident
+        if not alone or self.length < LONG:
+            return 1, team_blocks
+        wanted = self.chip.multiprocessors * self.chip.threads // (shape.block * max(team_blocks, 1))
+        return max(1, min(wanted, self.length // (shape.team * self.pack * 4))), team_blocks
+
+    def most_parts(self) -> int:
+        """How many parts of a result there may be, however many rows there are."""
+        if not self.across:
+            return 0
+        blocks = self.at_once * self.chip.multiprocessors if self.sums() else GRID
+        return blocks * self.shape.rows
+
+    def read_wide(self) -> set[Param]:
+        """Arrays of half types whose rows are held as floats, since several stages read them."""
+        if self.across or not self.resident:
+            return set()
+        loops = self.inner_loops()
+        times = Counter(p for c in loops for p in self.said.read_in(c.works))
+        return {p for p in self.held if p.var.type.dtype in HALF and self.depends(p) and times[p] > 1}
+
+    def read_late(self) -> set[Param]:
+        """Arrays that all rows have in common, as weights are, and that only a later stage reads: they are
+        in the cache by then, and take no registers before."""
+        if self.across or not self.resident or self.in_shared:
+            return set()
+        stages = [set(self.said.read_in(loop.works)) for loop in self.inner_loops()]
+        times = Counter(p for stage in stages for p in stage)
+        later = {p for stage in stages[1:] for p in stage}
+        return {p for p in self.held & later if times[p] == 1 and not self.depends(p)}
+
+    def inner_loops(self) -> list[Loop]:
+        """The stages that a row is gone through."""
+        return [c for c in self.everything(self.root) if c.spec and c.spec.role == "row"]
+
+    def inner_folds(self) -> list[Work]:
+        """What is folded over a row, for which its threads meet."""
+        row = set(self.row)
+        return [w for loop in self.inner_loops() for w in loop.works if w.kind == "fold" and w.over <= row]
+
+    def side_by_side(self) -> int:
+        """How many blocks the compiler is to leave registers for, on a multiprocessor."""
+        if self.in_shared:
+            return 2 if self.shared <= self.chip.shared // 2 else 1
+        return self.at_once if self.sums() and not self.alone else 1
+
+    @property
+    def at_once(self) -> int:
+        """How many blocks a multiprocessor is to hold, by the registers that their rows take."""
+        alive = self.shape.packs * self.pack * self.words(alive=True)
+        others = OTHERS + ADDRESS * len([p for p in self.held if p not in self.problem.outs])
+        by_registers = self.chip.registers // (self.shape.block * (int(alive) + others))
+        by_shared = self.chip.shared // max(self.shared, 1)
+        return max(1, min(by_registers, by_shared, self.chip.threads // self.shape.block))
+
+    def read_ahead(self) -> list[Param]:
+        """The arrays whose next row is read while one is computed, where few threads are at hand to wait."""
+        self.ahead = []
+        if self.alone or self.in_shared or not self.sums():
+            return []
+        if self.at_once * self.shape.block > CROWD:
+            return []
+        if self.shape.rows > 1 or not self.resident or self.lane < 0 or self.length % self.pack:
+            return []
+        read = [
+            p for p in self.said.read_in(list(self.root.everything())) if p in self.held and self.depends(p)
+        ]
+        wide = [self.places.wide(p) * p.var.type.dtype.itemsize for p in read]
+        return read if read and min(wide) >= 4 and self.room(read) <= self.chip.shared // 2 - APART else []
+
+    def room(self, arrays: Sequence[Param]) -> int:
+        """Bytes of shared memory for two rows of each."""
+        each = 2 * self.shape.packs * self.pack * self.shape.block
+        return sum(each * p.var.type.dtype.itemsize for p in arrays)
+
+    @property
+    def shared(self) -> int:
+        return self.rows_bytes() if self.in_shared else self.room(self.ahead)
+
+    def rows_bytes(self) -> int:
+        """Bytes of shared memory for a row of each array; 0 where it cannot be there."""
+        read = [p for p in self.said.read_in(list(self.root.everything())) if p in self.held]
+        wide = [self.places.wide(p) * p.var.type.dtype.itemsize for p in read]
+        if not read or min(wide) < 4 or self.length % self.pack or not all(map(self.depends, read)):
+            return 0
+        return self.room(read) // 2
+
+    def everything(self, loop: Loop) -> list[Loop]:
+        inner = [c for c in loop.children if isinstance(c, Loop)]
+        return [*inner, *(each for c in inner for each in self.everything(c))]
+
+    @property
+    def fits(self) -> bool:
+        """Whether this is a kernel: what it says of registers holds, and it knows every reduction."""
+        legal = (frozenset(self.row), frozenset(self.walked), frozenset(self.row) | frozenset(self.walked))
+        if self.lost or any(w.over not in legal for w in self.problem.folded):
+            return False
+        if not self.resident:
+            return not self.across and not self.between()
+        if self.in_shared:
+            fits = 0 < self.rows_bytes() <= self.chip.most and self.shape.packs > 1
+            return fits and not self.between() and not self.sums() and self.stages()
+        if self.alone and not self.complete():
+            return False
+        few = self.length <= self.shape.team * self.pack * self.shape.packs
+        each = self.shape.packs * self.pack * self.words()
+        long = (
+            not self.across
+            and self.length >= LONG
+            and self.count < self.chip.multiprocessors
+            and not self.stages()
+        )
+        return (
+            few
+            and each <= (ROOM if self.alone else CROWDED if self.shape.block > 512 else 2 * WORDS)
+            and self.length > 0
+            and not long
+        )
+
+    def complete(self) -> bool:
+        """Whether one block is enough for all rows, and goes through them once."""
+        loops = [c for c in self.root.children if isinstance(c, Loop) and c.spec and c.spec.role == "rows"]
+        if not self.across or self.groups or len(loops) != 1 or self.shape.team > WARP:
+            return False
+        if any(d in loops for home in self.said.homes.values() for d in home.dims):
+            return False
+        gathered = [w for w in self.problem.folded if w.over - set(self.row)]
+        if sum(map(self.met, gathered)) > MEETING:
+            return False
+        read = {x for w in self.problem.works if w.kind != "store" for x in w.xs}
+        again = any(w.y in read for w in gathered)
+        return self.count <= self.shape.rows * (MORE if again else ROUNDS)
+
+    def met(self, w: Work) -> int:
+        """Bytes of shared memory in which the warps of the only block merge what they have."""
+        assert w.y is not None
+        states = self.shape.team * (self.shape.packs if self.said.homes[w.y].dims else 1)
+        return self.shape.block // WARP * states * reductions.state_bytes(w)
+
+    def stages(self) -> bool:
+        """Whether a row is gone through more than once."""
+        return len(self.inner_loops()) > 1

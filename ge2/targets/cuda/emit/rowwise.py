@@ -1,0 +1,591 @@
+"""Kernels whose threads lie along what is folded: a team has a row, in its registers where it fits.
+
+Every chain of reductions over a row, and elementwise work between them, is one pass over memory. What is
+folded over the rows as well (the column sums of a derivative) is gathered by blocks that go through many
+rows, each of which leaves partial results. Rows that do not fit are read again for every stage; very long
+ones, that are only folded, are shared by several blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import final
+
+from ge2.base.dtypes import FLOAT32
+from ge2.codegen.kernel_values import Held
+from ge2.codegen.loop_nest import AGAIN, Loop, Work
+from ge2.codegen.text import Text
+from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.emit import reductions
+from ge2.targets.cuda.emit.fast_reductions import Pick, largest_of, paired, pick, without
+from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
+from ge2.targets.cuda.emit.region import OF_PACK, UNROLL, Problem, mentions, unrolled, widened
+from ge2.targets.cuda.emit.row_plan import ALWAYS, IN_SHARED, READ_AGAIN, REGISTERED, Plan, few
+from ge2.targets.cuda.emit.two_stage_reduce import Kernels
+from ge2.targets.cuda.emit.types import HELD, STORED
+
+SELDOM = 64  # packs of a row, of which few have the place that elements are compared with
+IN_TURN = 2  # packs of a row in shared memory that are computed at once
+UNROLLED = 4  # rounds of a loop over a row that is not held, whose reads are under way at once
+
+PLANS = (  # what is made again rather than kept, where a row is, and whether one block has all
+    (AGAIN, REGISTERED, False),
+    (ALWAYS, REGISTERED, False),
+    (ALWAYS, IN_SHARED, False),
+    (ALWAYS, READ_AGAIN, False),
+)
+
+
+def rows_kernel(make: Callable[[], Problem], whole: frozenset[int], chip: Chip) -> Kernels | None:
+    """The kernels of a region that folds the axes `whole`, and perhaps all rows besides; else None."""
+    first = make()
+    plans = ((AGAIN, REGISTERED, True), *PLANS) if few(first, whole) else PLANS
+    for n, (again, where, alone) in enumerate(plans):
+        plan = Plan(make() if n else first, whole, chip, again, where, alone)
+        if plan.fits:
+            return Rows(plan).run()
+    return None
+
+
+@final
+class Rows:
+    """The text of a kernel that is planned."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.problem, self.places, self.said = plan, plan.problem, plan.places, plan.said
+        self.shape, self.partials, self.root, self.pack = plan.shape, plan.partials, plan.root, plan.pack
+        self.row, self.walked, self.groups, self.lane = plan.row, plan.walked, plan.groups, plan.lane
+        self.picks: dict[Work, Pick] = self.picked()
+        self.gone: set[Work] = set()  # works that shorter ways have made needless
+        self.waits = False  # whether a row is still on its way into shared memory
+
+    def run(self) -> Kernels:
+        problem, shape = self.problem, self.shape
+        groups = math.prod(problem.axes.sizes[a] for a in self.groups)
+        if not self.plan.count or not groups:
+            return Kernels(())
+        fixed = [Fixed("TEAM", shape.team, "threads a row")]
+        fixed += [Fixed("ROWS", shape.rows, "teams of a block")] if shape.rows > 1 else []
+        fixed += [Fixed("PACK", self.pack, "neighbours that a thread has at once")] if self.pack > 1 else []
+        fixed += [Fixed("PACKS", shape.packs, "and how often it has them")] if shape.packs else []
+        body = [*self.begin(), *self.inside(self.root)]
+        grid = (groups, self.plan.blocks) if self.plan.across else (self.plan.blocks, self.plan.splits)
+        main = CudaKernel(
+            problem.region.kind, problem.text, tuple(self.places.arguments.values()), tuple(body),
+            shape.block, grid, tuple(fixed), self.plan.shared, len(problem.region.graph.eqns),
+            tuple(self.said.helpers), 0, self.plan.side_by_side(),
+        )  # fmt: skip
+        return Kernels((main, *self.partials.kernels()), self.partials.temps)
+
+    def begin(self) -> list[Text]:
+        several = self.shape.rows > 1
+        lines = [Text(f"const int t = threadIdx.x{' % TEAM' if several else ''};")]
+        if several:
+            lines.append(Text("const int team = threadIdx.x / TEAM;"))
+        return [*lines, *self.held_rows(walked=False)]
+
+    def inside(self, loop: Loop) -> list[Text]:
+        lines = self.declared(loop)
+        for child in loop.children:
+            if isinstance(child, Work):
+                lines += self.once(child, loop)
+            elif child.spec is not None and child.spec.role == "group":
+                split = self.places.split("blockIdx.x", self.groups)
+                lines += [*map(Text, split), *self.inside(child)]
+            elif child.spec is not None and child.spec.role == "rows":
+                lines += self.rows(child)
+            else:
+                lines += self.columns(child)
+        return lines
+
+    def declared(self, loop: Loop) -> list[Text]:
+        """Arrays of values that one stage makes and another reads."""
+        found = [y for y in self.plan.between() if self.said.homes[y].scope is loop]
+        return [Text(f"{HELD[y.dtype]} {self.said.name(y)}[{self.each}];") for y in found]
+
+    @property
+    def each(self) -> str:
+        """How many elements of a row a thread has."""
+        return "PACKS" if self.pack == 1 else "PACKS * PACK"
+
+    # -- rows
+
+    def rows(self, loop: Loop) -> list[Text]:
+        gathered = self.gathered(loop)
+        r = self.places.linear(self.walked, "r")
+        split = [*map(Text, self.places.split(r, self.walked))]
+        inner = [*split, *self.held_rows(walked=True), *self.inside(loop)]
+        if not self.plan.across:
+            return [*self.which("blockIdx.x"), *inner]
+        int_, count = self.places.whole, self.total(self.walked)
+        if self.plan.alone:
+            return self.all_rows(gathered, inner, int_, count)
+        several = "" if self.shape.rows == 1 else " * ROWS"
+        start, step = f"blockIdx.y{several}", f"gridDim.y{several}"
+        name = r if self.shape.rows == 1 else "first"
+        head = f"for ({int_} {name} = {start}; {name} < {count}; {name} += {step})"
+        body = (
+            [*self.which(), *inner]
+            if several
+            else [*self.next_row(r, step, count), *inner]
+            if self.plan.ahead
+            else inner
+        )
+        lines = [*self.fetching(r, split), Text(f"fetch({start}, 0);")] if self.plan.ahead else []
+        lines += [line for w in gathered for line in self.started(w)]
+        return [*lines, Text(head, body=tuple(body)), *(line for w in gathered for line in self.left_over(w))]
+
+    def all_rows(self, gathered: Sequence[Work], inner: Sequence[Text], int_: str, count: str) -> list[Text]:
+        """All rows in one block, the only one; warps that have none go on to where all threads meet."""
+        mine = "(int)threadIdx.x / 32 * (32 / TEAM)"
+        head = f"for ({int_} first = 0; first + {mine} < {count}; first += ROWS)"
+        lines = [line for w in gathered for line in self.started(w)]
+        lines.append(Text(head, body=(*self.which(), *inner), pragma="#pragma unroll 1"))
+        return [*lines, *(line for w in gathered for line in self.completed(w))]
+
+    def completed(self, w: Work) -> list[Text]:
+        """What the teams of the only block have gathered becomes one, which all of its threads know."""
+        assert w.y is not None
+        name, sizes = reductions.state(w), f"TEAM, {self.shape.block}"
+        if self.said.homes[w.y].dims:
+            return [Text(f"ge2_columns_merge<{sizes}>({name}, {reductions.merge(w)});")]
+        return [
+            *self.merged_all(w),
+            Text(f"{name} = ge2_columns_fold<{sizes}>({name}, {reductions.merge(w)});"),
+        ]
+
+    def fetching(self, r: str, split: Sequence[Text]) -> list[Text]:
+        """The function that reads a row ahead, and where it puts it: a place of each thread's own."""
+        lines, offset = [Text("extern __shared__ __align__(16) unsigned char room[];")], 0
+        copies = [self.place()]
+        for p in self.plan.ahead:
+            name, wide = self.places.array(p), min(self.places.wide(p), self.pack)
+            at = f"room + {offset}" if offset else "room"
+            ctype = f"ge2_some<{STORED[p.var.type.dtype]}, {self.width}>"
+            lines.append(Text(f"auto *const {name}_next = ({ctype} *)({at}) + threadIdx.x;"))
+            slot = f"{name}_next + (slot * PACKS + k) * {self.shape.block}"
+            copies.append(Text(f"ge2_ahead<{wide}>({slot}, {name} + {self.places.element(p)});"))
+            offset += self.plan.room([p])
+        if self.ragged:
+            letter = self.places.letters[self.lane]
+            copies = [copies[0], Text(f"if ({letter} >= {self.total(self.row)}) break;"), *copies[1:]]
+        body = (*split, unrolled("k", "PACKS", copies))
+        head = f"const auto fetch = [&]({self.places.whole} {r}, int slot)"
+        return [*lines, Text(head, body=body, end=";"), Text("int slot = 0;")]
+
+    def next_row(self, r: str, step: str, count: str) -> list[Text]:
+        """Takes the row that was read ahead, and has the next one read."""
+        takes = []
+        for p in self.plan.ahead:
+            name = self.places.array(p)
+            takes.append(Text(f"{name}_row[k] = {name}_next[(slot * PACKS + k) * {self.shape.block}];"))
+        rows = [
+            Text(f"ge2_some<{STORED[p.var.type.dtype]}, {self.width}> {self.places.array(p)}_row[PACKS];")
+            for p in self.plan.ahead
+        ]
+        return [
+            Text("ge2_ahead_wait();"),
+            *rows,
+            unrolled("k", "PACKS", takes),
+            Text("slot = 1 - slot;"),
+            Text(f"if ({r} + {step} < {count})", body=(Text(f"fetch({r} + {step}, slot);"),)),
+        ]
+
+    def which(self, block: str = "") -> list[Text]:
+        """The row of a team; those beyond the last do as it does, and store nothing."""
+        int_, count, r = self.places.whole, self.total(self.walked), self.places.linear(self.walked, "r")
+        if self.shape.rows == 1:
+            return [Text(f"const {int_} {r} = {block};")]
+        mine = f"{block} * ROWS + team" if block else "first + team"
+        return [
+            Text(f"const bool here = {mine} < {count};"),
+            Text(f"const {int_} {r} = here ? {mine} : {count} - 1;"),
+        ]
+
+    def total(self, axes: Sequence[int]) -> str:
+        return " * ".join(map(self.places.extent, axes)) or "1"
+
+    def gathered(self, loop: Loop) -> list[Work]:
+        return [w for w in loop.everything() if w.y is not None and self.said.homes[w.y].first is loop]
+
+    def held_rows(self, walked: bool) -> list[Text]:
+        """Reads the part of each array that is this thread's, of those that have the rows, or have not."""
+        lines: list[Text] = []
+        reads: list[Text] = []
+        if self.plan.in_shared:
+            return self.filled() if walked else []
+        for p in self.said.read_in(list(self.root.everything())):
+            if p not in self.plan.held or self.plan.depends(p) != walked or p in self.plan.late:
+                continue
+            name, wide = self.places.array(p), min(self.places.wide(p), self.pack)
+            self.said.packs[p] = f"{name}_row[k].at[{'v' if self.pack > 1 else '0'}]"
+            if p in self.plan.ahead:
+                continue
+            read = f"ge2_read<{self.width}, {wide}>({name} + {self.places.element(p)}{self.left})"
+            if p in self.plan.wider:
+                element = "[k * PACK + v]" if self.pack > 1 else "[k]"
+                lines.append(Text(f"float {name}_row[{self.each}];"))
+                one = "v" if self.pack > 1 else "0"
+                each = f"{name}_row{element} = {widened(p.var.type.dtype, f'{name}_at.at[{one}]')};"
+                reads.append(Text(f"const auto {name}_at = {read};"))
+                reads.append(unrolled("v", "PACK", [Text(each)]) if self.pack > 1 else Text(each))
+                self.said.packs[p] = f"{name}_row{element}"
+                continue
+            ctype = f"ge2_some<{STORED[p.var.type.dtype]}, {self.width}>"
+            lines.append(Text(f"{ctype} {name}_row[PACKS];"))
+            reads.append(Text(f"{name}_row[k] = {read};"))
+        return [*lines, unrolled("k", "PACKS", [self.place(), *reads])] if reads else []
+
+    def filled(self) -> list[Text]:
+        """Reads a row into shared memory, each thread what is its own: none waits for another."""
+        lines, offset, copies = (
+            [Text("extern __shared__ __align__(16) unsigned char room[];")],
+            0,
+            [self.place()],
+        )
+        if self.ragged:
+            copies.append(Text(f"if ({self.places.letters[self.lane]} >= {self.total(self.row)}) break;"))
+        for p in self.said.read_in(list(self.root.everything())):
+            if p not in self.plan.held:
+                continue
+            name, wide = self.places.array(p), min(self.places.wide(p), self.pack)
+            at = f"room + {offset}" if offset else "room"
+            ctype = f"ge2_some<{STORED[p.var.type.dtype]}, {self.width}>"
+            lines.append(Text(f"auto *const {name}_row = ({ctype} *)({at}) + threadIdx.x;"))
+            slot = f"{name}_row + k * {self.shape.block}"
+            copies.append(Text(f"ge2_ahead<{wide}>({slot}, {name} + {self.places.element(p)});"))
+            offset += self.plan.room([p]) // 2
+        self.waits = True
+        return [*lines, unrolled("k", "PACKS", copies)]
+
+    @property
+    def width(self) -> str:
+        return "PACK" if self.pack > 1 else "1"
+
+    @property
+    def ragged(self) -> bool:
+        """Whether some thread has less of a row than others."""
+        return self.plan.length % (self.pack * (self.shape.team if self.plan.resident else 1)) != 0
+
+    @property
+    def left(self) -> str:
+        if self.lane < 0 or not self.ragged:
+            return ""
+        return f", {self.total(self.row)} - {self.places.letters[self.lane]}"
+
+    def place(self) -> Text:
+        """Where the pack k of a thread begins."""
+        whole = " * PACK" if self.pack > 1 else ""
+        at = f"(k * TEAM + t){whole}" if whole else "k * TEAM + t"
+        return Text(f"const int {self.places.letters[self.row[0]] if self.lane >= 0 else 'at'} = {at};")
+
+    # -- a row
+
+    def columns(self, loop: Loop) -> list[Text]:
+        works = [w for w in loop.works if w not in self.partials.aside]
+        if not works:
+            return []
+        lines = [line for w in self.gathered(loop) for line in self.started(w)]
+        picks = [self.picks[w] for w in works if w in self.picks]
+        lines += [line for each in picks for line in self.at_once(each)]
+        if self.waits:
+            lines.append(Text("ge2_ahead_wait();"))
+            self.waits = False
+        self.gone |= {each.fold for each in picks}
+        works = without(works, self.gone, self.said)
+        lines += self.prepared(works)
+        striped = self.stripe(loop)
+        lines += [line for w in striped for line in self.stripes(w)]
+        lines += self.looped(works)
+        self.said.striped = {}
+        lines += [self.together(w) for w in striped]
+        return [*lines, *(line for w in self.gathered(loop) for line in self.merged(w))]
+
+    def looped(self, works: Sequence[Work]) -> list[Text]:
+        """The loop over a row. Where blocks go on from row to row, and their threads are few, it is there
+        twice if it divides: divisors near to 1 take an instruction less."""
+        divisors = dict.fromkeys(self.said.divisors.values())
+        read = {x for w in works if w.axes & set(self.row) for x in w.xs} & set(self.said.divisors)
+        if not read or not self.plan.sums():
+            return [self.loop(works)]
+        tests = [f"ge2_divisor_near({name})" for name in divisors]
+        self.said.near = "_near"
+        near = self.loop(works)
+        self.said.near = ""
+        return [Text(f"if ({' && '.join(tests)})", body=(near,)), Text("else", body=(self.loop(works),))]
+
+    def loop(self, works: Sequence[Work]) -> Text:
+        inner = self.neighbours(works)
+        if not self.plan.resident:
+            return Text(self.striding(), body=(*self.along(), *inner), pragma=f"#pragma unroll {UNROLLED}")
+        along = self.along()
+        inner = [*self.end_of_packs(), *inner]
+        place = [self.place()] if along or mentions(inner, self.places.letters[self.row[0]]) else []
+        head = unrolled("k", "PACKS", [*place, *along, *inner])
+        return replace(head, pragma=f"#pragma unroll {IN_TURN}") if self.plan.in_shared else head
+
+    def picked(self) -> dict[Work, Pick]:
+        """The folds that pick an element. All wait for another fold of the same stage, so that no result is
+        written over an element that is still to be read."""
+        found: dict[Work, Pick] = {}
+        for loop in self.plan.inner_loops() if self.lane >= 0 else []:
+            inner = [w for w in loop.works if w.kind == "fold" and w.over == set(self.row)]
+            picks = [p for w in inner if (p := pick(w, self.said, loop.works, self.lane))]
+            if len(picks) < len(inner) and self.shape.team > 1:
+                found |= {p.fold: p for p in picks}
+        return found
+
+    def at_once(self, each: Pick) -> list[Text]:
+        """Every thread reads the element that is picked."""
+        said, known, wider = self.said, self.said.packs, self.said.widened
+        said.packs, said.widened = {}, set()
+        at, letter = said.operand(each.at), self.places.letters[self.lane]
+        state = reductions.state(each.fold)
+        body = [
+            Text(f"const int {letter} = (int){at};"),
+            *(said.line(w) for w in each.works),
+            Text(f"{state} = {reductions.merged(each.fold, state, said.operand(each.x))};"),
+        ]
+        said.packs, said.widened = known, wider
+        return [Text(f"if ({at} >= 0 && {at} < {self.total(self.row)})", body=tuple(body))]
+
+    def stripe(self, loop: Loop) -> list[Work]:
+        """Sums over long rows: a thread adds up each of its neighbours for itself, so that none waits for
+        another, and what is rounded stays small."""
+        if self.plan.resident or self.pack == 1:
+            return []
+        found = [
+            w
+            for w in self.gathered(loop)
+            if reductions.op_of(w).name == "reduce_sum" and w.over <= set(self.row)
+        ]
+        self.said.striped = {w: f"{reductions.state(w)}_of[v]" for w in found}
+        return found
+
+    def stripes(self, w: Work) -> list[Text]:
+        name = f"{reductions.state(w)}_of"
+        first = Text(f"{name}[v] = {reductions.start(w)};")
+        return [Text(f"{reductions.state_type(w)} {name}[PACK];"), unrolled("v", "PACK", [first])]
+
+    def together(self, w: Work) -> Text:
+        name = reductions.state(w)
+        return unrolled("v", "PACK", [Text(f"{name} = {reductions.merged(w, name, f'{name}_of[v]')};")])
+
+    def prepared(self, works: Sequence[Work]) -> list[Text]:
+        """The numbers of a row that its elements are divided by."""
+        self.said.divisors, lines = {}, []
+        for w in works:
+            if w.step is None or w.step.eqn is None or w.step.eqn.op.name != "div" or w.y is None:
+                continue
+            x, by = w.xs
+            if by in self.said.divisors or w.y.dtype != FLOAT32 or not self.alike(x, by):
+                continue
+            name = self.said.divisors[by] = self.said.fresh("by")
+            lines.append(Text(f"const ge2_divisor {name} = ge2_divisor_f32({self.said.operand(by)});"))
+        return lines
+
+    def alike(self, x: Held, by: Held) -> bool:
+        """Whether a divisor is one for all elements of a row."""
+        row = set(self.row)
+        return not row.isdisjoint(x.axes) and row.isdisjoint(by.axes)
+
+    def along(self) -> list[Text]:
+        """The places along the axes of a row, where it has several."""
+        if self.lane >= 0:
+            return []
+        guard = (
+            [Text(f"if (at >= {self.total(self.row)}) break;")] if self.plan.resident and self.ragged else []
+        )
+        return [*guard, *map(Text, self.places.split("at", self.row))]
+
+    def end_of_packs(self) -> list[Text]:
+        """Where a thread has fewer packs than others, all of them whole."""
+        if not self.ragged or not self.whole_packs:
+            return []
+        return [Text(f"if ({self.places.letters[self.lane]} >= {self.total(self.row)}) break;")]
+
+    @property
+    def whole_packs(self) -> bool:
+        return self.plan.resident and self.lane >= 0 and self.plan.length % self.pack == 0
+
+    def striding(self) -> str:
+        """The loop over a row that is not held."""
+        letter = self.places.letters[self.row[0]] if self.lane >= 0 else "at"
+        whole = " * PACK" if self.pack > 1 else ""
+        start, step, int_ = "t", "TEAM", self.places.whole
+        if self.plan.splits > 1:
+            start, step = "(blockIdx.y * TEAM + t)", "gridDim.y * TEAM"
+        first, by = (f"({int_}){start}{whole}" if self.places.far else f"{start}{whole}"), f"{step}{whole}"
+        return f"for ({int_} {letter} = {first}; {letter} < {self.total(self.row)}; {letter} += {by})"
+
+    def neighbours(self, works: Sequence[Work]) -> list[Text]:
+        """The elements of a pack, one after another."""
+        said, before, after, known = self.said, [], [], dict(self.said.packs)
+        left = "" if self.whole_packs else self.left
+        for p in self.said.read_in(works):
+            if self.plan.in_shared and p in self.plan.held:
+                name = self.places.array(p)
+                before.append(Text(f"const auto {name}_at = {name}_row[k * {self.shape.block}];"))
+                said.packs[p] = f"{name}_at.at[{'v' if self.pack > 1 else '0'}]"
+            elif (not self.plan.resident or p in self.plan.late) and self.plan.lies(p):
+                name, wide = self.places.array(p), min(self.places.wide(p), self.pack)
+                read = f"ge2_read<{self.width}, {wide}>({name} + {self.places.element(p)}{left})"
+                before.append(Text(f"const auto {name}_at = {read};"))
+                said.packs[p] = f"{name}_at.at[{'v' if self.pack > 1 else '0'}]"
+        for w in works:
+            if w.kind == "store" and self.pack > 1 and w.param is not None and self.plan.lies(w.param):
+                name, wide = w.param.name, min(self.places.wide(w.param), self.pack)
+                before.append(Text(f"ge2_some<{STORED[w.param.var.type.dtype]}, PACK> {name}_at;"))
+                said.written[w.param] = f"{name}_at.at[v]"
+                to = f"{self.places.result(w.param)} + {self.places.element(w.param)}"
+                after += self.guarded(w, [Text(f"ge2_write<PACK, {wide}>({to}, {name}_at{left});")])
+        whole, works = self.of_packs(works)
+        before += whole
+        said.v, said.kept_at = ("v", "k * PACK + v") if self.pack > 1 else ("", "k")
+        lines = self.each_element(works)
+        said.v, said.packs = "", known
+        return [*before, *lines, *after]
+
+    def each_element(self, works: Sequence[Work]) -> list[Text]:
+        """The works for the elements of a pack; once more where none is at a place that is looked for."""
+        tests = list(dict.fromkeys(away for w in works if (away := self.said.away(w))))
+        if not tests or self.pack == 1 or self.plan.length < SELDOM * self.pack:
+            return self.in_a_pack([each for w in works for each in self.element(w)])
+        here = self.in_a_pack([each for w in works for each in self.element(w)])
+        self.said.apart = True
+        apart = self.in_a_pack([each for w in works for each in self.element(w)])
+        self.said.apart = False
+        test = " || ".join(f"{away} < PACK" for away in tests)
+        return [Text(f"if ({test})", body=tuple(here)), Text("else", body=tuple(apart))]
+
+    def in_a_pack(self, lines: list[Text]) -> list[Text]:
+        if self.pack == 1 or not lines:
+            return lines
+        if self.ragged and not self.whole_packs:
+            letter = self.places.letters[self.lane]
+            lines = [Text(f"if ({letter} + v >= {self.total(self.row)}) break;"), *lines]
+        return [unrolled("v", "PACK", lines)]
+
+    def of_packs(self, works: Sequence[Work]) -> tuple[list[Text], list[Work]]:
+        """The folds that take in a pack as a whole, and the works that are left for its elements."""
+        lines = []
+        for w in works:
+            p = paired(w, self.said) if w.over == set(self.row) else None
+            pack = self.said.packs.get(p, "") if p is not None else ""
+            if p is None or not pack.endswith(OF_PACK) or self.plan.length % self.pack:
+                continue
+            state = self.said.state(w)
+            found = reductions.merged(w, state, largest_of(w, p, pack.removesuffix(OF_PACK)))
+            lines.append(Text(f"{state} = {found};", self.said.note(w.step.eqn if w.step else None)))
+            self.gone.add(w)
+        return lines, without(works, self.gone, self.said)
+
+    def element(self, w: Work) -> list[Text]:
+        line = self.said.line(w)
+        if w.kind == "store" and w.param not in self.said.written:
+            return self.guarded(w, [line])
+        outside = w.kind == "fold" and bool(w.over - set(self.row)) and self.shape.rows > 1
+        return [Text("if (here)", body=(line,))] if outside else [line]
+
+    def guarded(self, w: Work, lines: Sequence[Text]) -> list[Text]:
+        """A store, by one of the threads that know the value."""
+        several, tests = self.shape.rows > 1, []
+        if w.axes.isdisjoint(self.walked):
+            tests += ["team == 0"] if several else []
+            tests += [f"blockIdx.{'y' if self.plan.across else 'x'} == 0"] if self.walked else []
+        else:
+            tests += ["here"] if several else []
+        if w.axes.isdisjoint(self.row):
+            tests += ["t == 0"]
+            tests += ["blockIdx.y == 0"] if self.plan.splits > 1 else []
+        mine = [self.groups, *([] if w.axes.isdisjoint(self.walked) else [self.walked])]
+        mine += [] if w.axes.isdisjoint(self.row) else [self.row]
+        alike = [a for axes in mine for a in axes if a not in w.axes]
+        tests += [f"{self.places.letters[a]} == 0" for a in alike]
+        return [Text(f"if ({' && '.join(tests)})", body=tuple(lines))] if tests else list(lines)
+
+    def once(self, w: Work, loop: Loop) -> list[Text]:
+        """What does not lie along the row."""
+        if w in self.partials.aside:
+            return []
+        line = self.said.line(w)
+        if w.kind == "store":
+            return self.guarded(w, [line])
+        return [Text("if (here)", body=(line,))] if w.kind == "fold" and self.shape.rows > 1 else [line]
+
+    # -- reductions
+
+    def started(self, w: Work) -> list[Text]:
+        assert w.y is not None
+        name, ctype = reductions.state(w), reductions.state_type(w)
+        if not self.said.homes[w.y].dims:
+            return [Text(f"{ctype} {name} = {reductions.start(w)};")]
+        first = Text(
+            f"for (int e = 0; e < {self.each}; e++)",
+            body=(Text(f"{name}[e] = {reductions.start(w)};"),),
+            pragma=UNROLL,
+        )
+        return [Text(f"{ctype} {name}[{self.each}];"), first]
+
+    def merged(self, w: Work) -> list[Text]:
+        """What the threads of a team have of a row becomes one, which all of them know."""
+        name = reductions.state(w)
+        lines = [self.together_with_others(w)] if self.shape.team > 1 and w not in self.picks else []
+        if any(p.fold is w for p in self.partials.parts):
+            place = self.places_of(self.walked)
+            tests = [*(["here"] if self.shape.rows > 1 else []), "t == 0"]
+            lines.append(
+                Text(f"if ({' && '.join(tests)})", body=(self.partials.leave(w, "blockIdx.y", place, name),))
+            )
+        return lines
+
+    def left_over(self, w: Work) -> list[Text]:
+        """What a team has gathered over its rows is left for another kernel."""
+        assert w.y is not None
+        name, number = (
+            reductions.state(w),
+            "blockIdx.y" if self.shape.rows == 1 else "(blockIdx.y * ROWS + team)",
+        )
+        group = self.places_of(self.groups)
+        if self.said.homes[w.y].dims:
+            row = self.places_of(self.row, group)
+            place = f"{row} + v" if self.pack > 1 else row
+            leave = self.partials.leave(
+                w, number, place, f"{name}[{'k * PACK + v' if self.pack > 1 else 'k'}]"
+            )
+            letter = self.places.letters[self.row[0]] if self.lane >= 0 else "at"
+            guard = (
+                [Text(f"if ({letter}{' + v' if self.pack > 1 else ''} >= {self.total(self.row)}) break;")]
+                if self.ragged
+                else []
+            )
+            inner = [*guard, leave]
+            inner = [unrolled("v", "PACK", inner)] if self.pack > 1 else inner
+            return [unrolled("k", "PACKS", [self.place(), *self.along(), *inner])]
+        lines = self.merged_all(w)
+        return [*lines, Text("if (t == 0)", body=(self.partials.leave(w, number, group, name),))]
+
+    def merged_all(self, w: Work) -> list[Text]:
+        """Each thread has its own of what is folded along the row too."""
+        if w.over.isdisjoint(self.row) or self.shape.team == 1:
+            return []
+        return [self.together_with_others(w)]
+
+    def together_with_others(self, w: Work) -> Text:
+        """What the threads of a team have becomes one. A loop over rows that has a single such place comes
+        back to it with no other between."""
+        meetings = [each for each in self.plan.inner_folds() if each not in self.picks]
+        again = self.plan.across and w.over <= set(self.row) and len(meetings) == 1
+        sizes = f"TEAM, {self.shape.block}{'' if again else ', false'}"
+        name = reductions.state(w)
+        return Text(f"{name} = ge2_team_fold<{sizes}>({name}, {reductions.merge(w)});")
+
+    def places_of(self, axes: Sequence[int], text: str = "") -> str:
+        """Which of all elements along some axes, in C order; after those along others."""
+        text = "" if text == "0" else text
+        for a in axes:
+            letter = self.places.letters[a]
+            text = f"({text}) * {self.places.extent(a)} + {letter}" if text else letter
+        return text or "0"

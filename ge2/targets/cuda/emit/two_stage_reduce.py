@@ -1,0 +1,154 @@
+"""Results that several blocks gather: each leaves its part, and a second kernel merges them in order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+
+from ge2.base.dtypes import HALF
+from ge2.base.record import record
+from ge2.codegen.loop_nest import Work
+from ge2.codegen.text import Argument, Operand, Text
+from ge2.targets.cuda.emit import reductions
+from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
+from ge2.targets.cuda.emit.kernel_parameters import Places
+from ge2.targets.cuda.emit.region import Problem, unrolled
+from ge2.targets.cuda.emit.types import SUFFIX
+
+BLOCK, MOST = 256, 1024
+AT_ONCE = 64  # bytes of parts that a thread reads at once
+
+
+@final
+@record
+class Kernels:
+    """Launches in order, and the bytes of arrays that they have for themselves."""
+
+    kernels: tuple[CudaKernel, ...]
+    temps: tuple[int, ...] = ()
+
+
+@final
+@record
+class Part:
+    """A reduction whose result is stored and not read otherwise; `axes` are those of its result, in order."""
+
+    fold: Work
+    stores: tuple[Work, ...]
+    axes: tuple[int, ...]
+
+
+def part(problem: Problem, w: Work, order: Sequence[int]) -> Part | None:
+    """The reduction, if another kernel may finish it."""
+    assert w.y is not None
+    readers = [r for r in problem.works if w.y in r.xs]
+    axes = frozenset(w.y.axes)
+    if not readers or any(r.kind != "store" or r.axes != axes for r in readers):
+        return None
+    return Part(w, tuple(readers), tuple(a for a in order if a in axes))
+
+
+@final
+class Partials:
+    """The scratch of some reductions, `count` parts of each, and the kernels that merge them. `most`: how
+    many parts there would be of more rows, so that these have the same kernel."""
+
+    def __init__(
+        self, problem: Problem, places: Places, parts: Sequence[Part], count: int, most: int = 0
+    ) -> None:
+        self.problem, self.places, self.parts, self.count = problem, places, parts, count
+        self.most = max(count, most)
+        self.aside = {w for p in parts for w in p.stores}
+
+    def total(self, p: Part) -> int:
+        return math.prod(self.problem.axes.sizes[a] for a in p.axes)
+
+    @property
+    def temps(self) -> tuple[int, ...]:
+        return tuple(self.count * self.total(p) * reductions.state_bytes(p.fold) for p in self.parts)
+
+    def array(self, p: Part, const: bool) -> tuple[str, Argument]:
+        name = f"{reductions.state(p.fold)}_parts"
+        head = f"{'const ' if const else ''}{reductions.state_type(p.fold)} *__restrict__ {name}"
+        operand = Operand("part", list(self.parts).index(p), (1,))
+        return name, Argument(head, "array" if const else "result", (operand, np.dtype(np.uint8)))
+
+    def leave(self, w: Work, number: str, place: str, value: str) -> Text:
+        """The statement that leaves part `number` of a result; `place` is which element of it."""
+        p = next(p for p in self.parts if p.fold is w)
+        name, argument = self.array(p, const=False)
+        self.places.argue(name, argument.declaration, argument.kind, argument.value)
+        size = " * ".join([number, *map(self.places.extent, p.axes)])
+        at = " + ".join(each for each in (size if p.axes else number, place) if each != "0")
+        return Text(f"{name}[{at or '0'}] = {value};")
+
+    def kernels(self) -> list[CudaKernel]:
+        """One for all results that have the same axes."""
+        alike: dict[tuple[int, ...], list[Part]] = {}
+        for p in self.parts:
+            alike.setdefault(p.axes, []).append(p)
+        return [self.kernel(parts) for parts in alike.values()]
+
+    def kernel(self, parts: Sequence[Part]) -> CudaKernel:
+        """One column of parts an element, whose rows the threads of a block share."""
+        axes, total = parts[0].axes, self.total(parts[0])
+        places = Places(self.problem.axes, self.problem.operands, axes)
+        columns = min(32, 1 << (total - 1).bit_length()) if total else 1
+        at_once = max(AT_ONCE // max(reductions.state_bytes(p.fold) for p in parts), 2)
+        block = BLOCK if self.most * columns <= at_once * BLOCK else MOST
+        extent = " * ".join(map(places.extent, axes)) or "1"
+        body = [
+            Text(f"const {places.whole} p = ({places.whole})blockIdx.x * COLUMNS + threadIdx.x % COLUMNS;")
+        ]
+        for each in parts:
+            body += self.gathered(each, places, extent, block)
+        body.append(Text(f"if (p >= {extent} || threadIdx.x >= COLUMNS) return;"))
+        body += map(Text, places.split("p", axes))
+        body += [self.stored(each, store, places) for each in parts for store in each.stores]
+        names = [self.problem.names[p.fold.y.var] for p in parts if p.fold.y and p.fold.y.var]
+        what = f"merges the parts of {', '.join(names)}" if names else "merges parts"
+        fixed = (
+            Fixed("COLUMNS", columns, "elements side by side in a block"),
+            Fixed("ROWS", block // columns, "threads below each other, which share the parts of one"),
+            Fixed("AT_ONCE", at_once, "parts that a thread reads at once"),
+        )
+        arguments = tuple(places.arguments.values())
+        return CudaKernel("finish", what, arguments, tuple(body), block, (-(-total // columns), 1), fixed)
+
+    def gathered(self, p: Part, places: Places, extent: str, block: int) -> list[Text]:
+        """What an element's parts come to; those that a thread reads are under way together."""
+        name, argument = self.array(p, const=True)
+        places.argue(name, argument.declaration, argument.kind, argument.value)
+        w, state, ctype = p.fold, reductions.state(p.fold), reductions.state_type(p.fold)
+        count, part = places.size("parts", self.count), "part + u * ROWS"
+        place = f"({part}) * {extent} + p" if extent != "1" else f"{part} + p"
+        whole = f"({count} + ROWS * AT_ONCE - 1) / (ROWS * AT_ONCE)"
+        there = f"p < {extent} && {part} < {count}"
+        read = Text(f"some[u] = {there} ? {name}[{place}] : {reductions.start(w)};")
+        merge = Text(f"{state} = {reductions.merged(w, state, 'some[u]')};")
+        first = "const int part = (int)threadIdx.x / COLUMNS + round * (ROWS * AT_ONCE);"
+        rounds = (
+            Text(first),
+            Text(f"{ctype} some[AT_ONCE];"),
+            unrolled("u", "AT_ONCE", [read]),
+            unrolled("u", "AT_ONCE", [merge]),
+        )
+        return [
+            Text(f"{ctype} {state} = {reductions.start(w)};"),
+            Text(
+                f"for (int round = 0; round < {whole}; round++)",
+                body=tuple(rounds),
+                pragma="#pragma unroll 1",
+            ),
+            Text(f"{state} = ge2_column_fold<COLUMNS, {block}>({state}, {reductions.merge(w)});"),
+        ]
+
+    def stored(self, p: Part, store: Work, places: Places) -> Text:
+        assert store.param is not None
+        value, dtype = reductions.read(p.fold, reductions.state(p.fold)), store.param.var.type.dtype
+        if dtype in HALF:
+            value = f"ge2_cast_f32_{SUFFIX[dtype]}({value})"
+        return Text(f"{places.result(store.param)}[{places.element(store.param)}] = {value};")

@@ -1,0 +1,1 @@
+"""An emulator: CUDA sources compiled for the CPU, a fiber a thread."""

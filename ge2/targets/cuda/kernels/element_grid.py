@@ -1,0 +1,156 @@
+"""Kernels of a thread an element: where it is along axes of any strides, and the parameters it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from ge2.base.dtypes import HALF
+from ge2.base.errors import VerifyError
+from ge2.codegen.text import Argument, Operand, Text
+from ge2.ir import Dims
+from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
+from ge2.targets.cuda.emit.kernel_parameters import FAR, WIDEST
+from ge2.targets.cuda.emit.types import HELD, STORED, SUFFIX
+
+BLOCK = 256
+ROOM = 1 << 12  # elements beyond the last that a place may come to before it is found to be there
+OVER, ALONG = "ijlmoq", "uzabcdefgh"  # letters of axes of indices, and of those along a row
+
+
+def lettered(letters: str, count: int) -> list[str]:
+    """A name for each of so many axes.
+
+    >>> lettered("ij", 3)
+    ['i', 'j', 'i2']
+    """
+    return [letters[n] if n < len(letters) else f"{letters[0]}{n}" for n in range(count)]
+
+
+def far(counts: Iterable[int], *arrays: tuple[Dims, Dims]) -> bool:
+    """Whether places need 64 bits: for so many elements, or arrays of such (shape, strides)."""
+    spans = (
+        1 + sum(abs(s) * (n - 1) for n, s in zip(shape, strides, strict=True))
+        for shape, strides in arrays
+        if 0 not in shape
+    )
+    return max(*counts, *spans, 0) + ROOM >= FAR
+
+
+def packed(dtype: np.dtype, *multiples: int) -> int:
+    """Neighbouring elements that one access moves, where those numbers of elements are multiples of theirs.
+
+    >>> packed(np.dtype("f4"), 12, 0), packed(np.dtype("f2"), 12, 2), packed(np.dtype("f8"), 3)
+    (4, 2, 1)
+    """
+    found = max(WIDEST // dtype.itemsize, 1)
+    while found > 1 and any(each % found for each in multiples):
+        found //= 2
+    return found
+
+
+@final
+class Grid:
+    """The parameters of a kernel, each declared when it is first named. `far`: places have 64 bits."""
+
+    def __init__(self, far: bool) -> None:
+        self.whole = "int64_t" if far else "int"
+        self.arguments: dict[str, Argument] = {}
+        self.fixed: list[Fixed] = []
+
+    # -- parameters
+
+    def add(self, name: str, declaration: str, kind: str, value: Any) -> str:
+        new = Argument(f"{declaration}{name}", kind, value)
+        known = self.arguments.setdefault(name, new)
+        if known != new:  # what one name means twice would be read as the other
+            raise VerifyError(f"a kernel would have two arguments {name}: {known.value} and {value}")
+        return name
+
+    def array(self, name: str, operand: Operand, dtype: np.dtype, stored: str = "") -> str:
+        """An array that is read, or the number that stands in its place."""
+        if operand.value:
+            return self.add(name, f"{HELD[dtype]} ", "value", (operand, dtype))
+        return self.add(name, f"const {stored or STORED[dtype]} *__restrict__ ", "array", (operand, dtype))
+
+    def result(self, name: str, operand: Operand, dtype: np.dtype, stored: str = "") -> str:
+        return self.add(name, f"{stored or STORED[dtype]} *__restrict__ ", "result", (operand, dtype))
+
+    def size(self, name: str, value: int) -> str:
+        return self.add(name, f"{self.whole} ", "size", value)
+
+    def sizes(self, letters: Sequence[str], values: Sequence[int]) -> list[str]:
+        return [self.size(f"n_{letter}", n) for letter, n in zip(letters, values, strict=True)]
+
+    # -- places
+
+    def place(self, name: str, letters: Sequence[str], strides: Sequence[int]) -> str:
+        """The index of an element of an array: `i * x_i + j`."""
+        terms = [
+            letter if step == 1 else f"{letter} * {self.size(f'{name}_{letter}', step)}"
+            for letter, step in zip(letters, strides, strict=True)
+            if step
+        ]
+        return " + ".join(terms) or "0"
+
+    def element(self, name: str, operand: Operand, dtype: np.dtype, place: str) -> str:
+        """An element of an array as it is stored; a number, where that stands in its place."""
+        self.array(name, operand, dtype)
+        if not operand.value:
+            return f"{name}[{place}]"
+        return f"ge2_cast_f32_{SUFFIX[dtype]}({name})" if dtype in HALF else name
+
+    def spread(self, letters: Sequence[str], sizes: Sequence[int], pack: int = 1) -> list[Text]:
+        """A thread for each element along some axes, or each PACK along the last: where it is."""
+        if not letters:
+            return [Text("if (threadIdx.x) return;")]
+        extents, whole = self.sizes(letters, sizes), ""
+        if pack > 1:
+            self.fixed.append(Fixed("PACK", pack, "neighbours that a thread moves at once"))
+            extents[-1] = f"({extents[-1]} / PACK)" if len(letters) > 1 else f"{extents[-1]} / PACK"
+            whole = " * PACK"
+        linear = letters[0] if len(letters) == 1 and not whole else "p"
+        found = self.thread(linear, product(extents))
+        if linear != "p":
+            return found
+        return [*found, *self.split("p", letters, extents, whole)]
+
+    def thread(self, name: str, count: str) -> list[Text]:
+        """Which of `count` this thread has; those beyond the last are done."""
+        return [
+            Text(f"const {self.whole} {name} = ({self.whole})blockIdx.x * {BLOCK} + threadIdx.x;"),
+            Text(f"if ({name} >= {count}) return;"),
+        ]
+
+    def split(
+        self, linear: str, letters: Sequence[str], extents: Sequence[str], whole: str = ""
+    ) -> list[Text]:
+        """The place along each axis, from that among all; `whole`: what the last is to be multiplied by."""
+        found, rest, last = [], linear, len(letters) - 1
+        for n, (letter, extent) in enumerate(reversed(list(zip(letters, extents, strict=True)))):
+            place = rest if n == last else f"{rest} % {extent}"
+            found.append(Text(f"const {self.whole} {letter} = {place}{'' if n else whole};"))
+            rest = f"{rest} / {extent}" if " " not in rest else f"({rest}) / {extent}"
+        return found
+
+    def kernel(
+        self, kind: str, graph: str, body: Sequence[Text], threads: int, block: int = BLOCK
+    ) -> CudaKernel:
+        """A kernel of so many threads."""
+        arguments, fixed = tuple(self.arguments.values()), tuple(self.fixed)
+        return CudaKernel(kind, graph, arguments, tuple(body), block, (-(-threads // block), 1), fixed)
+
+
+def product(terms: Sequence[str]) -> str:
+    return " * ".join(terms) or "1"
+
+
+def added(*terms: str) -> str:
+    """A sum without what is nothing.
+
+    >>> added("at", "0", "i")
+    'at + i'
+    """
+    return " + ".join(t for t in terms if t != "0") or "0"

@@ -1,0 +1,214 @@
+"""Joining, padding and updating arrays in CUDA: every part is written where it belongs, and is copied once.
+
+Parts that were made there already (`problem.shared`) are not written again.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, final
+
+import numpy as np
+
+from ge2.base.record import record
+from ge2.choice.family import Problem, described
+from ge2.codegen.moving import inside
+from ge2.codegen.text import Operand, Text
+from ge2.ir import ArrayType, Dims
+from ge2.ops.index import UpdateSlice
+from ge2.ops.shape import Concatenate, Pad
+from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.emit.kernel import CudaKernel
+from ge2.targets.cuda.emit.two_stage_reduce import Kernels
+from ge2.targets.cuda.emit.types import STORED
+from ge2.targets.cuda.kernels.element_grid import OVER, Grid, added, far, lettered, packed
+from ge2.targets.cuda.kernels.generated import Cuda, Operands, copying, filling
+
+PARTS: Final = 4  # that a kernel may put side by side
+SMALL: Final = 1 << 16  # elements of what is copied sooner than a kernel is launched
+
+
+@final
+class CudaConcatenate(Cuda):
+    name = "concatenate in CUDA"
+
+    def refuses(self, problem: Problem) -> str:
+        return "" if isinstance(problem.op, Concatenate) else f"{problem.op.name} joins nothing"
+
+    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
+        op, (to,) = problem.op, problem.outs
+        assert isinstance(op, Concatenate)
+        parts = sum(x.size > 0 for x in problem.inputs)
+        if 1 < parts <= PARTS and to.size <= SMALL and not problem.shared:
+            return Kernels((joining(problem, op.axis, ins, outs[0]),))
+        kernels: list[CudaKernel] = []
+        at = 0
+        for i, (x, source) in enumerate(zip(problem.inputs, ins, strict=True)):
+            start = tuple(at if a == op.axis else 0 for a in range(to.ndim))
+            at += x.shape[op.axis]
+            if x.size and (0, i) not in problem.shared:
+                kernels += copying(x, x, source, outs[0].part(start, (1,) * to.ndim), chip).kernels
+        return Kernels(tuple(kernels))
+
+
+def joining(problem: Problem, axis: int, ins: Operands, target: Operand) -> CudaKernel:
+    """Each element of the result is read from the part that it is of."""
+    (to,) = problem.outs
+    axes = [a for a in range(to.ndim) if to.shape[a] != 1 or a == axis]
+    parts = [(x, source) for x, source in zip(problem.inputs, ins, strict=True) if x.size]
+    arrays = ((x.shape, source.strides) for x, source in parts)
+    grid = Grid(far((to.size,), (to.shape, target.strides), *arrays))
+    letters = lettered(OVER, len(axes))
+    lines = grid.spread(letters, [to.shape[a] for a in axes])
+    result = grid.place("y", letters, [target.strides[a] for a in axes])
+    end = 0
+    for n, (x, source) in enumerate(parts):
+        name, before, end = f"x{n}", end * source.strides[axis], end + x.shape[axis]
+        place = grid.place(name, letters, [source.strides[a] for a in axes])
+        back = f" - {grid.size(f'back{n}', before)}" if before else ""
+        test = f"if ({letters[axes.index(axis)]} < {grid.size(f'end{n}', end)})" if n + 1 < len(parts) else ""
+        grid.array(name, source, x.dtype)
+        copied = Text(f"y[{result}] = {name}[{place}{back}];")
+        lines.append(Text(f"{'else ' if n else ''}{test}".rstrip(), body=(copied,)))
+    grid.result("y", target, to.dtype)
+    return grid.kernel("concatenate", described(problem), lines, to.size)
+
+
+@final
+class CudaPad(Cuda):
+    name = "pad in CUDA"
+
+    def refuses(self, problem: Problem) -> str:
+        return "" if isinstance(problem.op, Pad) else f"{problem.op.name} pads nothing"
+
+    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
+        op, (x,), (to,), (target,) = problem.op, problem.inputs, problem.outs, outs
+        assert isinstance(op, Pad)
+        if not to.ndim:
+            return copying(x, to, ins[0], target, chip)
+        start, step, first, shape = inside(op, x.shape, to.shape)
+        if not math.prod(shape):
+            return filling(to, None, target, chip) if to.size else Kernels(())
+        if (0, 0) in problem.shared:
+            return around(to, target, start, shape, chip)
+        return Kernels(
+            (padding(problem, Frame(start, step, shape), ins[0].part(first, (1,) * x.ndim), target),)
+        )
+
+
+def around(to: ArrayType, target: Operand, start: Dims, shape: Dims, chip: Chip) -> Kernels:
+    """Zeros before and after what is there along each axis, within what it spans of the axes before it."""
+    kernels: list[CudaKernel] = []
+    corner, size, ones = [0] * to.ndim, list(to.shape), (1,) * to.ndim
+    for a, (low, n, whole) in enumerate(zip(start, shape, to.shape, strict=True)):
+        for first, count in ((0, low), (low + n, whole - low - n)):
+            corner[a], size[a] = first, count
+            if math.prod(size):
+                part = ArrayType(tuple(size), to.dtype)
+                kernels += filling(part, None, target.part(tuple(corner), ones), chip).kernels
+        corner[a], size[a] = low, n
+    return Kernels(tuple(kernels))
+
+
+@final
+@record
+class Frame:
+    """Where elements come to lie in a larger array: the first, how far apart, and how many, of each axis."""
+
+    start: Dims
+    step: Dims
+    shape: Dims
+
+
+@final
+@record
+class Side:
+    """An axis of the result. `low`, `high`, `step`: where elements of `x` are; all along it if `bare`."""
+
+    size: int
+    x: int
+    y: int
+    low: int
+    high: int
+    step: int
+
+    @property
+    def bare(self) -> bool:
+        return (self.low, self.high, self.step) == (0, self.size, 1)
+
+    def joined(self, inner: Side) -> Side | None:
+        """This axis and the one within it as one, if both arrays treat them so."""
+        fits = self.bare and inner.bare and self.x == inner.x * inner.size and self.y == inner.y * inner.size
+        if not fits:
+            return None
+        size = self.size * inner.size
+        return Side(size, inner.x, inner.y, 0, size, 1)
+
+
+def sides(to: ArrayType, frame: Frame, source: Operand, target: Operand) -> list[Side]:
+    found: list[Side] = []
+    each = zip(to.shape, source.strides, target.strides, frame.start, frame.step, frame.shape, strict=True)
+    for n, x, y, low, step, count in each:
+        side = Side(n, x, y, low, low + (count - 1) * step + 1, step if count > 1 else 1)
+        if n == 1:
+            continue
+        whole = found[-1].joined(side) if found else None
+        found = [*found[:-1], whole] if whole else [*found, side]
+    return found
+
+
+def padding(problem: Problem, frame: Frame, source: Operand, target: Operand) -> CudaKernel:
+    """Each element of the result is one of `x`, or zero."""
+    (x,), (to,) = problem.inputs, problem.outs
+    axes = sides(to, frame, source, target)
+    grid = Grid(far((to.size,), (x.shape, source.strides), (to.shape, target.strides)))
+    letters = lettered(OVER, len(axes))
+    pack = side_by_side(axes, x.dtype, source, target)
+    lines = grid.spread(letters, [s.size for s in axes], pack)
+    tests, terms = [], []
+    for letter, side in zip(letters, axes, strict=True):
+        at = letter if not side.low else f"({letter} - {grid.size(f'low_{letter}', side.low)})"
+        if not side.bare:
+            tests += [f"{letter} >= {at.split(' - ')[1][:-1]}"] if side.low else []
+            tests += [f"{letter} < {grid.size(f'high_{letter}', side.high)}"]
+        if side.step > 1:
+            step = grid.size(f"step_{letter}", side.step)
+            tests.append(f"{at} % {step} == 0")
+            at = f"{at} / {step}"
+        stride = "" if side.x == 1 else f" * {grid.size(f'x_{letter}', side.x)}"
+        terms += [f"{at}{stride}"] if side.x else []
+    grid.array("x", source, x.dtype)
+    grid.result("y", target, x.dtype)
+    place, stored = grid.place("y", letters, [s.y for s in axes]), STORED[x.dtype]
+    lines.append(Text(f"const bool inside = {' && '.join(tests) or 'true'};"))
+    element = added(*terms)
+    if pack > 1:
+        lines.append(Text(f"ge2_some<{stored}, PACK> found = {{}};"))
+        lines.append(Text("if (inside)", body=(Text(f"found = ge2_read<PACK, PACK>(x + {element});"),)))
+        lines.append(Text(f"ge2_write<PACK, PACK>(y + {place}, found);"))
+    else:
+        lines.append(Text(f"y[{place}] = inside ? x[{element}] : {stored}();"))
+    return grid.kernel("pad", described(problem), lines, to.size // pack)
+
+
+def side_by_side(axes: list[Side], dtype: np.dtype, source: Operand, target: Operand) -> int:
+    """How many neighbours are moved at once."""
+    if not axes or not axes[-1].bare or axes[-1].x != 1 or axes[-1].y != 1:
+        return 1
+    strides = [s for side in axes[:-1] for s in (side.x, side.y)]
+    return packed(dtype, axes[-1].size, *strides, source.offset, target.offset)
+
+
+@final
+class CudaUpdateSlice(Cuda):
+    name = "update of a slice in CUDA"
+
+    def refuses(self, problem: Problem) -> str:
+        return "" if isinstance(problem.op, UpdateSlice) else f"{problem.op.name} updates no slice"
+
+    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
+        op, (x, u) = problem.op, problem.inputs
+        assert isinstance(op, UpdateSlice)
+        first = () if (0, 0) in problem.shared else copying(x, x, ins[0], outs[0], chip).kernels
+        then = copying(u, u, ins[1], outs[0].part(op.start, op.step), chip).kernels if u.size else ()
+        return Kernels((*first, *then))

@@ -1,0 +1,64 @@
+"""A small product and the elementwise work on its result, as one kernel."""
+
+from __future__ import annotations
+
+from typing import final
+
+from ge2.choice.family import Problem
+from ge2.codegen.moving import unspoken
+from ge2.codegen.text import Operand
+from ge2.ir import Atom, Var
+from ge2.ops.dot import DotGeneral
+from ge2.ops.product_region import ProductRegion
+from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.emit.kernel import CudaKernel
+from ge2.targets.cuda.emit.two_stage_reduce import Kernels
+from ge2.targets.cuda.kernels.generated import Cuda, Operands, copying
+from ge2.targets.cuda.products.gemm import contraction, tight
+from ge2.targets.cuda.products.small import Small
+from ge2.targets.cuda.products.small_region import NAMES, SmallRegion
+
+
+@final
+class CudaProductRegion(Cuda):
+    """A product that a region goes on with."""
+
+    name = "product and region in CUDA"
+
+    def refuses(self, problem: Problem) -> str:
+        op = problem.op
+        if not isinstance(op, ProductRegion):
+            return f"{op.name} is not a product and a region"
+        return next((why for e in op.region.graph.eqns if (why := unspoken(e))), "")
+
+    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
+        op = problem.op
+        assert isinstance(op, ProductRegion)
+        given: dict[Atom, Operand] = dict(zip(op.graph.inputs, ins, strict=True))
+        given.update(zip(op.graph.outputs, outs, strict=True))
+        inner, rest, (y,) = op.region.graph, op.rest, op.product.outs
+        pairs = zip((*inner.inputs, *inner.outputs), (*rest.inputs, *rest.outs), strict=True)
+        operands = {v: given[a] for v, a in pairs if isinstance(v, Var) and a in given}
+        before, factors, temps = self.factors(op, given, chip)
+        (a, b), dot = (x.type for x in op.product.inputs), op.product.op
+        assert isinstance(dot, DotGeneral)
+        result = Operand("in", 0, tight(y.type.shape, (0, 1)))
+        lie = factors[0].strides, factors[1].strides, result.strides
+        small = Small(contraction(dot, a, b, lie), (*factors, result), a.dtype, y.type.dtype, NAMES)
+        kernel = SmallRegion(small, op.region, op.place, operands, chip).kernel()
+        return Kernels((*before, kernel), temps)
+
+    def factors(
+        self, op: ProductRegion, given: dict[Atom, Operand], chip: Chip
+    ) -> tuple[list[CudaKernel], tuple[Operand, Operand], tuple[int, ...]]:
+        """What is multiplied, in C order where it lies as no small product takes it; and the copies."""
+        kernels, temps, found = list[CudaKernel](), list[int](), list[Operand]()
+        for x in op.product.inputs:
+            lies = given[x]
+            if 1 not in lies.strides:
+                copy = Operand("temp", len(temps), tight(x.type.shape, range(len(x.type.shape))))
+                temps.append(x.type.nbytes)
+                kernels += copying(x.type, x.type, lies, copy, chip).kernels
+                lies = copy
+            found.append(lies)
+        return kernels, (found[0], found[1]), tuple(temps)

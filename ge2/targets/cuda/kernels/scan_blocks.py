@@ -1,0 +1,297 @@
+"""What kernels of scans share: the functions on one element, the parameters, and how blocks look back.
+
+A family's kernel is handed its lines as places in x and y; templates/cuda/include/ge2/scan.cuh does the rest.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from typing import Any, final
+
+import numpy as np
+
+from ge2.base.dtypes import BOOL, COMPLEX, HALF, INEXACT
+from ge2.base.record import record
+from ge2.choice.family import Problem, described
+from ge2.codegen.text import Argument, Operand, Text
+from ge2.ir import ArrayType, Dims
+from ge2.ops.scan import CumMax, CumMin, CumProd, CumSum, Running, state_of
+from ge2.ops.scan import Scan as Lowered
+from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
+from ge2.targets.cuda.emit.region import mentions
+from ge2.targets.cuda.emit.two_stage_reduce import Kernels
+from ge2.targets.cuda.emit.types import HELD, STORED, SUFFIX, expression, number
+
+WIDEST = 16  # bytes of one access
+MOST = 128  # bytes that a thread has at a time
+RESIDENT, WAITING = 3, 6  # blocks of a multiprocessor at once; of lines that wait for those before them
+FAR = (1 << 31) - (1 << 20)  # elements from which on a place needs 64 bits
+CLEARED = 256
+FIRST = 2  # the word with which states begin, after the counter: a multiple of 16 bytes
+PLACE = re.compile(r"(?:const|constexpr) int(?:64_t)? (\w+) = [^,]*;")
+LETTERS = "jlmqrtuvwz"
+NAMES = {CumSum: "Sum", CumProd: "Product", CumMax: "Largest", CumMin: "Smallest"}
+
+
+@final
+@record
+class How:
+    """What a scan does with an element, as a struct of functions."""
+
+    op: Running
+    dtype: np.dtype
+
+    @property
+    def name(self) -> str:
+        return NAMES[type(self.op)]
+
+    @property
+    def held(self) -> np.dtype:
+        return state_of(self.op, self.dtype)
+
+    @property
+    def scaled(self) -> bool:
+        """Whether the power of two is apart."""
+        return isinstance(self.op, CumProd) and self.dtype in INEXACT
+
+    @property
+    def state(self) -> str:
+        return f"ge2_scaled_{SUFFIX[self.held]}" if self.scaled else HELD[self.held]
+
+    @property
+    def lowering(self) -> Lowered:
+        found = self.op.lowering
+        assert isinstance(found, Lowered)
+        return found
+
+    @property
+    def first(self) -> Any:
+        """The number that changes none that it is merged with."""
+        if isinstance(self.op, CumSum):
+            return (
+                0 if self.dtype not in INEXACT else -0.0 if self.dtype not in COMPLEX else complex(-0.0, -0.0)
+            )
+        if isinstance(self.op, CumProd):
+            return 1
+        lowest = isinstance(self.op, CumMax)
+        if self.dtype == BOOL:
+            return not lowest
+        if self.dtype.kind in "iu":
+            info = np.iinfo(self.dtype)
+            return info.min if lowest else info.max
+        end = -np.inf if lowest else np.inf
+        return complex(end, end) if self.dtype in COMPLEX else end
+
+    @property
+    def start(self) -> str:
+        found = number(self.first, self.held)
+        return f"{{{found}, 0}}" if self.scaled else found
+
+    @property
+    def none(self) -> str:
+        if self.dtype not in HALF:
+            return str(int(self.first)) if self.dtype == BOOL else number(self.first, self.dtype)
+        value = np.asarray(self.first, np.float32).astype(self.dtype)
+        if value != value:  # no infinity: the end of what there is
+            value = np.copysign(np.asarray(448, self.dtype).astype(np.float32), self.first).astype(self.dtype)
+        return str(int(value.view(f"u{self.dtype.itemsize}")))
+
+    def cast(self, text: str, dtype: np.dtype, to: np.dtype) -> str:
+        return text if dtype == to else f"ge2_cast_{SUFFIX[dtype]}_{SUFFIX[to]}({text})"
+
+    @property
+    def lifted(self) -> str:
+        if self.dtype == BOOL:
+            return "x != 0"
+        text = self.cast("x", self.dtype, self.held)
+        return f"ge2_scaled_of_{SUFFIX[self.held]}({text})" if self.scaled else text
+
+    @property
+    def merge(self) -> str:
+        if self.scaled:
+            return f"ge2_scaled_mul_{SUFFIX[self.held]}(a, b)"
+        return expression(self.lowering.merge, ["a", "b"], self.held, self.held)
+
+    @property
+    def written(self) -> str:
+        text = f"ge2_unscaled_{SUFFIX[self.held]}(a)" if self.scaled else "a"
+        return self.cast(text, self.held, self.dtype)
+
+    def struct(self) -> str:
+        stored = STORED[self.dtype]
+        functions = (
+            ("State", "start()", self.start),
+            (stored, "none()", self.none),
+            ("State", f"of({stored} x)", self.lifted),
+            ("State", "merge(State a, State b)", self.merge),
+            (stored, "result(State a)", self.written),
+        )
+        lines = [
+            f"    static __device__ {type_} {head} {{ return {value}; }}" for type_, head, value in functions
+        ]
+        return "\n".join([f"struct {self.name} {{", f"    typedef {self.state} State;", *lines, "};"])
+
+    @property
+    def words(self) -> int:
+        """Of 32 bits, of a state."""
+        size = self.held.itemsize
+        return -(-size // 4) if not self.scaled else {8: 4, 16: 8}[size]
+
+
+# -------------------------------------------------------------------------------------- what all share
+
+
+class Scanned(ABC):
+    """Lines along an axis of x and y: `over` are the other axes, with their strides in each array."""
+
+    pack: int  # elements of one access
+
+    def __init__(self, problem: Problem, t: ArrayType, x: Operand, y: Operand) -> None:
+        op = problem.op
+        assert isinstance(op, Running)
+        self.problem, self.op, self.how, self.dtype = problem, op, How(op, t.dtype), t.dtype
+        self.operands, self.n = {"x": x, "y": y}, t.shape[op.axis]
+        self.arguments: dict[str, Argument] = {}
+        self.fixed: list[Fixed] = []
+        self.far = self.n > FAR
+        self.array("x", "array")
+        self.array("y", "result")
+
+    @abstractmethod
+    def run(self) -> Kernels: ...
+
+    @property
+    def whole(self) -> str:
+        """The type of places along the axis."""
+        return "int64_t" if self.far else "int"
+
+    @property
+    def tile_number(self) -> str:
+        return "(int64_t)tile" if self.far else "tile"
+
+    @property
+    def stored(self) -> str:
+        return STORED[self.dtype]
+
+    @property
+    def reverse(self) -> str:
+        return "true" if self.op.reverse else "false"
+
+    def wide(self, name: str, axis: int) -> int:
+        """How many elements side by side along an axis one access may move; 0 where they are not."""
+        operand = self.operands[name]
+        if operand.strides[axis] != 1:
+            return 0
+        found = WIDEST // self.dtype.itemsize
+        others = [s for a, s in enumerate(operand.strides) if a != axis and self.shape[a] > 1]
+        while any(each % found for each in (*others, operand.offset)):
+            found //= 2
+        return found
+
+    def at_most(self, many: int, least: int) -> int:
+        """How many packs a thread has at a time, so that they and its states are in registers."""
+        found = max(min(many, MOST // (self.pack * self.dtype.itemsize), 24 // self.pack), least)
+        return found if self.how.words <= 2 else max(found // 4, 1)
+
+    @property
+    def shape(self) -> Dims:
+        return self.problem.inputs[0].shape
+
+    # -- the text
+
+    def size(self, name: str, value: int, far: bool) -> str:
+        self.arguments[name] = Argument(f"{'int64_t' if far else 'int'} {name}", "size", value)
+        return name
+
+    def array(self, name: str, kind: str) -> None:
+        declared = f"{'const ' if kind == 'array' else ''}{self.stored} *__restrict__ {name}"
+        self.arguments[name] = Argument(declared, kind, (self.operands[name], self.dtype))
+
+    def step(self, name: str) -> str:
+        """How far elements along the axis are apart."""
+        return self.size(f"{name}_step", self.operands[name].strides[self.op.axis], True)
+
+    def split(self, number: str, over: Dims) -> list[Text]:
+        """The places along axes, from the number of a line among all."""
+        lines, rest, letters = [], number, LETTERS[: len(over)]
+        for letter, n in list(zip(letters, over, strict=True))[:0:-1]:
+            extent = self.size(f"n_{letter}", n, True)
+            lines.append(Text(f"const int64_t {letter} = {rest} % {extent};"))
+            rest = f"{rest} / {extent}"
+        return [*lines, *(Text(f"const int64_t {letter} = {rest};") for letter in letters[:1])]
+
+    def pointers(self, strides: tuple[Dims, Dims], more: str = "") -> list[Text]:
+        """Where the line of a thread begins in both arrays."""
+        lines = []
+        for const, pointer, name, steps in zip(("const ", ""), ("from", "to"), "xy", strides, strict=True):
+            terms = [
+                f" + {letter}" if step == 1 else f" + {letter} * {self.size(f'{name}_{letter}', step, True)}"
+                for letter, step in zip(LETTERS, steps, strict=False)
+                if step
+            ]
+            lines.append(Text(f"{const}{self.stored} *const {pointer} = {name}{''.join(terms)}{more};"))
+        return lines
+
+    def ticket(self, tiles: int, of: str, count: int) -> list[Text]:
+        """Which tile a block has: those of all lines in turns, in the order in which blocks begin."""
+        self.size("tiles", tiles, False)
+        if count == 1:
+            return [Text("const int tile = ge2_ticket(words);"), Text(f"constexpr int {of} = 0;")]
+        extent = self.size(f"{of}s", count, False)
+        return [
+            Text("const int number = ge2_ticket(words);"),
+            Text(f"const int {of} = number % {extent}, tile = number / {extent};"),
+        ]
+
+    def looking_back(
+        self, count: int, words: int, body: list[Text], block: int, tiles: int, resident: int, shared: int = 0
+    ) -> Kernels:
+        """The kernel, and before it one that clears `words` words for each of `count` lines."""
+        total = FIRST + count * words
+        declared = "uint64_t *__restrict__ words"
+        states = Argument(declared, "result", (Operand("part", 0, (1,)), np.dtype(np.uint8)))
+        self.arguments["words"] = states
+        self.size("per_line", words, True) if count > 1 else None
+        return Kernels(
+            (cleared(states, total), self.kernel(body, block, count * tiles, resident, shared)), (8 * total,)
+        )
+
+    def fix(self, name: str, value: int, why: str) -> None:
+        self.fixed.append(Fixed(name, value, why))
+
+    def kernel(
+        self, body: list[Text], block: int, grid: int, resident: int = RESIDENT, shared: int = 0
+    ) -> CudaKernel:
+        self.size("n", self.n, self.far)
+        body = needed(body)
+        arguments = tuple(a for a in self.arguments.values() if mentions(body, a.name))
+        return CudaKernel(
+            self.op.name, described(self.problem), arguments, tuple(body), block, (grid, 1),
+            tuple(self.fixed), shared, 1, (self.how.struct(),), resident=resident,
+        )  # fmt: skip
+
+
+def needed(body: list[Text]) -> list[Text]:
+    """Without the places that no later line reads."""
+    found: list[Text] = []
+    for line in reversed(body):
+        name = PLACE.match(line.code)
+        if name is None or mentions(found, name[1]):
+            found.insert(0, line)
+    return found
+
+
+def left_at(of: str, count: int) -> Text:
+    """Where the states of a line lie, after the counter."""
+    return Text(f"uint64_t *const left = words + {FIRST}{f' + {of} * per_line' if count > 1 else ''};")
+
+
+def cleared(states: Argument, count: int) -> CudaKernel:
+    """Makes all words 0, which says that nothing was left there."""
+    body = (
+        Text(f"const int64_t i = (int64_t)blockIdx.x * {CLEARED} + threadIdx.x;"),
+        Text("if (i < n) words[i] = 0;"),
+    )
+    arguments = (states, Argument("int64_t n", "size", count))
+    return CudaKernel("clear", "words = 0", arguments, body, CLEARED, (-(-count // CLEARED), 1))

@@ -1,0 +1,113 @@
+"""Writing rows at indices in CUDA, with the same bits each time: which thread comes first changes nothing.
+
+Of several updates of a place the last one is found by an atomic maximum of their numbers; among few, each
+looks for a later one. Whole numbers add up alike in any order, by atomics; for others see `cuda_sums`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import replace
+from typing import final
+
+import numpy as np
+
+from ge2.choice.family import Problem
+from ge2.codegen.axes import strides_of
+from ge2.codegen.moving import windowed
+from ge2.codegen.text import Text
+from ge2.ops.index import Indexed, Scatter, ScatterAdd
+from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.emit.two_stage_reduce import Kernels
+from ge2.targets.cuda.kernels.gather import Rows, nowhere
+from ge2.targets.cuda.kernels.generated import Cuda, Operands, copying
+from ge2.targets.cuda.kernels.scatter_sums import Sums
+from ge2.targets.cuda.kernels.updates import Writes, loaded, plus, stored
+
+ATOMIC = {  # whole numbers that one instruction adds
+    np.dtype(t): f"unsigned {'int' if np.dtype(t).itemsize == 4 else 'long long'}"
+    for t in (np.int32, np.uint32, np.int64, np.uint64)
+}
+
+
+class CudaWriting(Cuda):
+    """A copy of `x`, unless the result lies where it is, then the updates."""
+
+    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
+        op, (x, updates, *indices) = problem.op, problem.inputs
+        assert isinstance(op, Indexed)
+        target = replace(outs[0], strides=strides_of(x.shape))
+        first = () if (0, 0) in problem.shared else copying(x, x, ins[0], target, chip).kernels
+        part = windowed(op, x.shape, target)
+        rows = Rows(op, x, indices, ins[2:], (part, ins[1]))
+        if not rows.count * rows.length:
+            return Kernels(first)
+        found = self.write(Writes(problem, rows, updates, chip))
+        return Kernels((*first, *found.kernels), found.temps)
+
+    @abstractmethod
+    def write(self, writes: Writes) -> Kernels:
+        """The kernels that write the updates; there are some."""
+
+
+@final
+class CudaScatter(CudaWriting):
+    name = "scatter in CUDA"
+
+    def refuses(self, problem: Problem) -> str:
+        op = problem.op
+        if not isinstance(op, Scatter):
+            return f"{op.name} writes nothing at indices"
+        return nowhere(op, problem.inputs[0], problem.inputs[2:])
+
+    def write(self, writes: Writes) -> Kernels:
+        rows, grid = writes.rows, writes.rows.grid()
+        if rows.count == 1:
+            writes.moved(grid)
+            return writes.done()
+        if rows.few:
+            later = (
+                f"for ({grid.whole} k = {rows.i[0]} + 1; k < {grid.size(f'n_{rows.i[0]}', rows.count)}; k++)"
+            )
+            other = [*rows.wrapped(grid, "other", ["k"]), Text(f"if ({rows.alike('other')}) return;")]
+            writes.moved(grid, [Text(later, body=tuple(other))])
+            return writes.done()
+        last = writes.last()
+        grid.array("last", last, writes.number)
+        test = f"if (last[{rows.place(grid)}] != {writes.source(grid)} + 1) return;"
+        writes.moved(grid, [Text(test)])
+        return writes.done()
+
+
+@final
+class CudaScatterAdd(CudaWriting):
+    name = "scatter_add in CUDA"
+
+    def refuses(self, problem: Problem) -> str:
+        op = problem.op
+        if not isinstance(op, ScatterAdd):
+            return f"{op.name} adds nothing at indices"
+        return nowhere(op, problem.inputs[0], problem.inputs[2:])
+
+    def write(self, writes: Writes) -> Kernels:
+        if writes.rows.count == 1 or writes.dtype in ATOMIC:
+            self.at_once(writes)
+        else:
+            Sums(writes).add()
+        return writes.done()
+
+    def at_once(self, writes: Writes) -> None:
+        """Each update is added where it belongs: there is one row of them, or the order changes nothing."""
+        rows, grid, dtype = writes.rows, writes.rows.grid(), writes.dtype
+        update = grid.element("updates", rows.of_y, dtype, rows.in_y(grid, "updates"))
+        lines = [*rows.threads(grid, 1), *rows.wrapped(grid)]
+        grid.result("x", rows.of_x, dtype)
+        to = f"x[{rows.in_x(grid)}]"
+        if rows.count == 1:
+            lines.append(
+                Text(f"{to} = {stored(plus(loaded(to, dtype), loaded(update, dtype), dtype), dtype)};")
+            )
+        else:
+            word = ATOMIC[dtype]
+            lines.append(Text(f"atomicAdd(({word} *)&{to}, ({word}){update});"))
+        writes.add(grid, "scatter_add", lines, rows.count * rows.length)

@@ -1,0 +1,274 @@
+"""Sums at indices in CUDA, with one order: that of the indices, and of windows of them where they are many.
+
+Up to FEW updates are one kernel: the first of a place adds the others. More are put in the order of their
+places. Up to RANKED updates are ordered by counting for each those before it, which is one launch and takes
+n * n comparisons, 10 us at the most on 132 multiprocessors; more by their digits, three launches for each.
+Then each piece of WINDOW updates is summed by itself, and a thread adds up the pieces of one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+from ge2.base.dtypes import accumulator
+from ge2.codegen.axes import merged
+from ge2.codegen.text import Operand, Text
+from ge2.targets.cuda.emit.kernel import Fixed
+from ge2.targets.cuda.emit.region import unrolled
+from ge2.targets.cuda.emit.types import HELD, number
+from ge2.targets.cuda.kernels.element_grid import BLOCK, Grid, added, lettered
+from ge2.targets.cuda.kernels.updates import Writes, loaded, plus, stored
+
+RANKED = 1 << 13  # updates that are ordered by counting
+WINDOW = 64  # updates that are summed one after another
+DIGIT, TILE = 8, 2048  # bits of a digit, and updates that a block puts in the order of one
+HELPERS = 8  # threads that look for what is before one update
+WHERE = "defgh"  # letters of the indexed axes
+NOTHING = {"f": -0.0, "c": complex(-0.0, -0.0)}  # what changes nothing that it is added to, by kind
+
+
+@final
+class Sums:
+    """The kernels that put updates in the order of their places, and add up those of each place."""
+
+    def __init__(self, writes: Writes) -> None:
+        self.writes, self.rows, self.dtype = writes, writes.rows, writes.dtype
+        self.count = self.rows.count
+        self.pack = 1 if self.rows.of_y.value else self.rows.pack
+        self.held = HELD[accumulator(self.dtype)]
+
+    def add(self) -> None:
+        if self.rows.few:
+            self.by_the_first()
+            return
+        order, places = self.ordered()
+        parts = self.pieces(order, places) if self.count > WINDOW else None
+        self.sums(order, places, parts)
+
+    # -- the order
+
+    def ordered(self) -> tuple[Operand, Operand]:
+        """The numbers of the updates in the order of their places, and those places."""
+        found = self.places()
+        if self.count <= RANKED:
+            return self.ranked(found)
+        tiles, bits = -(-self.count // TILE), max((self.rows.places - 1).bit_length(), 1)
+        scratch, pairs = (self.temp(tiles << DIGIT), self.temp(1 << DIGIT)), (self.pair(), self.pair())
+        numbers: Operand | None = None
+        for turn, shift in enumerate(range(0, bits, DIGIT)):
+            self.by_digit((numbers, found), pairs[turn % 2], scratch, shift)
+            numbers, found = pairs[turn % 2]
+        return pairs[(bits - 1) // DIGIT % 2]
+
+    def pair(self) -> tuple[Operand, Operand]:
+        """Arrays of the numbers of all updates, and of their places."""
+        return self.temp(self.count), self.temp(self.count)
+
+    def temp(self, count: int) -> Operand:
+        return self.writes.temp(count, self.writes.number)
+
+    def places(self) -> Operand:
+        writes, rows, grid = self.writes, self.rows, self.rows.grid()
+        found = writes.temp(self.count, writes.number)
+        lines = [*grid.spread(rows.i, rows.over), *rows.wrapped(grid)]
+        grid.result("places", found, writes.number)
+        lines.append(Text(f"places[{writes.source(grid)}] = {rows.place(grid)};"))
+        writes.add(grid, "placing", lines, self.count, "where each update goes")
+        return found
+
+    def ranked(self, places: Operand) -> tuple[Operand, Operand]:
+        to = self.pair()
+        made, what = (
+            dict(zip(("order", "sorted"), to, strict=True)),
+            "the updates in the order of their places",
+        )
+        line = "ge2_rank(places, n, order, sorted);"
+        self.call("ranking", line, {"places": places}, made, {"n": self.count}, self.count * HELPERS, what)
+        return to
+
+    def by_digit(
+        self,
+        of: tuple[Operand | None, Operand],
+        to: tuple[Operand, Operand],
+        scratch: tuple[Operand, Operand],
+        shift: int,
+    ) -> None:
+        """Puts all numbers and places in the order of one more digit; before the first, numbers count."""
+        n, tiles, bits = self.count, -(-self.count // TILE), {"shift": shift}
+        what = f"the updates in the order of bits {shift} to {shift + DIGIT - 1} of their places"
+        numbers, places = of
+        given = {"places": places}
+        line = "ge2_digit_counts(places, n, shift, counts);"
+        self.call("digit count", line, given, {"counts": scratch[0]}, {"n": n, **bits}, tiles * BLOCK, what)
+        line, made = (
+            "ge2_digit_starts(counts, totals, tiles);",
+            dict(zip(("counts", "totals"), scratch, strict=True)),
+        )
+        self.call("digit start", line, {}, made, {"tiles": tiles}, BLOCK << DIGIT, what)
+        given |= {} if numbers is None else {"numbers": numbers}
+        moved = "numbers" if numbers is not None else f"({self.rows.grid().whole} *)0"
+        line = f"ge2_digit_moves(places, {moved}, n, shift, counts, totals, order, sorted);"
+        target = dict(zip(("order", "sorted"), to, strict=True))
+        self.call("digit move", line, given | made, target, {"n": n, **bits}, tiles * BLOCK, what)
+
+    def call(
+        self, kind: str, line: str, given: dict[str, Operand], made: dict[str, Operand],
+        sizes: dict[str, int], threads: int, what: str,
+    ) -> None:  # fmt: skip
+        """A kernel that is one call."""
+        grid, dtype = self.rows.grid(), self.writes.number
+        for name, operand in given.items():
+            grid.array(name, operand, dtype)
+        for name, operand in made.items():
+            grid.result(name, operand, dtype)
+        for name, value in sizes.items():
+            grid.size(name, value)
+        self.writes.add(grid, kind, [Text(line)], threads, what)
+
+    # -- the sums
+
+    def pieces(self, order: Operand, places: Operand) -> Operand:
+        """The sum of the run that begins before a window and goes on in it; the others need none."""
+        writes, rows, held, grid = self.writes, self.rows, accumulator(self.dtype), self.grid(order, places)
+        windows = -(-self.count // WINDOW)
+        parts = writes.temp(windows * rows.length, held)
+        int_, n = grid.whole, grid.size("n", self.count)
+        lines = [
+            *grid.spread(["w", *rows.u], [windows - 1, *rows.along], self.pack),
+            Text(f"const {int_} s = (w + 1) * WINDOW;"),
+            Text("if (sorted[s - 1] != sorted[s]) return;"),
+            Text(f"const {int_} end = ge2_run_end<WINDOW>(sorted, s, {n});"),
+            *self.begun(number(NOTHING.get(held.kind, 0), held)),
+            self.loop(grid, f"{int_} k = s; k < end; k++", self.updates(grid)),
+        ]
+        grid.result("parts", parts, held)
+        lines.append(self.each(f"parts[{self.part(grid, 'w')}{self.v}] = sum{self.of};"))
+        threads = (windows - 1) * rows.length // self.pack
+        writes.add(
+            grid, "partial sum", lines, threads, f"sums of updates of one place that are more than {WINDOW}"
+        )
+        return parts
+
+    def sums(self, order: Operand, places: Operand, parts: Operand | None) -> None:
+        """What there is at a place, and all that is to be added to it."""
+        rows, dtype, grid = self.rows, self.dtype, self.grid(order, places)
+        int_, n = grid.whole, grid.size("n", self.count)
+        axes, steps = merged(rows.sizes, rows.steps)
+        letters = lettered(WHERE, len(axes))
+        place = letters[0] if len(letters) == 1 else "place"
+        lines = [
+            *grid.spread(["s", *rows.u], [self.count, *rows.along], self.pack),
+            Text(f"const {int_} {place} = sorted[s];"),
+            Text(f"if (s && sorted[s - 1] == {place}) return;"),
+            Text(f"const {int_} end = ge2_run_end<WINDOW>(sorted, s, {n});"),
+        ]
+        if len(letters) > 1:
+            lines += grid.split("place", letters, grid.sizes(letters, axes))
+        to = added(grid.place("x", letters, steps[0]), grid.place("x", rows.u, rows.x_along))
+        lines += [
+            *self.there(to),
+            self.loop(grid, f"{int_} k = s; k < end; k++", self.updates(grid)),
+        ]
+        if parts is not None:
+            grid.array("parts", parts, accumulator(dtype))
+            more = (
+                f"{int_} w = s / WINDOW; (w + 1) * WINDOW < {n} && sorted[(w + 1) * WINDOW] == {place}; w++"
+            )
+            line = self.added(f"parts[{self.part(grid, 'w')}{self.v}]")
+            lines.append(self.loop(grid, more, [line]))
+        lines += self.left(grid, to)
+        self.writes.add(
+            grid, "sum by place", lines, self.count * rows.length // self.pack, "the sums of each place"
+        )
+
+    def by_the_first(self) -> None:
+        """The first update of a place adds all of them, in one kernel."""
+        rows, grid, (i,) = self.rows, self.rows.grid(), self.rows.i
+        grid.array("updates", rows.of_y, self.dtype)
+        lines = [*rows.threads(grid, self.pack), *rows.wrapped(grid)]
+        other, alike, to = rows.wrapped(grid, "other", ["k"]), rows.alike("other"), rows.in_x(grid)
+        before = (*other, Text(f"if ({alike}) return;"))
+        more = (*other, Text(f"if ({alike.replace('&&', '||').replace('==', '!=')}) continue;"))
+        end = grid.size(f"n_{i}", rows.count)
+        lines += [
+            Text(f"for ({grid.whole} k = 0; k < {i}; k++)", body=before),
+            *self.there(to),
+            Text(f"for ({grid.whole} k = {i}; k < {end}; k++)", body=(*more, *self.update(grid, ["k"]))),
+            *self.left(grid, to),
+        ]
+        what = "the first update of a place adds all of them"
+        self.writes.add(grid, "scatter_add", lines, self.count * rows.length // self.pack, what)
+
+    def there(self, to: str) -> list[Text]:
+        """Begins with what is at a place."""
+        if self.pack == 1:
+            return self.begun(loaded(f"x[{to}]", self.dtype))
+        read = Text(f"auto x_at = ge2_read<PACK, PACK>(x + {to});")
+        return [read, *self.begun(loaded("x_at.at[v]", self.dtype))]
+
+    def left(self, grid: Grid, to: str) -> list[Text]:
+        """Leaves the sum at a place."""
+        grid.result("x", self.rows.of_x, self.dtype)
+        if self.pack == 1:
+            return [Text(f"x[{to}] = {stored('sum', self.dtype)};")]
+        write = Text(f"ge2_write<PACK, PACK>(x + {to}, x_at);")
+        return [self.each(f"x_at.at[v] = {stored('sum[v]', self.dtype)};"), write]
+
+    def grid(self, order: Operand, places: Operand) -> Grid:
+        grid, rows = self.rows.grid(), self.rows
+        grid.fixed.append(Fixed("WINDOW", WINDOW, "updates that are summed one after another"))
+        grid.array("updates", rows.of_y, self.dtype)
+        grid.array("order", order, self.writes.number)
+        grid.array("sorted", places, self.writes.number)
+        return grid
+
+    # -- the elements of a thread
+
+    @property
+    def of(self) -> str:
+        return "[v]" if self.pack > 1 else ""
+
+    @property
+    def v(self) -> str:
+        return " + v" if self.pack > 1 else ""
+
+    def each(self, code: str) -> Text:
+        """A statement for each neighbour."""
+        return unrolled("v", "PACK", [Text(code)]) if self.pack > 1 else Text(code)
+
+    def begun(self, start: str) -> list[Text]:
+        if self.pack == 1:
+            return [Text(f"{self.held} sum = {start};")]
+        return [Text(f"{self.held} sum[PACK];"), self.each(f"sum[v] = {start};")]
+
+    def added(self, value: str) -> Text:
+        mine, held = f"sum{self.of}", accumulator(self.dtype)
+        return self.each(f"{mine} = {plus(mine, value, held)};")
+
+    def updates(self, grid: Grid) -> list[Text]:
+        """Adds update number order[k]."""
+        rows = self.rows
+        extents = grid.sizes(rows.i, rows.over) if len(rows.i) > 1 else [""]
+        return [*grid.split("order[k]", rows.i, extents), *self.update(grid, rows.i)]
+
+    def update(self, grid: Grid, letters: Sequence[str]) -> list[Text]:
+        """Adds the update at those places along the axes of the indices."""
+        rows, dtype = self.rows, self.dtype
+        place = added(
+            grid.place("updates", letters, rows.y_over), grid.place("updates", rows.u, rows.y_along)
+        )
+        if self.pack == 1:
+            return [self.added(loaded(grid.element("updates", rows.of_y, dtype, place), dtype))]
+        some = Text(f"const auto some = ge2_read<PACK, PACK>(updates + {place});")
+        return [some, self.added(loaded("some.at[v]", dtype))]
+
+    def loop(self, grid: Grid, head: str, body: Sequence[Text]) -> Text:
+        return Text(f"for ({head})", body=tuple(body), pragma="#pragma unroll 4")
+
+    def part(self, grid: Grid, w: str) -> str:
+        """Where the part of a window begins, for this thread."""
+        text = w
+        for letter, n in zip(self.rows.u, self.rows.along, strict=True):
+            text = f"{text if ' ' not in text else f'({text})'} * {grid.size(f'n_{letter}', n)} + {letter}"
+        return text

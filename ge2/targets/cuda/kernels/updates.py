@@ -1,0 +1,93 @@
+"""What kernels that write at indices share: those so far, their arrays, and elements as they are added."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+
+from ge2.base.dtypes import HALF, accumulator
+from ge2.choice.family import Problem, described
+from ge2.codegen.text import Operand, Text, whole
+from ge2.ir import ArrayType
+from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.emit.kernel import CudaKernel
+from ge2.targets.cuda.emit.two_stage_reduce import Kernels
+from ge2.targets.cuda.emit.types import SUFFIX, expression
+from ge2.targets.cuda.kernels.element_grid import Grid
+from ge2.targets.cuda.kernels.gather import Rows
+from ge2.targets.cuda.kernels.generated import filling
+
+
+@final
+class Writes:
+    """The kernels that updates are written by, and the arrays they have for themselves."""
+
+    def __init__(self, problem: Problem, rows: Rows, updates: ArrayType, chip: Chip) -> None:
+        self.problem, self.rows, self.updates, self.chip = problem, rows, updates, chip
+        self.dtype = rows.x.dtype
+        self.number = np.dtype(np.int64 if rows.far else np.int32)  # of an update, or of a place
+        self.kernels: list[CudaKernel] = []
+        self.temps: list[int] = []
+
+    def done(self) -> Kernels:
+        return Kernels(tuple(self.kernels), tuple(self.temps))
+
+    def temp(self, count: int, dtype: np.dtype) -> Operand:
+        self.temps.append(count * dtype.itemsize)
+        return whole("temp", len(self.temps) - 1, (count,))
+
+    def add(self, grid: Grid, kind: str, body: Sequence[Text], threads: int, what: str = "") -> None:
+        graph = described(self.problem) + (f"\n{what}" if what else "")
+        self.kernels.append(grid.kernel(kind, graph, body, threads))
+
+    # -- one element of the result a thread
+
+    def moved(self, grid: Grid, before: Sequence[Text] = ()) -> None:
+        """Each update takes its place; `before`: lines after which it is known whether it does."""
+        rows = self.rows
+        pack = 1 if rows.of_y.value else rows.pack
+        place = rows.in_y(grid, "updates")
+        update = grid.element("updates", rows.of_y, self.dtype, place)
+        lines = [*rows.threads(grid, pack), *rows.wrapped(grid), *before]
+        grid.result("x", rows.of_x, self.dtype)
+        to = rows.in_x(grid)
+        move = f"ge2_write<PACK, PACK>(x + {to}, ge2_read<PACK, PACK>(updates + {place}));"
+        lines.append(Text(move if pack > 1 else f"x[{to}] = {update};"))
+        self.add(grid, self.problem.op.name, lines, rows.count * rows.length // pack)
+
+    def last(self) -> Operand:
+        """The number of the last update of each place, counted from 1; 0 where there is none."""
+        rows, grid = self.rows, self.rows.grid()
+        to = ArrayType((rows.places,), self.number)
+        found = self.temp(rows.places, self.number)
+        self.kernels += filling(to, None, found, self.chip).kernels
+        lines = [*grid.spread(rows.i, rows.over), *rows.wrapped(grid)]
+        grid.result("last", found, self.number)
+        lines.append(Text(f"atomicMax(&last[{rows.place(grid)}], {self.source(grid)} + 1);"))
+        self.add(
+            grid, "last update", lines, rows.count, "which update of each place is the last, counted from 1"
+        )
+        return found
+
+    def source(self, grid: Grid) -> str:
+        """The number of an update, from where it is along the axes of the indices."""
+        rows, text = self.rows, ""
+        for letter, n in zip(rows.i, rows.over, strict=True):
+            text = f"({text}) * {grid.size(f'n_{letter}', n)} + {letter}" if text else letter
+        return text or "0"
+
+
+def loaded(text: str, dtype: np.dtype) -> str:
+    """An element as it is added."""
+    return f"ge2_cast_{SUFFIX[dtype]}_f32({text})" if dtype in HALF else text
+
+
+def stored(text: str, dtype: np.dtype) -> str:
+    return f"ge2_cast_f32_{SUFFIX[dtype]}({text})" if dtype in HALF else text
+
+
+def plus(a: str, b: str, dtype: np.dtype) -> str:
+    held = accumulator(dtype)
+    return expression("ge2_add({0}, {1})", [a, b], held, held)

@@ -1,0 +1,140 @@
+"""The CUDA of a user for operations of his own: what a thread does is his, its parameters are ours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final, final
+
+from ge2.base.errors import ArgumentError
+from ge2.base.record import record
+from ge2.base.source import here
+from ge2.choice.family import Problem, described
+from ge2.codegen.text import Operand, Text
+from ge2.codegen.user_kernels import Around
+from ge2.ir import ArrayType
+from ge2.ops.user_ops import Own
+from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.emit.kernel import CudaKernel
+from ge2.targets.cuda.emit.two_stage_reduce import Kernels
+from ge2.targets.cuda.emit.types import CUDA, helpers_of
+from ge2.targets.cuda.kernels.generated import Cuda, Operands, copying
+
+BLOCK: Final = 256  # threads of a block, where the user does not say how many
+MOST: Final = ((2**31 - 1, 65535, 65535), (1024, 1024, 64))  # of blocks and of threads, along x, y and z
+THREADS: Final = 1024  # of a block in all
+AXES: Final = "xyz"
+FIX: Final = "return -(-x.size // 256), 256"
+
+
+@final
+@record
+class Grid:
+    """How a kernel is launched: blocks and their threads, along one to three axes; bytes of shared memory."""
+
+    blocks: tuple[int, ...]
+    threads: tuple[int, ...]
+    shared: int = 0
+
+
+@final
+class CudaOwn(Cuda):
+    name = "a kernel of your own in CUDA"
+
+    def refuses(self, problem: Problem) -> str:
+        if not isinstance(problem.op, Own):
+            return f"{problem.op.name} is an operation of ge2"
+        return "" if problem.op.cuda else f"{problem.op.name} has no CUDA"
+
+    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
+        op = problem.op
+        assert isinstance(op, Own)
+        if not any(t.size for t in problem.outs):
+            return Kernels(())
+        types, copy = (problem.inputs, problem.outs), partial(copies, chip)
+        around = Around[CudaKernel](op, types, (ins, outs), CUDA, copy, "__restrict__ ")
+        said = launched(op, problem.inputs)
+        grid = said or Grid((max(-(-problem.outs[0].size // BLOCK), 1),), (BLOCK,))
+        numbers = [Text(line) for line in numbered(grid)]
+        if said is None:
+            numbers.append(Text(f"if (thread >= {around.results[0]}_size) return;"))
+        body = (*around.lines, *numbers, around.body(op.cuda))
+        kernel = CudaKernel(
+            f"{op.name} kernel", described(problem), tuple(around.arguments), body, math.prod(grid.threads),
+            grid.blocks, (), grid.shared, 1, helpers_of(op.helpers, around.dtype), sides=grid.threads,
+            foreign=True,
+        )  # fmt: skip
+        return Kernels((*around.before, kernel, *around.after), tuple(around.temps))
+
+
+def copies(chip: Chip, t: ArrayType, to: ArrayType, source: Operand, target: Operand) -> Sequence[CudaKernel]:
+    return copying(t, to, source, target, chip).kernels
+
+
+def numbered(grid: Grid) -> list[str]:
+    """The thread's number among all, and how many there are."""
+    block, thread = (
+        flat("blockIdx", "gridDim", len(grid.blocks)),
+        flat("threadIdx", "blockDim", len(grid.threads)),
+    )
+    own = product("blockDim", len(grid.threads))
+    each = f"({own})" if "*" in own else own
+    return [
+        f"const int64_t thread = (int64_t){block} * {each} + {thread};",
+        f"const int64_t threads = (int64_t){product('gridDim', len(grid.blocks))} * {own};",
+        "(void)thread, (void)threads;",
+    ]
+
+
+def flat(index: str, size: str, count: int) -> str:
+    """A place along some axes as one number.
+
+    >>> flat("blockIdx", "gridDim", 2)
+    '(blockIdx.y * (int64_t)gridDim.x + blockIdx.x)'
+    """
+    text = f"{index}.{AXES[count - 1]}"
+    for axis in reversed(AXES[: count - 1]):
+        text = f"({text} * (int64_t){size}.{axis} + {index}.{axis})"
+    return text
+
+
+def product(size: str, count: int) -> str:
+    return " * ".join(f"{size}.{axis}" for axis in AXES[:count])
+
+
+# ------------------------------------------------------------------------------------------------ the launch
+
+
+def launched(op: Own, types: Sequence[ArrayType]) -> Grid | None:
+    """What the user's `launch` says of operands of these types; None if it says nothing.
+
+    ArgumentError for what no GPU launches.
+    """
+    found = op.launch(*types)
+    if found is None:
+        return None
+    if not isinstance(found, tuple) or len(found) not in (2, 3):
+        raise refused(op, found, "it is to return blocks and threads, and bytes of shared memory if any")
+    blocks, threads = (sides(op, found, each) for each in found[:2])
+    shared = found[2] if len(found) == 3 else 0
+    for given, most, what in zip((blocks, threads), MOST, ("blocks", "threads"), strict=True):
+        if any(not 1 <= n <= top for n, top in zip(given, most, strict=False)):
+            raise refused(op, found, f"a GPU takes at least 1 and at most {most} {what}")
+    if math.prod(threads) > THREADS:
+        raise refused(op, found, f"a block has at most {THREADS} threads in all")
+    if type(shared) is not int or shared < 0:
+        raise refused(op, found, "bytes of shared memory are a whole number")
+    return Grid(blocks, threads, shared)
+
+
+def sides(op: Own, found: Any, given: Any) -> tuple[int, ...]:
+    """A number along each axis; a number alone is along the first."""
+    each = given if isinstance(given, tuple) else (given,)
+    if not 1 <= len(each) <= 3 or not all(type(n) is int for n in each):
+        raise refused(op, found, "each is a whole number, or up to three")
+    return each
+
+
+def refused(op: Own, found: Any, why: str) -> ArgumentError:
+    return ArgumentError(f"launch of {op.name} returned {found!r}: {why}", where=here(), fix=FIX)

@@ -1,0 +1,1 @@
+"""Launches: templates, dependencies, nodes of graphs, and calls made in C."""

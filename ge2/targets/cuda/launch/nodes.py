@@ -1,0 +1,171 @@
+"""A list of launches as nodes of a graph, as the extension that launches them takes them.
+
+The nodes of a list follow each other, and the lists within it come after it. A loop and a branch are a
+decision, which is a kernel that reads a number, and a choice of lists, which goes by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, final
+
+import numpy as np
+
+from ge2.targets.cuda.launch.launches import Branch, Call, Item, Launch, Number, Pointer, While
+from ge2.targets.cuda.load.cublaslt import LtProduct
+
+KERNEL, CALL, DECISION, CHOICE = range(4)  # kinds of nodes, as the extension numbers them
+IF, WHILE, SWITCH = range(3)  # types of choices, as the driver numbers them
+ONE: Final = (1, 1, 1)
+AT: Final = "\n  at   "
+After = tuple[int, ...]  # nodes that must have ended before
+End = Callable[[After], object]
+
+
+@final
+class Nodes:
+    """The nodes, and the first one and the number of those of each list.
+
+    `decider`: the driver's handle of the kernel `ge2_decide`. Where the driver has no `switches`, a branch is
+    a choice for each of its lists. `early`: of two kernels the second, which waits by itself, need not be
+    launched after the first has ended, which lets it: that is told as ~n.
+    """
+
+    def __init__(self, decider: int, switches: bool, early: bool = False) -> None:
+        self.decider, self.switches, self.early = decider, switches, early
+        self.letting = set[int]()  # kernels that let others be launched while they run
+        self.nodes = list[tuple[Any, ...]]()
+        self.lists = list[tuple[int, int]]()
+        self.handles = 0
+        self._waiting = list[tuple[Sequence[Item], End | None]]()  # lists to come, and what ends them
+
+    def add_lists(self, items: Sequence[Item]) -> None:
+        """Adds a list, and those within it."""
+        self._waiting.append((items, None))
+        for each, end in self._waiting:  # which grows meanwhile
+            first = len(self.nodes)
+            ends = self.add_all(each, ())
+            if end is not None:
+                end(ends)
+            self.lists.append((first, len(self.nodes) - first))
+
+    def add_all(self, items: Sequence[Item], before: After) -> After:
+        """Adds launches that come after `before`; the last of them, or `before` if there are none."""
+        last, ends = list[After](), set[int]()
+        for each in items:
+            needs = tuple(dict.fromkeys(n for i in each.after for n in last[i])) or before
+            last.append(self.add(each, needs))
+            ends = ends.difference(needs).union(last[-1])
+        return tuple(sorted(ends)) or before
+
+    def add(self, item: Item, needs: After) -> After:
+        """Adds one; the nodes with which it ends."""
+        if isinstance(item, While):
+            return self.add_while(item, needs)
+        if isinstance(item, Branch):
+            return self.add_branch(item, needs)
+        for function, parts in calls(item):  # a product may be several
+            kind, about = CALL if isinstance(item, Call) else KERNEL, (1,) if together(item) else ()
+            needs = self.node(kind, function, parts, needs, item, *about)
+        return needs
+
+    def node(
+        self, kind: int, function: int, parts: tuple[Any, ...], needs: After, item: Item, *about: int
+    ) -> After:
+        if self.early and kind == KERNEL and isinstance(item, Launch):
+            if item.waits:
+                whole = (n for n in needs if n not in self.letting)
+                needs = (*whole, *(~n for n in needs if n in self.letting))
+            if item.lets:
+                self.letting.add(len(self.nodes))
+        self.nodes.append((kind, function, *parts, needs, title(item), about))
+        return (len(self.nodes) - 1,)
+
+    # -- loops and branches
+
+    def add_while(self, item: While, needs: After) -> After:
+        handle = self.handle()
+        decide = partial(self.decision, item, item.going, handle, 1, -1)
+        decided = decide(self.add_all(item.test, needs))
+        return self.choice(item, handle, WHILE, [(item.round, decide)], decided)
+
+    def add_branch(self, item: Branch, needs: After) -> After:
+        lists, most = [(each, None) for each in item.lists], len(item.lists) - 1
+        decide = partial(self.decision, item, item.index)
+        if self.switches:
+            handle = self.handle()
+            return self.choice(item, handle, SWITCH, lists, decide(handle, most, -1, needs))
+        handles = [self.handle() for _ in lists]
+        decided = tuple(i for n, h in enumerate(handles) for i in decide(h, most, n, needs))
+        found = [self.choice(item, h, IF, [each], decided) for h, each in zip(handles, lists, strict=True)]
+        return tuple(i for each in found for i in each)
+
+    def handle(self) -> int:
+        self.handles += 1
+        return self.handles - 1
+
+    def decision(
+        self, item: While | Branch, at: Pointer, handle: int, most: int, which: int, needs: After
+    ) -> After:
+        """Reads a number from 0 to `most`; if `which` is not below 0, it is whether the number is that."""
+        nbytes = -item.dtype.itemsize if item.dtype.kind == "i" else item.dtype.itemsize
+        numbers = (np.int32(n) for n in (nbytes, most, which))
+        handed = (np.uint64(0), at, *numbers)  # the extension knows the driver's handle
+        return self.node(
+            DECISION, self.decider, (ONE, ONE, 0, tuple(map(parameter, handed))), needs, item, handle
+        )
+
+    def choice(
+        self,
+        item: Item,
+        handle: int,
+        type_: int,
+        lists: Sequence[tuple[Sequence[Item], End | None]],
+        needs: After,
+    ) -> After:
+        first = len(self._waiting)
+        self._waiting += lists
+        return self.node(CHOICE, 0, (ONE, ONE, 0, ()), needs, item, handle, type_, first, len(lists))
+
+
+def count(items: Sequence[Item]) -> int:
+    """The kernels and products of a list that has neither loops nor branches."""
+    return sum(len(calls(each)) for each in items)
+
+
+def together(each: Item) -> bool:
+    """Whether it is a kernel whose blocks wait for each other."""
+    return isinstance(each, Launch) and each.together
+
+
+def title(each: Item) -> str:
+    return f"{each.name}{AT}{each.where}" if each.where else each.name
+
+
+def calls(each: Item) -> list[tuple[int, tuple[Any, ...]]]:
+    """The functions that a launch calls, and for each grid, block, shared memory and arguments."""
+    if isinstance(each, Launch):
+        grid, block = ((*size, 1, 1)[:3] for size in (each.grid, each.block))
+        return [(each.kernel.ptr, (grid, block, each.shared, tuple(map(parameter, each.arguments))))]
+    assert isinstance(each, Call)
+    product = each.product
+    assert isinstance(product, LtProduct)
+    places = (each.first, each.other, each.result, each.scratch or 0)
+    return [
+        (product.function, (ONE, ONE, 0, tuple(w if isinstance(w, int) else parameter(w) for w in words)))
+        for words in product.words(*places, moved)
+    ]
+
+
+def moved(place: Pointer | int, offset: int) -> Pointer | int:
+    return place + offset if isinstance(place, int) else Pointer(place.array, place.offset + offset)
+
+
+def parameter(a: Any) -> Any:
+    """An argument of a kernel: bytes, or (is it a number, which one, offset)."""
+    if isinstance(a, Pointer):
+        return False, a.array, a.offset
+    if isinstance(a, Number):
+        return True, a.number, 0
+    return np.asarray(a).tobytes()

@@ -1,0 +1,1 @@
+"""Loading: NVRTC, the driver, cuBLASLt, arenas."""

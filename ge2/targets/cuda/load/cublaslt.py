@@ -1,0 +1,258 @@
+"""Matrix products by cuBLASLt, with a handle of our own on each GPU and scratch that the program has for it.
+
+The library is called through ctypes, as NVRTC is: a product needs one of its functions at each call, with
+arguments of which four change, and that takes no longer than through NVIDIA's bindings, whose import takes
+200 to 300 ms and which bring packages along. A call allocates nothing and waits for nothing, so that it may
+stand in the capture of a stream. Numbers are those of cublasLt.h and library_types.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from ctypes import byref, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from functools import cache as once
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, TypeVar, final
+
+import numpy as np
+
+from ge2.base.dtypes import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64
+from ge2.base.errors import DeviceError, KernelError
+from ge2.targets.cuda.launch.product import Wanted
+from ge2.targets.cuda.load.toolkit import library_path
+from ge2.targets.cuda.products.gemm import Matrix
+
+if TYPE_CHECKING:
+    from ge2.targets.cuda.load.gpu import CudaDevice
+
+T = TypeVar("T")
+PACKAGES: Final = ("cu13", "cublas")
+INSTALL: Final = "pip install 'nvidia-cublas>=13,<14', or ge2[cuda13]; ge2 doctor"
+WORKSPACE: Final = 32 << 20  # bytes of scratch that a product may ask for at most
+KEPT: Final = 1024  # products that a GPU remembers
+NOT_SUPPORTED: Final = 15
+TYPES: Final = {FLOAT32: 0, FLOAT64: 1, FLOAT16: 2, COMPLEX64: 4, COMPLEX128: 5, BFLOAT16: 14}
+SINGLE, DOUBLE, FAST_BF16, FAST_TF32 = 68, 70, 75, 77  # CUBLAS_COMPUTE_32F, 64F, 32F_FAST_16BF, 32F_FAST_TF32
+FAST: Final = {"tf32": FAST_TF32, "bf16": FAST_BF16}
+TURN_FIRST, TURN_OTHER = 3, 4  # CUBLASLT_MATMUL_DESC_TRANSA, TRANSB
+BATCH_COUNT, BATCH_STEP = 5, 6  # CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, STRIDED_BATCH_OFFSET
+MOST_SCRATCH, REDUCTIONS, ALIGNED = 1, 3, (5, 6, 7, 8)  # CUBLASLT_MATMUL_PREF_..., alignments of A, B, C, D
+IN_COMPUTE_TYPE: Final = 2  # CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: what is summed in parts is rounded once
+
+
+class Algorithm(ctypes.Structure):
+    """cublasLtMatmulAlgo_t, opaque."""
+
+    _fields_ = [("data", c_uint64 * 8)]
+
+
+class Heuristic(ctypes.Structure):
+    """cublasLtMatmulHeuristicResult_t."""
+
+    _fields_ = [
+        ("algorithm", Algorithm),
+        ("workspace", c_size_t),
+        ("state", c_int),
+        ("waves", c_float),
+        ("reserved", c_int * 4),
+    ]
+
+
+SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
+    "cublasLtCreate": (c_void_p,),
+    "cublasLtDestroy": (c_void_p,),
+    "cublasLtMatmulDescCreate": (c_void_p, c_int, c_int),
+    "cublasLtMatmulDescSetAttribute": (c_void_p, c_int, c_void_p, c_size_t),
+    "cublasLtMatmulDescDestroy": (c_void_p,),
+    "cublasLtMatrixLayoutCreate": (c_void_p, c_int, c_uint64, c_uint64, c_int64),
+    "cublasLtMatrixLayoutSetAttribute": (c_void_p, c_int, c_void_p, c_size_t),
+    "cublasLtMatrixLayoutDestroy": (c_void_p,),
+    "cublasLtMatmulPreferenceCreate": (c_void_p,),
+    "cublasLtMatmulPreferenceSetAttribute": (c_void_p, c_int, c_void_p, c_size_t),
+    "cublasLtMatmulPreferenceDestroy": (c_void_p,),
+    "cublasLtMatmulAlgoGetHeuristic": (*(c_void_p,) * 7, c_int, c_void_p, c_void_p),
+    "cublasLtMatmul": (*(c_void_p,) * 14, c_size_t, c_void_p),
+}
+
+
+@final
+class Library:
+    """cuBLASLt, loaded. Each function is checked: KernelError with what it says, unless it succeeded."""
+
+    __slots__ = ("functions", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            self.functions = ctypes.CDLL(path)
+        except OSError as error:
+            raise DeviceError(f"cuBLASLt cannot be loaded: {error}", fix=INSTALL) from error
+        for name, types in SIGNATURES.items():
+            function = getattr(self.functions, name)
+            function.argtypes, function.restype = types, c_int
+        self.functions.cublasLtGetStatusString.restype = ctypes.c_char_p
+
+    def call(self, name: str, *args: Any) -> None:
+        status = getattr(self.functions, name)(*args)
+        if status:
+            raise self.failed(name, status)
+
+    def failed(self, name: str, status: int) -> KernelError:
+        said = self.functions.cublasLtGetStatusString(status)
+        return KernelError(f"{name} fails with {status}: {said.decode() if said else 'unknown'}")
+
+    def made(self, owner: object, kind: str, *args: Any) -> c_void_p:
+        """An object of the library, which lives as long as its owner does."""
+        found = c_void_p()
+        self.call(f"{kind}Create", byref(found), *args)
+        weakref.finalize(owner, getattr(self.functions, f"{kind}Destroy"), found).atexit = False
+        return found
+
+    def set(self, kind: str, found: c_void_p, attribute: int, value: Any) -> None:
+        self.call(f"{kind}SetAttribute", found, attribute, byref(value), ctypes.sizeof(value))
+
+
+@once
+def library() -> Library:
+    """The library of this machine. DeviceError if there is none."""
+    path = library_path("libcublasLt", *PACKAGES)
+    if not path:
+        raise DeviceError("matrix products need cuBLASLt, which is not installed", fix=INSTALL)
+    return Library(path)
+
+
+def of_scale(dtype: np.dtype) -> tuple[int, int, Any, Any]:
+    """How a product of a dtype is computed: type of sums, type of the scales, and the scales one and zero."""
+    if dtype == FLOAT64:
+        return DOUBLE, TYPES[FLOAT64], c_double(1), c_double(0)
+    if dtype == COMPLEX128:
+        return DOUBLE, TYPES[COMPLEX128], (c_double * 2)(1, 0), (c_double * 2)(0, 0)
+    if dtype == COMPLEX64:
+        return SINGLE, TYPES[COMPLEX64], (c_float * 2)(1, 0), (c_float * 2)(0, 0)
+    return SINGLE, TYPES[FLOAT32], c_float(1), c_float(0)
+
+
+@final
+class Blas:
+    """cuBLASLt on one GPU."""
+
+    __slots__ = ("__weakref__", "_known", "_lock", "device", "handle", "library")
+
+    def __init__(self, device: CudaDevice) -> None:
+        self.device, self.library = device, library()
+        self._known: OrderedDict[Wanted, LtProduct | None] = OrderedDict()
+        self._lock = Lock()
+        with device.here():
+            device.xp.cuda.runtime.free(0)  # which makes a context, if there is none yet
+            self.handle = c_void_p()
+            self.library.call("cublasLtCreate", byref(self.handle))
+
+    def product(self, wanted: Wanted) -> LtProduct | None:
+        """The product, the best algorithm for it chosen; None if the library has none."""
+        with self._lock:
+            if wanted not in self._known:
+                self._known[wanted] = self.chosen(wanted)
+                while len(self._known) > KEPT:
+                    self._known.popitem(last=False)
+            self._known.move_to_end(wanted)
+            return self._known[wanted]
+
+    def chosen(self, wanted: Wanted) -> LtProduct | None:
+        found = LtProduct(self, wanted)
+        with self.device.here():
+            return found if found.choose() else None
+
+
+@final
+class LtProduct:
+    """A product by cuBLASLt, on the current stream of CuPy."""
+
+    __slots__ = (
+        "__weakref__", "blas", "heuristic", "layouts", "matmul", "one", "operation", "stream", "wanted",
+        "workspace", "zero",
+    )  # fmt: skip
+
+    def __init__(self, blas: Blas, wanted: Wanted) -> None:
+        self.blas, self.wanted, self.workspace = blas, wanted, 0
+        lib, g = blas.library, wanted.gemm
+        compute, scale, self.one, self.zero = of_scale(wanted.dtype)
+        if wanted.dtype == FLOAT32 or wanted.dtype == COMPLEX64:
+            compute = FAST.get(wanted.precision or "", compute)
+        self.operation = lib.made(self, "cublasLtMatmulDesc", compute, scale)
+        for attribute, matrix in ((TURN_FIRST, g.first), (TURN_OTHER, g.other)):
+            lib.set("cublasLtMatmulDesc", self.operation, attribute, c_int32(matrix.turned))
+        self.layouts = (
+            self.layout(wanted.dtype, g.m, g.k, g.first),
+            self.layout(wanted.dtype, g.k, g.n, g.other),
+            self.layout(wanted.out, g.m, g.n, g.result),
+        )
+        self.heuristic = Heuristic()
+        self.matmul: Callable[..., int] = lib.functions.cublasLtMatmul
+        self.stream: Callable[[], Any] = blas.device.xp.cuda.get_current_stream
+
+    def layout(self, dtype: np.dtype, rows: int, columns: int, matrix: Matrix) -> c_void_p:
+        """A matrix as it lies: turned, its rows are columns."""
+        lib, count = self.blas.library, self.wanted.gemm.count
+        sizes = (columns, rows) if matrix.turned else (rows, columns)
+        found = lib.made(self, "cublasLtMatrixLayout", TYPES[dtype], *sizes, matrix.lead)
+        if count > 1:
+            lib.set("cublasLtMatrixLayout", found, BATCH_COUNT, c_int32(count))
+            lib.set("cublasLtMatrixLayout", found, BATCH_STEP, c_int64(matrix.step))
+        return found
+
+    def choose(self) -> bool:
+        """Asks which algorithm is best; whether there is one."""
+        lib, (a, b, y), count = self.blas.library, self.layouts, c_int()
+        owner = Owner()
+        preference = lib.made(owner, "cublasLtMatmulPreference")
+        lib.set("cublasLtMatmulPreference", preference, MOST_SCRATCH, c_uint64(WORKSPACE))
+        if self.wanted.out in (FLOAT16, BFLOAT16):
+            lib.set("cublasLtMatmulPreference", preference, REDUCTIONS, c_uint32(IN_COMPUTE_TYPE))
+        first, other, result = self.wanted.aligned
+        for attribute, nbytes in zip(ALIGNED, (first, other, result, result), strict=True):
+            lib.set("cublasLtMatmulPreference", preference, attribute, c_uint32(nbytes))
+        status = lib.functions.cublasLtMatmulAlgoGetHeuristic(
+            self.blas.handle, self.operation, a, b, y, y, preference, 1, byref(self.heuristic), byref(count)
+        )
+        if status not in (0, NOT_SUPPORTED):
+            raise lib.failed("cublasLtMatmulAlgoGetHeuristic", status)
+        if status or not count.value or self.heuristic.state:
+            return False
+        self.workspace = int(self.heuristic.workspace)
+        return True
+
+    @property
+    def function(self) -> int:
+        """Where cublasLtMatmul is."""
+        return ctypes.cast(self.blas.library.functions.cublasLtMatmul, c_void_p).value or 0
+
+    def words(
+        self, first: T, other: T, result: T, scratch: T, further: Callable[[T, int], T]
+    ) -> list[tuple[T | int, ...]]:
+        """What cublasLtMatmul is called with, but for the stream; `further` moves a place by some bytes."""
+        wanted, (la, lb, ly) = self.wanted, (layout.value or 0 for layout in self.layouts)
+        size, size_out = wanted.dtype.itemsize, wanted.out.itemsize
+        handle, operation = self.blas.handle.value or 0, self.operation.value or 0
+        one, zero, algorithm = (ctypes.addressof(each) for each in (self.one, self.zero, self.heuristic))
+        found = list[tuple[T | int, ...]]()
+        for a, b, y in wanted.gemm.calls:
+            place = further(result, y * size_out)
+            found.append((
+                handle, operation, one, further(first, a * size), la, further(other, b * size), lb,
+                zero, place, ly, place, ly, algorithm, scratch, self.workspace,
+            ))  # fmt: skip
+        return found
+
+    def __call__(self, first: int, other: int, result: int, scratch: int) -> None:
+        stream = self.stream().ptr
+        for words in self.words(first, other, result, scratch, int.__add__):
+            status = self.matmul(*words, stream)
+            if status:
+                raise self.blas.library.failed("cublasLtMatmul", status)
+
+
+class Owner:
+    """Of what is needed for a moment."""

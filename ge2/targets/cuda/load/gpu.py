@@ -1,0 +1,290 @@
+"""A GPU as a device: its limits, CuPy as its array module, and CUDA sources as kernels that are loaded on it.
+
+Nothing of CuPy compiles our kernels: it is handed cubins, from memory, whose checksums were verified.
+"""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from functools import cache as once
+from threading import Lock, get_ident
+from types import ModuleType
+from typing import Any, Final, final
+from weakref import WeakValueDictionary
+
+from ge2.base.errors import CompileError, DeviceError, InputError
+from ge2.base.log import logger
+from ge2.base.record import record
+from ge2.targets.cuda.launch.calls import call
+from ge2.targets.cuda.launch.decide import EARLY, SWITCHES, decider, knows
+from ge2.targets.cuda.launch.graph import launches
+from ge2.targets.cuda.launch.launches import LaunchList, Run, Straight
+from ge2.targets.cuda.launch.product import Wanted
+from ge2.targets.cuda.launch.ranges import Range
+from ge2.targets.cuda.limits import Limits
+from ge2.targets.cuda.load.cublaslt import Blas, LtProduct
+from ge2.targets.cuda.load.driver import broken, check_process, context, driver, resident_blocks
+from ge2.targets.cuda.load.nvrtc import Binary, Order, compile, compile_all, key_of
+from ge2.targets.cuda.load.scratch import Scratch
+from ge2.targets.cuda.load.vmm_arena import Arenas, DriverAddresses
+
+WAITS: Final = 90  # compute capability of the first GPUs whose kernels can wait for others
+PER_THREAD: Final = 2  # CU_STREAM_PER_THREAD
+FIXED_SHARED, MOST_SHARED = 1, 8  # attributes of a function, by the driver's numbers
+INSTALL: Final = "pip install 'ge2[cuda13]'; ge2 doctor"
+
+
+@final
+@record
+class Figures:
+    """Of a kernel: registers a thread, bytes of shared memory a block, bytes spilled; and its occupancy.
+
+    That is the share of the threads that a multiprocessor can hold which are there at once.
+    """
+
+    registers: int
+    shared: int
+    spills: int
+    occupancy: float
+
+
+@final
+class CudaDevice:
+    """A GPU. What it is asked to do happens on it, whichever CuPy's current device is, but for launches.
+
+    `limits` are those of the hardware, `xp` is CuPy. A kernel is launched with the GPU current, on CuPy's
+    current stream: `with device.here(): kernel(grid, block, args, shared_mem=bytes)`.
+    """
+
+    __slots__ = ("_blas", "_decider", "_lock", "_modules", "limits", "number", "scratch", "xp")
+
+    def __init__(self, number: int, limits: Limits, xp: ModuleType) -> None:
+        self.number, self.limits, self.xp = number, limits, xp
+        self._modules: WeakValueDictionary[str, CudaModule] = WeakValueDictionary()
+        self._lock = Lock()
+        self._blas: Blas | None = None
+        self._decider: list[Any] = []  # once it was asked for
+        self.scratch = Scratch(
+            lambda nbytes: xp.empty(nbytes, "uint8"), lambda: stream_of(xp), self._arenas, self._free
+        )
+
+    def _arenas(self) -> Arenas | None:
+        try:
+            addresses = DriverAddresses(self.number)
+            found = Arenas(addresses, self.number, self.limits.memory, self.xp, self.wait)
+        except (DeviceError, MemoryError, OSError) as trouble:
+            logger().debug("arenas of GPU %d are arrays of CuPy's: %s", self.number, trouble)
+            return None
+        atexit.register(self._end)
+        return found
+
+    def _end(self) -> None:
+        """At the end of the process: arenas go while the driver is there. A forked child has none."""
+        if not broken:
+            with suppress(Exception):
+                self.scratch.close()
+
+    def _free(self) -> None:
+        """Has CuPy give back what it keeps for arrays to come."""
+        with self.here():
+            self.xp.get_default_memory_pool().free_all_blocks()
+
+    def wait(self) -> None:
+        """Until nothing runs on the GPU."""
+        with self.here():
+            self.xp.cuda.runtime.deviceSynchronize()
+
+    def memory(self) -> tuple[int, int]:
+        """The bytes that are free, and all that there are; at most those that CuPy's pool may give."""
+        with self.here():
+            free, total = self.xp.cuda.runtime.memGetInfo()
+            pool = self.xp.get_default_memory_pool()
+            limit, used = pool.get_limit(), pool.used_bytes()
+        return (min(free, limit - used), min(total, limit)) if limit else (free, total)
+
+    def here(self) -> AbstractContextManager[Any]:
+        """Makes the GPU CuPy's current one inside a `with`."""
+        device: AbstractContextManager[Any] = self.xp.cuda.Device(self.number)
+        return device
+
+    def stream(self) -> Any:
+        """The current stream of CuPy on this GPU."""
+        with self.here():
+            return self.xp.cuda.get_current_stream()
+
+    def span(self, name: str) -> Range:
+        """An NVTX range. DeviceError if CuPy was built without NVTX."""
+        nvtx: Any = getattr(self.xp.cuda, "nvtx", None)
+        if not hasattr(nvtx, "RangePush"):
+            raise DeviceError("this CuPy has no NVTX, which GE2_NVTX asks for", fix="GE2_NVTX=0")
+        return Range(name, nvtx.RangePush, nvtx.RangePop)
+
+    def product(self, wanted: Wanted) -> LtProduct | None:
+        """A product of matrices; None if cuBLASLt has none such. DeviceError if there is no cuBLASLt."""
+        with self._lock:
+            blas = self._blas = self._blas or Blas(self)
+        return blas.product(wanted)
+
+    lost = broken  # not empty where `check` raises
+
+    def check(self) -> None:
+        """DeviceError if the GPU cannot be used any more, after a fork."""
+        check_process()
+
+    def launches(self, work: LaunchList) -> Run:
+        """Launches that follow each other, as one call, which may launch a graph of them."""
+        return launches(self, work)
+
+    def call(self, work: Straight, otherwise: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+        """A program as one call; `otherwise` is the same in Python."""
+        return call(self, work, otherwise)
+
+    @property
+    def decider(self) -> int:
+        """The driver's handle of the kernel that decides conditional nodes; 0 if there are no such nodes."""
+        with self._lock:
+            if not self._decider:
+                self._decider.append(decider(self))
+        (found,) = self._decider
+        return found.ptr if found is not None else 0
+
+    @property
+    def switches(self) -> bool:
+        """Whether a conditional node may have several graphs."""
+        return knows(SWITCHES)
+
+    @property
+    def early(self) -> bool:
+        """Whether a kernel of a graph may be launched before those that it waits for have ended."""
+        return knows(EARLY) and self.limits.generation >= WAITS
+
+    @property
+    def context(self) -> int:
+        """The driver's primary context on the GPU, which CuPy uses."""
+        return context(self.number)
+
+    def prepare(self, sources: list[str]) -> None:
+        """Compiles sources several at once, so that `module` finds them compiled."""
+        compile_all([Order(source, self.limits.architecture) for source in sources])
+
+    def module(self, source: str) -> CudaModule:
+        """A source, compiled and loaded; remembered for as long as somebody has it, by all that its machine
+        code depends on: sources that differ in comments share one.
+
+        CompileError if NVRTC refuses it, or the driver refuses what NVRTC made.
+        """
+        key = key_of(Order(source, self.limits.architecture))
+        found = self._modules.get(key)
+        if found is not None:
+            return found
+        binary = compile(source, self.limits.architecture)  # by several threads at once
+        with self._lock:
+            found = self._modules.get(key)
+            if found is None:
+                found = self._modules[key] = CudaModule(self, binary)
+            return found
+
+    def figures(self, source: str, name: str, threads: int, shared: int) -> Figures:
+        """What a kernel takes that is launched with so many threads a block and bytes of shared memory."""
+        module = self.module(source)
+        (usage,) = (each for each in module.binary.kernels if each.name == name)
+        with self.here():
+            blocks = resident_blocks(module.get_function(name).ptr, threads, shared)
+        occupancy = blocks * threads / self.limits.threads_per_multiprocessor
+        return Figures(usage.registers, usage.shared + shared, usage.spills, occupancy)
+
+    def __repr__(self) -> str:
+        return f"CudaDevice({self.number}, {self.limits.name})"
+
+
+def stream_of(xp: ModuleType) -> int | None:
+    """CuPy's current stream, as the driver knows it; None if it is captured.
+
+    The one of each thread has one number in all threads. The legacy one, 0, is never captured.
+    """
+    current = xp.cuda.get_current_stream()
+    found = int(current.ptr)
+    if found and current.is_capturing():
+        return None
+    return -get_ident() if found == PER_THREAD else found
+
+
+@final
+class CudaModule:
+    """A cubin on a GPU. `binary` tells the registers and spills of its kernels."""
+
+    __slots__ = ("__weakref__", "_functions", "_loaded", "binary", "device")
+
+    def __init__(self, device: CudaDevice, binary: Binary) -> None:
+        self.device, self.binary = device, binary
+        self._functions: dict[str, Any] = {}
+        cuda = device.xp.cuda
+        self._loaded = cuda.Module()
+        with device.here():
+            try:
+                self._loaded.load(binary.cubin)
+            except cuda.driver.CUDADriverError as error:
+                what = f"the driver of {device.limits.name} refuses a cubin for {binary.arch}: {error}"
+                raise CompileError(what, fix="ge2 doctor: NVRTC may be newer than the driver") from error
+
+    def get_function(self, name: str) -> Any:
+        """A kernel by its name: CuPy's `Function`, which may ask for all shared memory that a block can have.
+
+        InputError if the source has none of the name.
+        """
+        if name not in self._functions:
+            self._functions[name] = self._found(name)
+        return self._functions[name]
+
+    def _found(self, name: str) -> Any:
+        cuda = self.device.xp.cuda
+        with self.device.here():
+            try:
+                function = self._loaded.get_function(name)
+            except cuda.driver.CUDADriverError as error:
+                names = ", ".join(kernel.name for kernel in self.binary.kernels)
+                raise InputError(f"the source has no kernel {name}", fix=names) from error
+            most = self.device.limits.shared_optin - cuda.driver.funcGetAttribute(FIXED_SHARED, function.ptr)
+            cuda.driver.funcSetAttribute(function.ptr, MOST_SHARED, most)
+        return function
+
+
+# -------------------------------------------------------------------------------------------- which there are
+
+used: list[CudaDevice] = []  # the GPUs of this process so far
+
+
+@once
+def gpu(number: int) -> CudaDevice:
+    """The GPU of a number, as CuPy counts them. DeviceError if there is no such one, or no CuPy."""
+    check_process()
+    known = driver()
+    if known is None:
+        raise DeviceError("this machine has no NVIDIA driver, so no GPU can be used", fix="ge2 doctor")
+    if known.trouble:
+        raise DeviceError(f"the NVIDIA driver gives no GPU: {known.trouble}", fix="nvidia-smi; ge2 doctor")
+    if not 0 <= number < len(known.gpus):
+        count = len(known.gpus)
+        raise DeviceError(f"there is no GPU {number}: this process sees {count or 'none'}", fix="ge2 doctor")
+    found = CudaDevice(number, known.gpus[number], cupy())
+    used.append(found)
+    return found
+
+
+def current_gpu() -> CudaDevice:
+    """CuPy's current device. DeviceError if there is none, or no CuPy."""
+    return gpu(cupy().cuda.runtime.getDevice() if driver() else 0)
+
+
+def cupy() -> ModuleType:
+    """CuPy. DeviceError if it is not installed or cannot be imported."""
+    try:
+        import cupy
+    except ImportError as error:
+        raise DeviceError(
+            f"GPUs are used through CuPy, which cannot be imported: {error}", fix=INSTALL
+        ) from error
+    module: ModuleType = cupy
+    return module

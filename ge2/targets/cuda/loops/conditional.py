@@ -1,0 +1,109 @@
+"""While loops and branches as items of the launches around them: numbers on the device decide, not the host.
+
+The rounds of a loop go to and fro between two places of what it carries, the results and second ones, so that
+nothing is copied from round to round: a round of the item is two of the loop, with a branch between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ge2.base.dtypes import BOOL
+from ge2.ir import ArrayType
+from ge2.ops.control import Cond
+from ge2.ops.while_loop import WhileLoop
+from ge2.program.program import Step
+from ge2.program.records import place
+from ge2.targets.cuda.launch.template import Branch, While
+from ge2.targets.cuda.loops.iterate import Carry, Turn, spare
+from ge2.targets.cuda.loops.record_launches import Writer, is_plain
+from ge2.targets.cuda.loops.unroll import MOST, Placed
+
+if TYPE_CHECKING:
+    from ge2.targets.cuda.assemble import GpuDriver
+
+Places = Sequence[Placed]
+
+
+def conditional(driver: GpuDriver, step: Step, turns: Sequence[Turn]) -> bool:
+    """Writes a while loop or a branch as one item of this program, if its lists are nothing but launches."""
+    eqn, op = step.eqn, step.eqn.op
+    if not isinstance(op, WhileLoop | Cond) or not serves(driver, step, turns):
+        return False
+    driver.fresh(*eqn.outs)
+    writer = Writer(driver, step)
+    memory = writer.own(ArrayType((max(t.nbytes for t in turns),), np.dtype(np.uint8)))
+    spares, results = [*map(writer.own, spare(op))], [*map(writer.placed, eqn.outs)]
+    inputs, symbolic = [*map(writer.placed, eqn.inputs)], [*map(writer.turn, turns)]
+    if isinstance(op, WhileLoop):
+        loop(writer, op, symbolic, memory, results, spares, inputs)
+    else:
+        branch(writer, symbolic, memory, results, inputs)
+    return True
+
+
+def serves(driver: GpuDriver, step: Step, turns: Sequence[Turn]) -> bool:
+    """Whether all is launches, at places where kernels may read and write."""
+    eqn = step.eqn
+    if (
+        driver.ranged or driver.meter or any(t.round is None for t in turns)
+    ):  # ranged: each round is to be seen
+        return False
+    if sum(2 * t.round.count for t in turns if t.round is not None) > MOST:
+        return False
+    first = 1 if isinstance(eqn.op, Cond) else 0  # an index is read alone, wherever it lies
+    arrays = *eqn.outs, *eqn.inputs[first:]
+    return all(is_plain(driver, a) for a in arrays) and not any(a.type.weak for a in eqn.inputs)
+
+
+def branch(writer: Writer, turns: Sequence[Turn], memory: Placed, results: Places, inputs: Places) -> None:
+    index, *xs = inputs
+    lists = []
+    for turn in turns:
+        with writer.apart() as found:
+            turn.whole(memory, results, *xs)
+        lists.append(tuple(found))
+    eqn = writer.step.eqn
+    writer.launch(Branch(tuple(lists), index.at, index.dtype, eqn.op.name, place(eqn)))
+
+
+def loop(
+    writer: Writer,
+    op: WhileLoop,
+    turns: Sequence[Turn],
+    memory: Placed,
+    results: Places,
+    more: Places,
+    xs: Places,
+) -> None:
+    """What is carried begins in the results, and is there again after each round of the item."""
+    (test, turn), (*seconds, decided), where = turns, more, place(writer.step.eqn)
+    by_cond, by_body, start = op.parts(xs)
+    Carry(start, (), ()).settle(results)
+    carry = Carry(results, seconds, results)
+
+    def tested() -> Placed:
+        found: Placed = test.into(memory, [decided], *by_cond, *carry.now)[0]
+        return found
+
+    def went() -> None:
+        homes = carry.homes
+        carry.take(turn.into(memory, homes, *by_body, *carry.now), homes)
+
+    with writer.apart() as first:
+        going = tested()
+    with writer.apart() as both:
+        went()
+        between = tested()
+        with writer.apart() as last:
+            carry.settle(results)
+        with writer.apart() as second:
+            went()
+            tested()
+        writer.launch(
+            Branch((tuple(last), tuple(second)), between.at, BOOL, f"{op.name}'s second round", where)
+        )
+    writer.launch(While(tuple(first), tuple(both), going.at, op.name, where))

@@ -1,0 +1,104 @@
+"""Writes launches of a step down, at places that are known beforehand, into the list that is open."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, final
+
+from ge2.codegen.layout import plain
+from ge2.codegen.text import Operand
+from ge2.ir import ArrayType, Atom, Literal
+from ge2.program.program import Step
+from ge2.program.records import place
+from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.emit.kernel import CudaKernel
+from ge2.targets.cuda.kernels.generated import copying
+from ge2.targets.cuda.launch.template import At, Item, Pending, pending
+from ge2.targets.cuda.loops.iterate import Turn
+from ge2.targets.cuda.loops.unroll import Placed
+from ge2.targets.cuda.steps.kernels import define, handed
+
+if TYPE_CHECKING:
+    from ge2.targets.cuda.assemble import GpuDriver
+
+
+@final
+class Writer:
+    """Rounds that run with its `turn`s, and places that it gives, become launches of the driver's program."""
+
+    __slots__ = ("_open", "driver", "step")
+
+    def __init__(self, driver: GpuDriver, step: Step) -> None:
+        self.driver, self.step = driver, step
+        self._open: list[list[Item]] = [driver.group().launches]
+
+    @contextmanager
+    def apart(self) -> Iterator[list[Item]]:
+        """A list of its own for what is written inside the `with`."""
+        found: list[Item] = []
+        self._open.append(found)
+        try:
+            yield found
+        finally:
+            self._open.pop()
+
+    def launch(self, item: Item) -> None:
+        self._open[-1].append(item)
+
+    def copy(self, x: Placed, to: Placed) -> None:
+        for each in copied(self.driver, self.step, x, to):
+            self.launch(each)
+
+    def turn(self, turn: Turn) -> Turn:
+        """A round that is written down when it runs."""
+        assert turn.round is not None
+        constants, known = partial(constant, self.driver), dict[int, tuple[int, str]]()
+
+        def once(kernel: CudaKernel) -> tuple[int, str]:  # written once, not in each round
+            if id(kernel) not in known:
+                known[id(kernel)] = define(self.driver, kernel)
+            return known[id(kernel)]
+
+        return replace(turn, run=partial(turn.round.run, self.launch, once, constants))
+
+    def own(self, type_: ArrayType) -> Placed:
+        """A place in the arena."""
+        return Placed(At(self.driver.need(type_.nbytes, self.step.number), own=True), type_, self.copy)
+
+    def placed(self, a: Atom) -> Placed:
+        offset = 0 if isinstance(a, Literal) else self.driver.layout(a).offset * a.type.dtype.itemsize
+        return Placed(self.driver.at(a, offset), a.type, self.copy)
+
+
+def is_plain(driver: GpuDriver, a: Atom) -> bool:
+    """Whether an array lies in C order, from where wide accesses may begin."""
+    if a.type.weak:
+        return False
+    if isinstance(a, Literal):
+        return True
+    layout, loose = driver.layout(a), driver.loose.get((driver.buffer(a).base or driver.buffer(a)).name, 0)
+    begins = all(n * a.type.dtype.itemsize % 16 == 0 for n in (layout.offset, loose))
+    return begins and layout.strides == plain(a.type.shape).strides
+
+
+def constant(driver: GpuDriver, value: Any) -> At:
+    """A place for an array that is there from the start."""
+    known = next((name for name, found in driver.names.items() if found is value), None)
+    return At(known or driver.given(value, "k"))
+
+
+def copied(driver: GpuDriver, step: Step, x: Placed, to: Placed) -> list[Pending]:
+    """The launches of a copy."""
+    strides, n = plain(x.type.shape).strides, math.prod(x.type.shape)
+    source, target = Operand("in", 0, strides, loose=n), Operand("out", 0, strides, loose=n)
+    found = []
+    for kernel in copying(x.type, to.type, source, target, Chip.of(driver.device.limits)).kernels:
+        number, name = define(driver, kernel)
+        ends = {"array": x.at, "result": to.at}
+        given = tuple(ends[a.kind] if a.kind in ends else handed(driver, step, a, ()) for a in kernel.given)
+        found.append(pending(kernel, number, given, name, place(step.eqn)))
+    return found

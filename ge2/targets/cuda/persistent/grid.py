@@ -1,0 +1,163 @@
+"""What a resident kernel is that all blocks of a grid do together: who has which elements, and where.
+
+Values of few elements each block computes for itself, in its shared memory. Of a wide one each thread has
+some elements, the same ones in all loops of the size: those that no other thread reads stay in its
+registers, others lie in global memory, which the L2 cache holds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import field
+from typing import Any, Final, final
+
+import numpy as np
+
+from ge2.base.record import mutable, record
+from ge2.codegen.kernel_values import held
+from ge2.ir import ArrayType, Eqn, Graph
+from ge2.targets.cuda.persistent.grid_matrices import Tile
+from ge2.targets.cuda.persistent.nodes import Key, Unwritten
+from ge2.targets.cuda.persistent.reads import folded_axes
+from ge2.targets.cuda.persistent.size import everything, wide
+from ge2.targets.cuda.persistent.values import Array
+
+THREADS: Final = 512  # of a block
+NARROW: Final = 1 << 10  # elements that each block has for itself
+PRODUCTS: Final = 1 << 20  # that lanes do, whose operands are read from memory again and again
+FEW: Final = 1 << 12  # elements, or products, that each block goes through for itself
+UNROLLED: Final = 16  # elements of a thread that may be registers
+WORDS: Final = 64  # registers of a thread that hold elements, of the 128 that one of 512 has
+TOGETHER: Final = 4  # elements whose reads are under way at once, where they are no registers
+LEAST: Final = 4  # elements that a thread folds at least, or it is not worth its while
+
+
+@final
+@record
+class Grid:
+    """So many blocks of THREADS threads, all on the GPU at once.
+
+    `tiles`: how blocks share so many elements, where a product says so; else threads take turns. `trial`: it
+    is to be seen whether such a kernel is worth its while.
+    """
+
+    blocks: int
+    threads: int
+    tiles: dict[int, Tile]
+    trial: bool = False
+
+    @property
+    def size(self) -> int:
+        return self.blocks * self.threads
+
+    def each(self, n: int) -> int:
+        """How many of n elements a thread has."""
+        return -(-self.tiles[n].size // self.threads) if n in self.tiles else -(-n // self.size)
+
+
+def words(dtype: np.dtype) -> int:
+    """Registers of an element."""
+    return max(held(dtype).itemsize // 4, 1)
+
+
+@final
+@mutable
+class Homes:
+    """Where wide values lie. `foreign`: names of those of which a thread reads what another one has.
+
+    Which those are is known when all is planned: `late` says that there are more, and to plan again.
+    """
+
+    grid: Grid
+    foreign: set[str]
+    left: int = WORDS
+    own: dict[str, Array] = field(default_factory=dict)  # in registers
+    late: bool = False
+
+    def fits(self, name: str, type_: ArrayType, times: int = 1) -> bool:
+        """Whether a value may be in registers; then so many of them are taken."""
+        each = self.grid.each(type_.size)
+        taken = times * each * words(type_.dtype)
+        if name in self.foreign or each > UNROLLED or taken > self.left:
+            return False
+        self.left -= taken
+        return True
+
+    def registers(self, name: str, type_: ArrayType) -> Array:
+        found = self.own[name] = Array(name, type_, (), mine=True)
+        return found
+
+    def told(self, x: Array) -> None:
+        """Notes that other threads than its own read an array, or write it."""
+        if x.mine and x.name not in self.foreign:
+            self.foreign.add(x.name)
+            self.late = True
+
+
+@final
+@record
+class Stages:
+    """A fold of which `count` parts for each result come first, by `first`, and are folded by `then`."""
+
+    first: Key
+    count: int
+    then: Key
+
+
+def trailing(eqn: Eqn) -> bool:
+    """Whether a fold is over the last axes, so that elements that become one lie side by side."""
+    axes, n = folded_axes(eqn), len(eqn.inputs[0].type.shape)
+    return sorted(axes) == list(range(n - len(axes), n))
+
+
+def lanes(size: int, folded: int, grid: Grid, side_by_side: bool) -> int:
+    """Threads of a warp that share a result."""
+    if not side_by_side:
+        return 1  # neighbours read what lies side by side if each has a result
+    free, useful = max(grid.size // size, 1), max(folded // LEAST, 1)
+    return min(32, 1 << (free.bit_length() - 1), 1 << (useful.bit_length() - 1))
+
+
+def staged(eqn: Eqn, grid: Grid, team: Any, wide: bool) -> Key | Stages | None:
+    """How all threads of a grid fold, if that is not for a block: at once, or by stages.
+
+    `team(size, folded)`: the threads of a block that share one of `size` results that each block has.
+    """
+    (x,), (y,) = eqn.inputs, eqn.outs
+    size, folded = y.type.size, x.type.size // max(y.type.size, 1)
+    if not wide and x.type.size <= FEW:
+        return None
+    if size == 1:
+        return Stages(Key(folded, wide=True, stage="whole"), grid.blocks, Key(1, team(1, grid.blocks)))
+    side_by_side = trailing(eqn)
+    each = lanes(size, folded, grid, side_by_side)
+    count = max(min(grid.size // (size * each), folded // (LEAST * each)), 1)
+    count = min(count, grid.blocks)
+    if wide and count == 1:
+        return Key(size, each, wide=True)
+    then = Key(size, 1, wide=True, stage="finish") if wide else Key(size, team(size, count))
+    return Stages(Key(count * size, each, wide=True, stage="chunk"), count, then)
+
+
+def shared_products(eqn: Eqn, folded: int, grid: Grid, wide: bool) -> Key | None:
+    """How all threads of a grid multiply; None if each block does it for itself."""
+    size = eqn.outs[0].type.size
+    if not wide and size * folded <= FEW:
+        return None
+    if grid.trial and size * folded > PRODUCTS:
+        raise Unwritten("a product for a library")
+    return Key(size, lanes(size, folded, grid, True), wide=True)
+
+
+def blocks_for(widest: int, threads: int, most: int) -> int:
+    """Blocks for so many elements: fewer meet sooner.
+
+    >>> blocks_for(1 << 20, 512, 132), blocks_for(5000, 512, 132)
+    (132, 10)
+    """
+    return max(min(most, math.ceil(widest / threads)), 1)
+
+
+def widest(graph: Graph) -> int:
+    """The most threads that a step of a graph keeps busy."""
+    return max(map(wide, everything(graph)), default=1)

@@ -1,0 +1,162 @@
+"""Loops over elements that the threads of a grid share, as text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, final
+
+from ge2.base.record import record
+from ge2.codegen.kernel_values import held as widened
+from ge2.codegen.text import Text
+from ge2.targets.cuda.emit.kernel import codes
+from ge2.targets.cuda.emit.types import HELD
+from ge2.targets.cuda.persistent.grid import TOGETHER, UNROLLED, Grid
+from ge2.targets.cuda.persistent.grid_matrices import Tile
+from ge2.targets.cuda.persistent.index_text import Index
+from ge2.targets.cuda.persistent.nodes import E, Key, Loop, Rounds, Statement
+from ge2.targets.cuda.persistent.prefetch import after
+from ge2.targets.cuda.persistent.reductions import merged, merging, start_of, state_name
+
+if TYPE_CHECKING:
+    from ge2.targets.cuda.persistent.kernel import Writer
+
+
+@final
+@record
+class Sharing:
+    """The loops of a `writer` that the threads of a grid share."""
+
+    writer: Writer
+    grid: Grid
+
+    def lines(self, loop: Loop) -> list[Text]:
+        """A loop of which each thread of the grid has a part."""
+        key = loop.key
+        if key.stage == "whole":
+            return [Text("", body=tuple(self.whole(s))) for s in loop.statements]
+        if key.spread:
+            return [Text("", body=tuple(self.spread(loop)))]
+        if key.stage == "chunk":
+            return [line for s in loop.statements for line in self.chunk(s)]
+        lines = [line for s in loop.statements for line in self.writer.statement(s)]
+        writes = [line for s in loop.statements for line in self.writer.writes(s)]
+        return by_teams(key, self.grid.size, lines, writes, "mine")
+
+    def chunk(self, s: Statement) -> list[Text]:
+        """The parts of a fold into several results."""
+        p, key = s.parts, s.key
+        assert p is not None and key is not None
+        write = Text(f"{p.name}[{p.start} + {E}] = {state_name(p)};")
+        loop = by_teams(key, self.grid.size, self.writer.statement(s), [write], "mine")
+        return [Text(f"{p.turn} ^= 1;"), *loop]
+
+    def spread(self, loop: Loop) -> list[Text]:
+        """A loop over a thread's own elements. What goes to memory is written when all was read."""
+        for s in loop.statements:
+            s.y.name = s.y.name or self.writer.plan.label("copied")
+        lines, late, kept, known = list[Text](), list[Text](), list[Text](), set(self.writer.early)
+        count = self.at_once(loop.key.size)
+        for s in loop.statements:
+            lines += [*self.writer.statement(s), *self.writer.writes(s, lambda home: home.mine)]
+            if any(not home.mine for home in s.y.homes):
+                name = self.writer.plan.label(f"{s.y.name}_late")
+                kept.append(Text(f"{HELD[widened(s.y.type.dtype)]} {name}[{count}];"))
+                lines.append(Text(f"{name}[i] = {s.y.name};"))
+                late += self.writer.writes(s, lambda home: not home.mine, f"{name}[i]")
+        k = loop.statements[0].kept
+        before = k.lines() if k is not None else []
+        lines += after(self.writer, known)
+        return [*before, *kept, *self.each(loop.key.size, lines, late)]
+
+    def at_once(self, size: int) -> int:
+        """Of how many elements a thread's reads are under way together."""
+        each = self.grid.each(size)
+        return each if each <= UNROLLED else TOGETHER
+
+    def each(self, size: int, *bodies: list[Text]) -> list[Text]:
+        """Loops over the elements of a thread of the grid, all of one body, then all of the next."""
+        count, each = self.at_once(size), self.grid.each(size)
+        if size in self.grid.tiles:
+            return self.in_tiles(self.grid.tiles[size], count, bodies)
+        first, full = ("mine", size // self.grid.size) if each <= UNROLLED else ("begin", 0)
+        found = []
+        for body in bodies:
+            guard = f"i < {full} || {E} < {size}" if full else f"{E} < {size}"
+            inside = [Text(f"if ({guard})", body=tuple(body))] if full < each else body
+            if named(E, inside):
+                place = f"const int {E} = {first}{' + i * GRID' if count > 1 else ''};"
+                inside = [Text(place), *inside]
+            if body:
+                found.append(
+                    Text(f"for (int i = 0; i < {count}; i++)", body=tuple(inside), pragma="#pragma unroll")
+                )
+        if each <= UNROLLED:
+            return found
+        head = f"for (int begin = mine; begin < {size}; begin += {count} * GRID)"
+        return [Text(head, body=tuple(found), pragma="#pragma unroll 1")]
+
+    def in_tiles(self, tile: Tile, count: int, bodies: Sequence[list[Text]]) -> list[Text]:
+        """The same where the blocks share the elements by tiles."""
+        head, found = f"for (int i = 0; i < {count}; i++)", list[Text]()
+        for body in filter(None, bodies):
+            inside = (*tile.place(named(E, body)), Text(f"if ({tile.guard})", body=tuple(body)))
+            found.append(Text(head, body=inside, pragma="#pragma unroll"))
+        return found
+
+    def whole(self, s: Statement) -> list[Text]:
+        """A fold of all elements of a value into one: the part of a block, of those that its threads have."""
+        assert s.eqn is not None and s.parts is not None
+        op: Any = s.eqn.op
+        dtype, name = widened(s.xs[0].type.dtype), state_name(s.parts)
+        merge = merging(op, dtype)
+        value = self.writer.folds.lifted(s.eqn, s.xs[0], Index(s.xs[0].type.shape, E), E)
+        taken_in = Text(f"{name} = {merge(name, value)};", self.writer.note(s.eqn))
+        p = s.parts
+        return [
+            Text(f"{p.state} {name} = {start_of(op, dtype)};"),
+            *self.each(s.xs[0].type.size, [taken_in]),
+            Text(f"{p.turn} ^= 1;"),
+            Text(f"{name} = {merged(name, p.state, merge, self.grid.threads)};"),
+            Text(f"if (thread == 0) {p.name}[{p.start} + blockIdx.x] = {name};"),
+        ]
+
+
+def by_teams(
+    key: Key, threads: int, lines: Sequence[Text], writes: Sequence[Text], thread: str = "thread"
+) -> list[Text]:
+    """A loop in which threads side by side have an element together; the first of them writes it.
+
+    There are so many `threads`, of which `thread` is the number.
+    """
+    size, team = key.size, key.team
+    at_once = threads // team
+    lane, place = f"const int lane = thread % {team};", f"{thread} / {team}" if team > 1 else thread
+    if size > at_once:
+        place = f"begin + {place}"
+    exact = size % at_once == 0
+    inside = [] if exact else [f"{place} < {size}"]
+    clamped = place if exact else f"{place} < {size} ? {place} : {size - 1}"
+    guard = " && ".join([*(["lane == 0"] if team > 1 else []), *inside])
+    write = [Text(f"if ({guard})" if guard else "", body=tuple(writes))] if writes else []
+    lanes = [Text(lane)] if team > 1 else []
+    body = (*lanes, Text(f"const int {E} = {clamped};"), *lines, *write)
+    if size <= at_once:
+        return [Text("", body=body)]
+    return [Text(f"for (int begin = 0; begin < {size}; begin += {at_once})", body=body)]
+
+
+def named(name: str, body: Sequence[Text]) -> bool:
+    """Whether lines name something."""
+    return any(re.search(rf"\b{name}\b", code) for code in codes(tuple(body)))
+
+
+def moved(node: Rounds, grid: Grid) -> list[Text]:
+    """What of a carry is in registers goes to its other place."""
+    found = []
+    for _, now, then in node.pairs:
+        if now.mine:
+            move = Text(f"{now.name}[i] = {then.name}[i];")
+            head = f"for (int i = 0; i < {grid.each(now.type.size)}; i++)"
+            found.append(Text(head, body=(move,), pragma="#pragma unroll"))
+    return found

@@ -1,0 +1,496 @@
+"""Loops, branches and what is around them as one kernel, whose values stay in the shared memory of a block.
+
+`resident_plan.py` says which loops over elements there are and where a barrier is; this is their text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import zip_longest
+from typing import Final, final
+
+from ge2.base.dtypes import BOOL
+from ge2.base.memory import Lifetime, lowest
+from ge2.codegen.kernel_values import held as widened
+from ge2.codegen.text import Argument, Operand, Text
+from ge2.codegen.text import whole as whole_operand
+from ge2.ir import Eqn, Graph, Names, write
+from ge2.ir.text import atom_text, op_text
+from ge2.ops.dot import DotGeneral
+from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
+from ge2.targets.cuda.emit.kernel_parameters import label
+from ge2.targets.cuda.emit.two_stage_reduce import Kernels
+from ge2.targets.cuda.emit.types import HELD, STORED
+from ge2.targets.cuda.persistent import prefetch as ahead
+from ge2.targets.cuda.persistent.barriers import wait
+from ge2.targets.cuda.persistent.block_matrices import (
+    OWN,
+    THREADS,
+    Kept,
+    keeping,
+    loading,
+    place,
+    product,
+    writer,
+)
+from ge2.targets.cuda.persistent.grid import THREADS as OF_GRID
+from ge2.targets.cuda.persistent.grid import Grid, Homes, blocks_for, widest
+from ge2.targets.cuda.persistent.grid_loops import Sharing, by_teams, moved, named
+from ge2.targets.cuda.persistent.grid_matrices import PIECES, Spread, spread
+from ge2.targets.cuda.persistent.index_text import Index, held
+from ge2.targets.cuda.persistent.nodes import (
+    Choice,
+    E,
+    Level,
+    Loop,
+    Node,
+    Rounds,
+    Statement,
+    Unwritten,
+)
+from ge2.targets.cuda.persistent.parameters import Handed
+from ge2.targets.cuda.persistent.plan import Plan
+from ge2.targets.cuda.persistent.reductions import Folds
+from ge2.targets.cuda.persistent.rows import Split, fewest, split
+from ge2.targets.cuda.persistent.size import threads
+from ge2.targets.cuda.persistent.values import POINTS, Array, Made, Reader, Value, stored
+
+TAKEN: Final = (
+    "room", "thread", "THREADS", E, "k", "lane", "here", "n", "i", "sum", "column", "row", "rows",
+    "mine", "begin", "spot", "chunk", "BLOCKS", "GRID",
+)  # fmt: skip
+BARRIER: Final = Text("__syncthreads();")
+H200_BLOCKS: Final = 132  # where no GPU is at hand
+MEETING: Final = Text("ge2_grid_wait();")
+ROOM: Final = Text("extern __shared__ __align__(16) unsigned char room[];")
+
+
+def resident_kernel(
+    graph: Graph, rows: int, ins: Sequence[Operand], outs: Sequence[Operand], chip: Chip, grid: bool = False
+) -> Kernels:
+    """The kernel of a graph, given where its arrays are; blocks share its rows, if it has any, or all of them
+    do the graph together, as a `grid`.
+
+    Unwritten if there is an operation that no such kernel does.
+    """
+    if grid:
+        return on_grid(graph, ins, outs, Grid(blocks_for(widest(graph), OF_GRID, chip.together), OF_GRID, {}))
+    parts = split(graph, rows, fewest(rows, chip.multiprocessors)) if rows else None
+    graph = parts.graph if parts else graph
+    spare = chip.most - shared_bytes(graph)
+    return Writer(graph, ins, outs, spare, parts, rows).kernels()
+
+
+def shared_bytes(graph: Graph) -> int:
+    """Bytes of shared memory that the values of a graph take."""
+    return tried(graph, None).kernels[0].shared
+
+
+def fits_grid(graph: Graph, shared: int, live: int) -> bool:
+    """Whether the values of a graph take so many bytes, of shared memory in each block and of the L2 cache.
+
+    Unwritten if no grid does it.
+    """
+    found = tried(graph, Grid(blocks_for(widest(graph), OF_GRID, H200_BLOCKS), OF_GRID, {}, trial=True))
+    return found.kernels[0].shared <= shared and sum(found.temps) <= live
+
+
+def tried(graph: Graph, grid: Grid | None) -> Kernels:
+    """The kernel of a graph whose arrays lie in C order."""
+    ins = [whole_operand("in", i, v.type.shape) for i, v in enumerate(graph.inputs)]
+    ins = [replace(each, value=v.type.weak) for each, v in zip(ins, graph.inputs, strict=True)]
+    outs = [whole_operand("out", i, a.type.shape) for i, a in enumerate(graph.outputs)]
+    return Writer(graph, ins, outs).kernels() if grid is None else on_grid(graph, ins, outs, grid)
+
+
+def on_grid(graph: Graph, ins: Sequence[Operand], outs: Sequence[Operand], grid: Grid) -> Kernels:
+    """The kernel of all blocks together: planned until it is known whose elements other threads read, and how
+    blocks share those of products."""
+    foreign = set[str]()
+    while True:
+        found = Writer(graph, ins, outs, grid=grid, foreign=foreign).kernels_of_grid()
+        if found is not None:
+            return found
+
+
+@final
+class Writer:
+    """`spare`: bytes of shared memory for matrices. `parts` says which axes of arrays have `rows`."""
+
+    def __init__(
+        self, graph: Graph, ins: Sequence[Operand], outs: Sequence[Operand], spare: int = 0,
+        parts: Split | None = None, rows: int = 0, grid: Grid | None = None, foreign: set[str] | None = None,
+    ) -> None:  # fmt: skip
+        self.graph, self.ins, self.outs = graph, ins, outs
+        self.parts, self.rows, self.blocks = parts, rows, rows // parts.each if parts else 1
+        self.grid = grid
+        self.names = Names()
+        self.text = write(graph, names=self.names)
+        self.threads = grid.threads if grid else threads(graph)
+        self.homes = Homes(grid, set() if foreign is None else foreign) if grid else None
+        self.handed = Handed(
+            graph, self.names, lambda name: self.plan.label(name), parts, rows, grid is not None
+        )
+        self.plan = Plan(
+            self.threads, self.handed.literal, lambda v: label(self.names[v]), self.keeps, parts is None,
+            grid=grid, homes=self.homes,
+        )  # fmt: skip
+        self.reader = Reader(self.read, partial(ahead.element, self))
+        self.folds = Folds(self.reader)
+        self.sharing = Sharing(self, grid) if grid else None
+        self.loop: Loop | None = None
+        self.apart = False  # whether that is a loop over rows, whose places in stacks are those of the round
+        self.round: Rounds | None = None  # the loop whose rounds are at hand, if they all come by
+        self.early: dict[str, ahead.Early] = {}  # elements that are read a round before they are needed
+        self.wrote: set[str] = set()  # arrays that the round at hand has written to so far
+        self.kept: list[Kept] = []
+        self.spread_out: list[Spread] = []  # kept by the blocks of a grid
+        self.level = 0  # that is written
+        self.spans: dict[str, tuple[int, int]] = {}  # in which levels each array is first and last needed
+        self.looking = False
+        self.looked: set[str] = set()  # arrays that some threads may still look at, to decide
+        self.registers, self.spare = OWN if spare else 0, spare
+        for taken_ in TAKEN:
+            self.plan.label(taken_)
+
+    def kernels(self) -> Kernels:
+        """The kernel."""
+        return self.kernels_of(self.planned())
+
+    def kernels_of_grid(self) -> Kernels | None:
+        """The kernel of a grid; None if more arrays are read by other threads than was known."""
+        nodes = self.planned()
+        assert self.homes is not None
+        if self.homes.late:
+            return None
+        wait(nodes, self.home)
+        return self.kernels_of(nodes)
+
+    def planned(self) -> list[Node]:
+        axes = (self.parts.inputs, self.parts.outputs) if self.parts else ((), ())
+        given = [self.handed.given(v, o, a) for v, o, a in zip_longest(self.graph.inputs, self.ins, axes[0])]
+        results = [
+            self.handed.result(y, o, a) for y, o, a in zip_longest(self.graph.outputs, self.outs, axes[1])
+        ]
+        ends = [*zip(self.graph.outputs, results, strict=True)]
+        return self.plan.graph(self.graph, given, ends).nodes
+
+    def kernels_of(self, nodes: Sequence[Node]) -> Kernels:
+        temps = self.handed.temps(self.plan.temps, self.plan.parts, self.blocks)
+        tiles = [*(self.grid.tiles.values() if self.grid else ())]
+        matrices = [line for t in tiles for line in (*t.head(), t.own(self.threads))]
+        matrices += [line for k in self.kept for line in loading(k, self.reader)]
+        matrices += [line for k in self.spread_out for line in k.loading(self.reader)]
+        body = self.nodes(nodes)
+        while body and body[-1] == BARRIER:
+            body.pop()
+        rooms, nbytes = self.rooms()
+        body = [*self.own(), *matrices, *body]
+        if self.grid and named("mine", body):
+            spot = "(int)blockIdx.x * THREADS + thread"
+            body.insert(0, Text(f"const int mine = {spot};", "among all threads"))
+        head = [*rooms, Text("const int thread = threadIdx.x;")]
+        kind, blocks = ("grid kernel", self.grid.blocks) if self.grid else ("resident kernel", self.blocks)
+        kernel = CudaKernel(
+            kind, self.text, tuple(self.handed.arguments.values()), (*head, *body), self.threads,
+            (blocks,), self.fixed(), nbytes, 1, tuple(self.reader.helpers), together=self.grid is not None,
+        )  # fmt: skip
+        return Kernels((kernel,), temps)
+
+    def fixed(self) -> tuple[Fixed, ...]:
+        of_block = Fixed("THREADS", self.threads, "of the block, which does all of the rounds")
+        if self.grid is None:
+            return (of_block,)
+        return (
+            Fixed("THREADS", self.threads, "of a block"),
+            Fixed("BLOCKS", self.grid.blocks, "all on the GPU at once"),
+            Fixed("GRID", self.grid.size, "threads in all"),
+        )
+
+    def own(self) -> list[Text]:
+        """What a thread of a grid has of its own."""
+        if self.grid is None or self.homes is None:
+            return []
+        lines = list[Text]()
+        for x in self.homes.own.values():
+            kind, each = HELD[widened(x.type.dtype)], self.grid.each(x.type.size)
+            lines.append(Text(f"{kind} {x.name}[{each}];", "element mine + i * GRID"))
+        return [*lines, *(Text(f"int {parts.turn} = 0;") for parts in self.plan.parts)]
+
+    def keeps(self, eqn: Eqn, xs: Sequence[Value]) -> Kept | Spread | None:
+        """How the matrix of a product is kept, if there is room for it."""
+        if self.grid is not None:
+            return self.keeps_on_grid(eqn, xs)
+        if self.threads != THREADS or not self.registers:
+            return None
+        found = keeping(self.plan.label("kept"), eqn, xs, self.registers, self.spare)
+        if found is not None:
+            self.registers -= found.own
+            self.spare -= found.nbytes
+            self.kept.append(found)
+        return found
+
+    def keeps_on_grid(self, eqn: Eqn, xs: Sequence[Value]) -> Spread | None:
+        """How blocks keep a matrix; all loops over as many elements have its tiles, which may be late."""
+        assert self.grid is not None and self.homes is not None
+        (y,), grid = eqn.outs, self.grid
+        left = PIECES - sum(k.pieces for k in self.spread_out)
+        if not self.plan.wide(y.type) or not all(map(self.plan.widely, xs)):
+            return None
+        name, known = self.plan.label("kept"), grid.tiles.get(y.type.size)
+        found = spread(name, eqn, xs, grid.blocks, grid.threads, known)
+        if found is None or found.pieces > left:
+            return None
+        self.spread_out.append(found)
+        if known is None:
+            grid.tiles[y.type.size] = found.tile
+            self.homes.late = True
+        return found
+
+    def rooms(self) -> tuple[list[Text], int]:
+        """Where each array lies in shared memory, and how many bytes they have in all."""
+        lines, arrays = [], [(a, n) for a, n in self.plan.shared if a.name in self.spans]
+        lives = [Lifetime(n * a.type.dtype.itemsize, *self.spans[a.name]) for a, n in arrays]
+        found = lowest(lives, range(len(lives)), lambda i, j: lives[i].meets(lives[j]), 16)
+        at = found.nbytes
+        for (array, count), first in zip(arrays, found.offsets, strict=True):
+            kind, name = STORED[array.type.dtype], array.name
+            lines.append(Text(f"{kind} *const {name} = ({kind} *)(room + {first});", f"{count}"))
+        for k in self.kept:
+            if k.rest:
+                lines.append(
+                    Text(f"ge2_four *const {k.name}_rest = (ge2_four *)(room + {at});", f"{k.rest} a thread")
+                )
+                at += k.nbytes
+        if self.spread_out:
+            lines.append(Text(f"float *const tile_room = (float *)(room + {at});"))
+            at += max(k.nbytes for k in self.spread_out)
+        return [ROOM, *lines] if lines else [], at
+
+    # -- nodes
+
+    def node(self, node: Node) -> list[Text]:
+        if isinstance(node, Level):
+            self.level += 1
+            self.keep_looked()
+            meeting = [MEETING] if node.wait else []
+            return [*meeting, *self.loops(node.loops), BARRIER]
+        if isinstance(node, Rounds):
+            return self.rounds(node)
+        return self.choice(node)
+
+    def loops(self, loops: Sequence[Loop]) -> list[Text]:
+        """The loops of a level. Products of a grid share a room, where each waits for the one before."""
+        found, taken = list[Text](), False
+        for loop in loops:
+            product = loop.key.product is not None and loop.key.wide
+            found += [BARRIER] if product and taken else []
+            taken |= product
+            found += self.looped(loop)
+        return found
+
+    def nodes(self, nodes: Sequence[Node]) -> list[Text]:
+        found = list[Text]()
+        for node in nodes:
+            lines = self.node(node)
+            if found[-1:] == [BARRIER] and lines[:1] == [MEETING]:
+                found.pop()
+            found += lines
+        return found
+
+    def rounds(self, node: Rounds) -> list[Text]:
+        start = [Text(f"int {node.side} = 0;", "which of two places the carry has")]
+        turns = [*(moved(node, self.grid) if self.grid else []), Text(f"{node.side} ^= 1;")]
+        if node.decided is None:
+            self.handed.argue(node.count, Argument(f"int {node.count}", "size", node.length))
+        around, self.round = self.round, node if node.decided is None else None
+        before, self.early = self.early, {}
+        wrote, self.wrote = self.wrote, set()
+        begin = self.level
+        test = self.nodes(node.test)
+        if node.decided is not None:
+            test.append(Text(f"if (!({self.look(node.decided)})) break;"))
+        body = (*self.nodes(node.body), *turns)
+        if self.grid and not named(node.side, (*test, *body[:-1])):
+            start, body = [], body[:-1]
+        first = [each.first for each in self.early.values()]
+        self.round, self.early, self.wrote = around, before, self.wrote | wrote
+        for name, (there, last) in self.spans.items():
+            if there <= begin < last:  # it is needed in each round
+                self.spans[name] = there, self.level + 1
+        if node.decided is None:
+            t, n = node.label, node.count
+            head = f"{t} = {n} - 1; {t} >= 0; {t}--" if node.reverse else f"{t} = 0; {t} < {n}; {t}++"
+            loop = Text(f"for (int {head})", body=body, pragma="#pragma unroll 1")
+            return [*start, *first, *([loop] if body else [])]
+        # a barrier: whoever still looks at what decided is not overtaken
+        self.looked = set()
+        return [*start, Text("for (;;)", body=(*test, *body)), BARRIER]
+
+    def look(self, x: Value) -> str:
+        """A number that all threads look at to decide: while some do, others are in the next level."""
+        self.level += 1
+        self.looking = True
+        text = self.reader.element(x, Index((), "0"))
+        self.looking = False
+        self.level -= 1
+        return text
+
+    def keep_looked(self) -> None:
+        """What decided has its place in the level at hand, the first of a branch or of a round."""
+        for name in self.looked:
+            first, last = self.spans[name]
+            self.spans[name] = first, max(last, self.level)
+        self.looked = set()
+
+    def touch(self, x: Array) -> Array:
+        """Notes that an array is needed in the level at hand."""
+        if x.shared:
+            first, last = self.spans.get(x.name, (self.level, self.level))
+            self.spans[x.name] = min(first, self.level), max(last, self.level)
+            if self.looking:
+                self.looked.add(x.name)
+        return x
+
+    def choice(self, node: Choice) -> list[Text]:
+        dtype = node.index.type.dtype
+        text = self.look(node.index)
+        last = len(node.branches) - 1
+        high = f"{held(text)} > {last} ? {last} : (int){held(text)}"
+        low = f"{held(text)} < 0 ? 0 : " if dtype.kind == "i" else ""
+        chosen = text if dtype == BOOL else f"{low}{high}"
+        lines = [Text(f"const int {node.label} = {chosen};")]
+        around, self.round = self.round, None
+        looked = self.looked
+        for n, branch in enumerate(node.branches):
+            test = f"if ({node.label} == {n})" if n < last else ""
+            self.looked = looked  # whichever branch is taken begins beside those who still look
+            body = self.nodes(branch)
+            if self.looked or not body:
+                body.append(BARRIER)
+            lines.append(Text(f"{'else ' if n else ''}{test}".strip(), body=tuple(body)))
+        self.looked, self.round = set(), around
+        return chain(lines)
+
+    # -- loops over elements
+
+    def looped(self, loop: Loop) -> list[Text]:
+        self.loop = loop
+        size, team = loop.key.size, loop.key.team
+        known = set(self.early)
+        if loop.key.wide:
+            assert self.sharing is not None
+            return self.sharing.lines(loop)
+        if loop.key.product is not None:
+            return self.by_columns(loop)
+        if team == 1:
+            body = [line for s in loop.statements for line in (*self.statement(s), *self.writes(s))]
+            return [self.over(size, [*body, *ahead.after(self, known)])]
+        lines = [line for s in loop.statements for line in self.statement(s)]
+        writes = [line for s in loop.statements for line in self.writes(s)]
+        return by_teams(loop.key, self.threads, lines, writes)
+
+    def by_columns(self, loop: Loop) -> list[Text]:
+        """A loop over rows, in which teams have columns of a matrix that they keep."""
+        first, *rest = loop.statements
+        k, known = first.kept, set(self.early)
+        row = f" + row * {k.sums}" if k.rows > 1 else ""
+        operand = f"{self.address(k.other)}{row}"
+        self.apart = k.rows > 1
+        lines = [Text(f"const int {E} = {place(k, 'row')};"), *product(k, first.y.name, operand)]
+        lines.append(
+            Text(f"const float {first.y.name} = ge2_kept_sum<{k.slices}>({first.y.name}_sums);",
+                 self.note(k.eqn))
+        )  # fmt: skip
+        lines += [line for s in rest for line in self.statement(s)]
+        writes = [line for s in loop.statements for line in self.writes(s)]
+        if writes:
+            lines.append(Text(f"if ({writer(k)})", body=tuple(writes)))
+        self.apart = False
+        body = (*lines, *ahead.after(self, known))
+        head = f"for (int row = 0; row < {k.rows}; row++)" if k.rows > 1 else ""
+        return [Text(head, body=body)]
+
+    def address(self, x: Array | Made) -> str:
+        """Where an array in shared memory begins."""
+        home = next(h for h in x.homes if h.shared) if isinstance(x, Made) else x
+        self.touch(home)
+        return f"{home.name} + {home.start}" if home.start else home.name
+
+    def over(self, size: int, body: Sequence[Text]) -> Text:
+        """A loop in which each thread has elements of its own."""
+        if size <= self.threads:
+            place = Text(f"const int {E} = thread;")
+            guard = f"if (thread < {size})" if size < self.threads else ""
+            return Text(guard, body=(place, *body))
+        return Text(f"for (int {E} = thread; {E} < {size}; {E} += THREADS)", body=tuple(body))
+
+    def home(self, x: Made, own: bool, loop: Loop) -> Array:
+        """Where a result is read by another loop than its own."""
+        if not x.wide:
+            return next(h for h in x.homes if h.shared)
+        own = own and loop.key.spread
+        mine = [h for h in x.homes if h.mine] if own else []
+        return next(h for h in (*mine, *x.homes) if own or not h.mine)
+
+    def statement(self, s: Statement) -> list[Text]:
+        at = Index(s.y.type.shape, E)
+        if s.eqn is None:
+            value = self.reader.element(s.xs[0], at) if s.y.name else ""
+            return [Text(f"const {HELD[widened(s.y.type.dtype)]} {s.y.name} = {value};")] if value else []
+        comment = self.note(s.eqn)
+        t = HELD[widened(s.y.type.dtype)]
+        if isinstance(s.eqn.op, POINTS):
+            code = self.reader.computed(s.eqn, s.xs, at)
+            return [Text(f"const {t} {s.y.name} = {code};", comment)]
+        if isinstance(s.eqn.op, DotGeneral):
+            if isinstance(s.kept, Spread):
+                return [Text(f"const {t} {s.y.name} = {s.kept.result()};", comment)]
+            return self.folds.product(s, s.eqn, self.team, comment)
+        return self.folds.fold(s, s.eqn, self.team, comment)
+
+    def writes(
+        self, s: Statement, which: Callable[[Array], bool] = lambda _: True, value: str = ""
+    ) -> list[Text]:
+        found = []
+        at, of_all = Index(s.y.type.shape, E), self.grid is not None and not self.widely()
+        for home in map(self.touch, filter(which, s.y.homes)):
+            self.wrote.add(home.name)
+            text = value or s.y.name or self.reader.element(s.xs[0], at)
+            guard = "if (blockIdx.x == 0) " if home.alone or (of_all and not home.shared) else ""
+            text = text if home.mine else stored(text, s.y.type.dtype)
+            found.append(Text(f"{guard}{home.element(at, self.apart)} = {text};"))
+        return found
+
+    @property
+    def team(self) -> int:
+        """Threads that have an element of the loop at hand together."""
+        return 1 if self.loop is None else self.loop.key.team
+
+    def widely(self) -> bool:
+        """Whether the loop at hand is shared out among the threads of a grid."""
+        return self.loop is not None and self.loop.key.wide
+
+    def read(self, x: Made, at: Index) -> str:
+        if x.loop is self.loop and at.flat == E:
+            return x.name
+        if self.grid is not None and self.loop is not None:
+            return self.reader.element(self.home(x, at.flat == E, self.loop), at)
+        home = next(h for h in x.homes if not h.alone)
+        return self.reader.element(home, at)
+
+    def note(self, eqn: Eqn) -> str:
+        """The equation, as the graph above the kernel has it."""
+        inputs = "".join(" " + atom_text(a, self.names) for a in eqn.inputs)
+        return f"{self.names[eqn.outs[0]]} = {op_text(eqn.op)}{inputs}"
+
+
+def chain(lines: Sequence[Text]) -> list[Text]:
+    """The lines in braces: what they declare is theirs."""
+    return [Text("", body=tuple(lines))] if len(lines) > 1 else list(lines)
+
+
+__all__ = ["Unwritten", "resident_kernel", "shared_bytes"]

@@ -1,0 +1,151 @@
+"""A small matrix product in CUDA: a block has a tile of the result and its whole sum.
+
+What a block does is `small.cuh`. Here is decided along which axis each operand is read, and how wide. No size
+is in the text, so other sizes compile nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import final
+
+from ge2.base.dtypes import FLOAT32, FLOAT64, HALF
+from ge2.base.record import record
+from ge2.codegen.text import Operand, Text
+from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
+from ge2.targets.cuda.emit.kernel_parameters import WIDEST
+from ge2.targets.cuda.emit.types import HELD, SUFFIX
+from ge2.targets.cuda.products.gemm import Along, Contraction
+from ge2.targets.cuda.products.matrices import MOST, SIDE, Matrices
+
+THREADS = 256
+WIDE = 4  # elements that one access moves at most
+STAGES, ALONG, ACROSS = 5, 4608, 4096  # of which each operand has as many bytes, by how it is read
+
+
+@final
+@record
+class Read:
+    """How an operand is read: whether neighbours in memory are terms of a sum (`along`), else they are lines;
+    how many elements at once; and how many elements apart lines, or terms, are."""
+
+    along: bool
+    wide: int
+    pitch: int
+
+
+def read(line: Along, sums: Along, name: str, operand: Operand, itemsize: int, others: list[Along]) -> Read:
+    """ValueError if neither lines nor terms are neighbours."""
+    down, across = getattr(line, name), getattr(sums, name)
+    along = across == 1 and sums.size > 1
+    if not along and line.size > 1 and down != 1:
+        raise ValueError("no axis of an operand is contiguous")
+    pitch, extent = (down, sums.size) if along else (across, line.size)
+    steps = [pitch, extent, operand.offset, operand.loose, *(getattr(x, name) for x in others)]
+    return Read(along, math.gcd(min(WIDE, WIDEST // itemsize), *steps), pitch)
+
+
+def unfit(axes: Contraction) -> str:
+    """Why a product is not one of matrices that are read as they lie; nothing if it is."""
+    if max(map(len, (axes.rows, axes.columns, axes.sums))) > 1:
+        return "its rows, columns or sums are several axes that do not merge"
+    for name, lines in (("a", axes.rows), ("b", axes.columns)):
+        apart = [getattr(x, name) for each in (lines, axes.sums) for x in each]
+        if apart and 1 not in apart and len(apart) > 1:
+            return "no axis of an operand is contiguous"
+    if not axes.sums:
+        return "there is nothing to sum up"
+    return ""
+
+
+@final
+class Small(Matrices):
+    """A product that `unfit` has nothing against."""
+
+    def kernel(self) -> CudaKernel:
+        self.declare()
+        text = f"{self.dtype.name}: y[row, column] = sum of a[row, k] * b[k, column] over k"
+        fixed = Fixed("SIDE", SIDE, "rows and columns of a block")
+        body = [*self.where(), *self.batched()]
+        return CudaKernel(
+            "small product", text, tuple(self.arguments.values()), tuple(body), THREADS, self.grid, (fixed,),
+            self.shared, 1, resident=2,
+        )  # fmt: skip
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        tiles = -(-self.rows.size // SIDE) * -(-self.columns.size // SIDE)
+        return tiles, min(self.count, MOST)
+
+    @property
+    def shared(self) -> int:
+        """Bytes of a ge2_small_room, most of it stages: the parts of a tile are less."""
+        return STAGES * sum(ALONG if self.read(name).along else ACROSS for name in "ab")
+
+    def where(self) -> list[Text]:
+        """Which tile is the block's."""
+        self.size("n_rows", self.rows.size)
+        columns, whole = self.size("n_columns", self.columns.size), self.whole
+        return [
+            Text(f"const {whole} across = ({columns} + SIDE - 1) / SIDE;"),
+            Text(f"const {whole} row = ({whole})blockIdx.x / across * SIDE;"),
+            Text(f"const {whole} column = ({whole})blockIdx.x % across * SIDE;"),
+        ]
+
+    def batched(self) -> list[Text]:
+        if not self.batches:
+            return self.tile({"a": "", "b": "", "y": ""})
+        batch = self.size("n_batches", self.count)
+        places, split = self.batch()
+        loop = f"for ({self.whole} z = blockIdx.y; z < {batch}; z += gridDim.y)"
+        end = Text("__syncthreads();", "parts of this one are read to their end")
+        return [Text(loop, body=(*split, *self.tile(places), end))]
+
+    def tile(self, places: dict[str, str]) -> list[Text]:
+        y = self.term("y", self.rows, "i", "row") + self.term("y", self.columns, "j", "column")
+        y = f"{places['y']}{y}".removeprefix(" + ") or "0"
+        return [
+            *self.product(places),
+            *self.element(),
+            Text(f"if (here) y[{y}] = {self.written('total')};"),
+        ]
+
+    def product(self, places: dict[str, str]) -> list[Text]:
+        """The thread's element of the tile."""
+        a, b = self.read("a"), self.read("b")
+        held, along = HELD[self.wide], ("false", "true")
+        wide = f"{a.wide}, {along[a.along]}, {b.wide}, {along[b.along]}"
+        left, right = self.lines("a", a, places, "row"), self.lines("b", b, places, "column")
+        terms = self.size("n_sums", self.sums.size)
+        return [
+            Text("extern __shared__ __align__(16) unsigned char room[];"),
+            Text(f"{held} total = ge2_small_product<{held}, {wide}>("),
+            Text(f"    room, {left}, n_rows - row,"),
+            Text(f"    {right}, n_columns - column, {terms}, {self.lift()});"),
+        ]
+
+    def element(self) -> list[Text]:
+        """Where the thread's element lies, and whether there is one."""
+        a, b = (("false", "true")[self.read(name).along] for name in "ab")
+        return [
+            Text(f"const {self.whole} i = row + ge2_small_row<{a}>();"),
+            Text(f"const {self.whole} j = column + ge2_small_column<{b}>();"),
+            Text("const bool here = i < n_rows && j < n_columns;"),
+        ]
+
+    def read(self, name: str) -> Read:
+        line, operand = (self.rows, self.operands[0]) if name == "a" else (self.columns, self.operands[1])
+        return read(line, self.sums, name, operand, self.dtype.itemsize, self.batches)
+
+    def lines(self, name: str, how: Read, places: dict[str, str], index: str) -> str:
+        """Where the lines of a tile begin, and the pitch."""
+        called = self.called[name]
+        pitch = self.size(f"{called}_pitch", how.pitch)
+        return f"{called}{places[name]} + {index}{f' * {pitch}' if how.along else ''}, {pitch}"
+
+    def lift(self) -> str:
+        """How an element becomes what is summed."""
+        if self.dtype in HALF:
+            return f"[](uint16_t x) {{ return ge2_cast_{SUFFIX[self.dtype]}_f32(x); }}"
+        assert self.dtype == self.wide and self.dtype in (FLOAT32, FLOAT64)
+        return "ge2_small_same()"

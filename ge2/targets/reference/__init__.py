@@ -1,0 +1,1 @@
+"""The reference target: NumPy's own functions, operation by operation."""
