@@ -1,15 +1,34 @@
-"""Doctests: an example belongs to the module that defines its function, not to those that publish it."""
+"""Options of the whole suite; doctests: an example belongs to the module that defines its function."""
 
 from __future__ import annotations
 
+import os
 from types import FunctionType
 
 import pytest
 from _pytest.doctest import DoctestItem
 
+from tests.exhaustive import SAMPLING, sample_items
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items[:] = [item for item in items if not (isinstance(item, DoctestItem) and is_published(item))]
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("ge2")
+    group.addoption("--all", action="store_true", help="every case of each table, not a seeded tenth")
+    seed = os.environ.get("GE2_TEST_SEED", "0")
+    group.addoption("--sample-seed", default=seed, help="which tenth is drawn (GE2_TEST_SEED)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    SAMPLING.every, SAMPLING.seed = config.getoption("--all"), config.getoption("--sample-seed")
+
+
+@pytest.hookimpl(trylast=True)  # after -k and -m, so that what is asked for by name has a case
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    found = [item for item in items if not (isinstance(item, DoctestItem) and is_published(item))]
+    drawn = found if SAMPLING.every else sample_items(found)
+    kept = set(drawn)
+    config.hook.pytest_deselected(items=[item for item in found if item not in kept])
+    items[:] = drawn
 
 
 def is_published(item: DoctestItem) -> bool:

@@ -8,13 +8,15 @@ import shutil
 import tempfile
 import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import numpy as np
 import pytest
+
+from tests.exhaustive import is_sampled
 
 # Set before ge2 is imported, so that it holds in subprocesses of tests too.
 os.environ.setdefault("GE2_CHECK", "1")
@@ -38,6 +40,18 @@ def compiler_is_looked_for() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         native()  # which programs of a machine's first process do without until it is there
+
+
+@pytest.fixture(autouse=True)
+def executor_of_any(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tests marked any_executor compile no C, but for a seeded tenth of them, and all under `--all`."""
+    if request.node.get_closest_marker("any_executor") is None or is_sampled(request.node.nodeid):
+        yield
+        return
+    from ge2.base.config import config
+
+    with config.using(executor="blocked"):
+        yield
 
 
 @pytest.fixture

@@ -309,6 +309,7 @@ def test_a_traced_key_draws_the_same(name: str) -> None:
     assert "random_" in str(closed)
 
 
+@pytest.mark.exhaustive("executor")
 @pytest.mark.parametrize("executor", ["c", "blocked"])
 @pytest.mark.parametrize("name", DRAWS)
 def test_jit_draws_the_same(name: str, executor: str) -> None:

@@ -19,6 +19,7 @@ from ge2.base.toolchain.compiler import Library, library
 from ge2.base.toolchain.detect import toolchain
 from ge2.targets.c import linked
 from ge2.targets.c.load.launcher import make_launcher
+from tests.exhaustive import SAMPLING
 
 needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 
@@ -58,6 +59,7 @@ class Together:
     runs: list[str] = field(default_factory=list)
     made: Library | None = None
     flags: tuple[str, ...] = ()
+    more: tuple[str, ...] = ()
 
     def take(self, source: str, name: str, flags: tuple[str, ...] = (), symbol: str = "ge2_run") -> Part:
         assert self.made is None, "it is compiled already"
@@ -86,7 +88,7 @@ class Together:
     def library(self) -> Library:
         if self.made is None:
             with config.using(compile_timeout=0):
-                self.made = library(self.text(), "together", self.flags)
+                self.made = library(self.text(), "together", (*self.flags, *self.more))
         return self.made
 
     def later(self, address: Callable[[], int], *args: Any, **more: Any) -> Callable[..., list[Any]]:
@@ -101,9 +103,12 @@ class Together:
 
 
 @contextmanager
-def together() -> Iterator[Together]:
-    """Executables that are built inside share one library, which their first call compiles."""
-    file = Together()
+def together(quick: bool = False) -> Iterator[Together]:
+    """Executables that are built inside share one library, which their first call compiles.
+
+    `quick`: in half the time, but for `--all`; programs of `tests/fuzz` are compiled as a user's are.
+    """
+    file = Together(more=("-O1",) if quick and not SAMPLING.every else ())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(linked, "library", file.take)
         patch.setattr(linked, "make_launcher", file.later)

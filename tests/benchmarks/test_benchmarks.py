@@ -103,6 +103,7 @@ def test_what_is_measured_can_be_kept():
     assert json.loads(json.dumps(as_json(row)))["ours"] == row.ours < 1e-6
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SUITES["cpu"])
 def test_each_workload_runs_at_a_small_size(name, monkeypatch):

@@ -66,6 +66,7 @@ def wide(x):
     return x.astype(np.float32) if x.dtype == BF16 else x
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", WORKS)
 def test_each_work_is_numpys(name):
     work = WORKS[name]
@@ -85,6 +86,7 @@ def cupy(monkeypatch):
         yield module
 
 
+@pytest.mark.exhaustive
 @needs_compiler
 @pytest.mark.parametrize("name", WORKS)
 def test_each_work_is_the_same_by_the_kernels_of_a_gpu(name, cupy, monkeypatch):

@@ -72,6 +72,7 @@ def by_rows(x: Any, m: Any) -> Any:
 SHAPES = [(16, 1), (33, 40), (300, 77), (2100, 5)]  # rows at once, and in several rounds
 
 
+@pytest.mark.exhaustive
 @needs_compiler
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("f", [masked, with_state, standardised, several, by_rows])

@@ -95,6 +95,7 @@ def touching(lines: str) -> list[str]:
     return [found[0].strip() for found in ACCESS.finditer(lines) if not OWN.match(found[0])]
 
 
+@pytest.mark.exhaustive
 @needs_nvrtc
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_compiler_moves_no_access_before_the_wait(name: str) -> None:

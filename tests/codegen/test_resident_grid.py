@@ -62,6 +62,7 @@ def same(f: Any, *xs: Any, rtol: float = 1e-5, kernels: int | None = 1) -> str:
     return source
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", SEEDS[::2])
 def test_a_random_round(seed: int) -> None:
     rng = np.random.default_rng(100 + seed)

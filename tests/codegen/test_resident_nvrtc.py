@@ -85,6 +85,7 @@ RESIDENT |= {"an rnn of another width": 2}
 KINDS = ("resident kernel", "grid kernel")
 
 
+@pytest.mark.exhaustive("name")
 @needs_nvrtc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -88,6 +88,7 @@ def program(seed: int) -> Callable[..., Any]:
     return counted if seed % 3 == 0 else scanned
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_random_round(seed: int) -> None:
     rng = np.random.default_rng(100 + seed)

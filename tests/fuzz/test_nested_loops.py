@@ -54,6 +54,7 @@ def in_shim(f: Any, xs: list[Any]) -> Any:
     return g(*xs), g(*xs)
 
 
+@pytest.mark.exhaustive("off")
 @needs_compiler
 @pytest.mark.parametrize("off", [(), ("resident",)], ids=["resident", "launches"])
 @pytest.mark.parametrize("seed", SEEDS)

@@ -95,6 +95,7 @@ def kernels(arch: str) -> Iterator[str]:
             yield from (source.text() for source in driver.sources.values())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not has_nvrtc(), reason="no NVRTC")
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_each_kernel_compiles(arch: str) -> None:

@@ -44,6 +44,7 @@ def agree(first: int, device: Device) -> None:
     assert not failures, "\n".join(failures)
 
 
+@pytest.mark.exhaustive
 @needs_compiler
 @in_shares
 def test_programs_in_cuda_agree_with_float64(first: int) -> None:

@@ -1,6 +1,6 @@
 """Random programs through every executor, with passes on and off, against a run in float64.
 
-`GE2_TEST_PROGRAMS=20000 GE2_TEST_FIRST=0 pytest tests/fuzz` looks at more of them; a failure names its seed.
+`GE2_TEST_PROGRAMS=20000 pytest --all tests/fuzz` looks at more of them; a failure names its seed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.together import together
 PROGRAMS, FIRST = (
     int(os.environ.get(f"GE2_TEST_{name}", n)) for name, n in (("PROGRAMS", 500), ("FIRST", 0))
 )
-SHARE = 50
+SHARE = 25
 EPS = float(np.finfo(np.float64).eps)
 OFF = ("inline", "simplify", "fold", "match", "fuse")
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -56,9 +56,12 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     choose.launch.cache_clear()
 
 
-@pytest.mark.parametrize("first", range(FIRST, FIRST + PROGRAMS, SHARE))
-def test_every_executor_agrees_with_float64(first: int, cut: Any) -> None:
-    if first // SHARE % 2:
+@pytest.mark.exhaustive("small")
+@pytest.mark.parametrize(
+    ("first", "small"), [(n, n // SHARE % 2 == 1) for n in range(FIRST, FIRST + PROGRAMS, SHARE)]
+)
+def test_every_executor_agrees_with_float64(first: int, small: bool, cut: Any) -> None:
+    if small:
         cut()
     seeds = range(first, min(first + SHARE, FIRST + PROGRAMS))
     failures = []

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ge2.targets.cuda.load.gpu import current_gpu
-from tests.laws.test_cuda import derivatives, operations, run
-from tests.laws.test_targets import Case, in_groups
+from tests.laws.test_cuda import run
+from tests.laws.test_targets import Case, derivatives, in_groups, operations
 
 
 def unsigned(cases: list[Case]) -> list[Case]:

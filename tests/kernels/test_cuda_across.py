@@ -31,6 +31,7 @@ def test_a_transpose_is_copied(shape: tuple[int, int], rng: np.random.Generator)
     alike(ran(lambda x: x.T.copy(), x), x.T)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", list(SHORT), ids=str)
 def test_every_dtype(dtype: np.dtype, rng: np.random.Generator) -> None:
     for shape in ((70, 96), (33, 41)):

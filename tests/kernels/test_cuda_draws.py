@@ -26,6 +26,7 @@ def ran(f: Any, *args: Any) -> tuple[Any, list[str]]:
         return found, [k.kind for k in jitted.lower(*args).executable.kernels]
 
 
+@pytest.mark.exhaustive
 @needs_compiler
 @pytest.mark.parametrize("dtype", UNSIGNED, ids=str)
 @pytest.mark.parametrize("shape", [(1,), (31,), (1025,), (33, 16), (5, 7), (3, 1, 16), (4, 6, 5)])

@@ -155,6 +155,7 @@ def test_sizes(size: int, rng: np.random.Generator) -> None:
     matches(programs)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_wide_rows_of_every_dtype(dtype: np.dtype, rng: np.random.Generator) -> None:
     programs = Programs()
@@ -167,6 +168,7 @@ def test_wide_rows_of_every_dtype(dtype: np.dtype, rng: np.random.Generator) -> 
     matches(programs)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", UNSIGNED, ids=str)
 @pytest.mark.parametrize("size", SIZES)
 def test_streams(dtype: np.dtype, size: int) -> None:
@@ -179,6 +181,7 @@ def test_streams(dtype: np.dtype, size: int) -> None:
 # -------------------------------------------------------------------------------------------- at all indices
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", sorted(INTEGERS, key=str), ids=str)
 def test_indices_wrap_and_reach_nothing_else(kind: np.dtype) -> None:
     """As CuPy's, in every kernel that has some; watched, so that an access outside is an error."""
@@ -439,6 +442,7 @@ extern "C" __global__ void __launch_bounds__(256) moved(
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("size", [*SIZES, 2047, 2048, 2049])
 def test_the_order_of_places(size: int, rng: np.random.Generator) -> None:
     module = ShimDevice(seed=size).module(ORDER)

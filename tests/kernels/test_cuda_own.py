@@ -97,6 +97,7 @@ def ran(op: Any, *arrays: Any, **more: Any) -> list[Any]:
     return program(*arrays)
 
 
+@pytest.mark.exhaustive
 @needs_compiler
 @pytest.mark.parametrize("dtype", list(SHORT), ids=str)
 def test_every_dtype(dtype: np.dtype) -> None:

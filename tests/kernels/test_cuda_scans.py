@@ -73,6 +73,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_scans, "RUN", 1)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("n", SIZES)
 def test_few_lines_are_shared_by_blocks(n: int, narrow: None, rng: np.random.Generator) -> None:
     for seed, reverse in zip(SEEDS, (False, True, False), strict=True):
@@ -100,6 +101,7 @@ def test_tiles_as_large_as_they_are(n: int, rng: np.random.Generator) -> None:
     close(CumSum(0), x[::3], applied(x, Slice((0,), (3 * n,), (3,)), CumSum(0)), CumSum(0).reference(x[::3]))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("n", SIZES)
 def test_many_lines_have_teams(n: int, rng: np.random.Generator) -> None:
     lines = 9 if n > 100 else 600
@@ -115,6 +117,7 @@ def test_lines_of_several_tiles_by_one_block(
         checked(op, finite(rng, (5, 1037), FLOAT32), 2)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("n", [1, 31, 33, 1025, 5003])
 @pytest.mark.parametrize("width", [2, 7, 12, 140])
 def test_columns_are_shared_by_blocks(n: int, width: int, rng: np.random.Generator) -> None:
@@ -129,6 +132,7 @@ def test_columns_of_a_thread(width: int, monkeypatch: pytest.MonkeyPatch, rng: n
         checked(op, finite(rng, (5, 137, width), FLOAT32))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", [d for d in SHORT if d != BOOL], ids=str)
 def test_every_dtype(dtype: np.dtype, narrow: None, rng: np.random.Generator) -> None:
     for scan in SCANS:

@@ -69,6 +69,7 @@ def judge(found: Any, a: Any, b: Any, out: np.dtype) -> None:
 # ------------------------------------------------------------------------------------------ against NumPy
 
 
+@pytest.mark.exhaustive("turn")
 @needs_compiler
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("turn", TURNS)
@@ -171,6 +172,7 @@ def test_threads_in_any_order_and_each_access_looked_at(seed: int) -> None:
 # ---------------------------------------------------------------------------------------- compiled for GPUs
 
 
+@pytest.mark.exhaustive("turn")
 @needs_nvrtc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("turn", TURNS)

@@ -21,6 +21,7 @@ SHAPES = (
 )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)
 def test_products_are_exact(dtype):
     rng = np.random.default_rng(0)

@@ -83,6 +83,7 @@ def test_in_cuda(case: tuple[TopK, Any, str], seed: int) -> None:
     judged(op, x, ShimDevice(seed=seed, watch=bool(seed % 2)), lying)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("n", SIZES)
 def test_ties_and_special_numbers(n: int) -> None:
     values = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, -np.nan, 1.0], np.float32)
@@ -106,21 +107,20 @@ def test_keys_that_differ_in_one_byte(rng: np.random.Generator) -> None:
     judged(TopK(300, 1), np.zeros((1, 70000), np.int8), ShimDevice())  # 17 bits of equal places
 
 
+CUT = (((2, 700), 5, ""), ((1, 1000), 129, ""), ((701, 2), 3, "turned"), ((2, 901), 9, "apart"))
+
+
+@pytest.mark.exhaustive("case")
+@pytest.mark.parametrize("case", CUT, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_lines_that_are_cut(
-    dtype: np.dtype, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    dtype: np.dtype, case: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two kernels: the largest of parts, then the largest of these."""
     monkeypatch.setattr(top_k, "LONG", 300)
     monkeypatch.setattr(top_k, "PART", 130)
-    for shape, k, lying in (
-        ((2, 700), 5, ""),
-        ((1, 1000), 129, ""),
-        ((701, 2), 3, "turned"),
-        ((2, 901), 9, "apart"),
-    ):
-        x = numbers(rng, shape, dtype, small=True)
-        judged(TopK(k, 1), x, ShimDevice(seed=1, watch=True), lying)
+    shape, k, lying = case
+    judged(TopK(k, 1), numbers(rng, shape, dtype, small=True), ShimDevice(seed=1, watch=True), lying)
 
 
 def test_what_is_left_to_the_array_module(rng: np.random.Generator) -> None:
@@ -153,6 +153,7 @@ def has_nvrtc() -> bool:
         return False
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not has_nvrtc(), reason="no NVRTC")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100"])
 def test_nvrtc_compiles_it(arch: str) -> None:

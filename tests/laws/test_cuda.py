@@ -7,25 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ge2 import ops
 from ge2.compile.compile import compile_graph
 from ge2.ir import Graph
-from ge2.ops.elementwise import BY_NAME
 from ge2.targets.cuda.device import Device, download, kept_as, upload
 from ge2.targets.cuda.emulator.device import ShimDevice
-from ge2.test_util.laws import evaluate, graph_of, inexact, like, pulled, types_of
-from tests.laws.test_laws import smooth
-from tests.laws.test_targets import (
-    EVERY,
-    Case,
-    as_bytes,
-    chosen,
-    in_group,
-    in_groups,
-    left_out,
-    named,
-    special,
-)
+from tests.laws.test_targets import Case, as_bytes, derivatives, in_groups, operations
 from tests.together import needs_compiler
 from tests.together_in_cuda import together_in_cuda
 
@@ -61,30 +47,6 @@ def holds(device: Device, graph: Graph) -> bool:
     """Whether arguments and results are arrays that the device knows: CuPy has none of fp8."""
     types = [a.type.dtype for a in (*graph.inputs, *graph.outputs)]
     return all(kept_as(device, dtype) == dtype for dtype in types)
-
-
-def operations(group: int, rng: np.random.Generator) -> list[Case]:
-    cases = []
-    for name in in_group(group):
-        for sample, arrays in chosen(name, rng):
-            graph = graph_of(sample.op, types_of(arrays))
-            cases.append(Case(named(sample.op, arrays), graph, arrays, evaluate(sample.op, arrays)))
-        if name in BY_NAME and isinstance(BY_NAME[name], ops.elementwise.Elementwise):
-            cases += special(name)
-    return cases
-
-
-def derivatives(group: int, rng: np.random.Generator) -> list[Case]:
-    cases = []
-    for name in in_group(group):
-        for i, (sample, arrays, wanted) in enumerate(smooth(name, rng)):
-            if not sample.reverse or (not EVERY and left_out(name, i, arrays)):
-                continue
-            joint = pulled(graph_of(sample.op, types_of(arrays)), wanted)
-            cts = [like(rng, y) for y in inexact(evaluate(sample.op, arrays))]
-            given = (*arrays, *cts)
-            cases.append(Case(f"the derivative of {named(sample.op, arrays)}", joint, given, joint(*given)))
-    return cases
 
 
 @in_groups

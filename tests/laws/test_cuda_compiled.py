@@ -1,6 +1,6 @@
 """Every CUDA kernel that the laws render is compiled, for three generations of GPUs: no warning, no spill.
 
-A kernel meets one of the three, chosen by its text; `GE2_TEST_EVERY=1` compiles all for all, in minutes.
+A kernel meets one of the three, chosen by its text; `--all` compiles all for all, in minutes.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ge2.targets.cuda.load import nvrtc
 from ge2.targets.cuda.load.nvrtc import Binary, Order, compile_all
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 from ge2.targets.cuda.load.toolkit import place
-from ge2.test_util.laws import graph_of, pulled, types_of
-from tests.laws.test_laws import smooth
-from tests.laws.test_targets import EVERY, chosen, in_group, in_groups, left_out
+from ge2.test_util.laws import graph_of, types_of
+from tests.exhaustive import SAMPLING, sampled
+from tests.laws.test_targets import chosen, differentiated, in_group, in_groups
 
 
 def has_nvrtc() -> bool:
@@ -46,13 +46,11 @@ KNOWN = (
 )
 
 
-def graphs(name: str, rng: np.random.Generator) -> Iterator[Graph]:
-    """Of an operation and of its derivative."""
-    for sample, arrays in chosen(name, rng):
-        yield graph_of(sample.op, types_of(arrays))
-    for i, (sample, arrays, wanted) in enumerate(smooth(name, rng)):
-        if sample.reverse and (EVERY or not left_out(name, i, arrays)):
-            yield pulled(graph_of(sample.op, types_of(arrays)), wanted)
+def graphs(name: str, rng: np.random.Generator) -> list[Graph]:
+    """Of an operation and of its derivative: of the tenths that others run, some again."""
+    operations = [graph_of(sample.op, types_of(arrays)) for sample, arrays in chosen(name, rng)]
+    derivatives = [joint for _, _, joint in differentiated(name, rng)]
+    return [*sampled(operations), *sampled(derivatives)]
 
 
 def sources(group: int, rng: np.random.Generator) -> list[str]:
@@ -79,7 +77,8 @@ def test_kernels_are_compiled(group: int, rng: np.random.Generator) -> None:
 
 
 def architectures(text: str) -> tuple[str, ...]:
-    return ARCHITECTURES if EVERY else (ARCHITECTURES[zlib.crc32(text.encode()) % len(ARCHITECTURES)],)
+    one = ARCHITECTURES[zlib.crc32(text.encode()) % len(ARCHITECTURES)]
+    return ARCHITECTURES if SAMPLING.every else (one,)
 
 
 def faults(order: Order, binary: Binary) -> Iterator[str]:

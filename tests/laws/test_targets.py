@@ -1,12 +1,11 @@
 """What every executor makes of an operation and of its derivative is what the references make of them.
 
-What is C is compiled many operations at a time. `GE2_TEST_EVERY=1` takes every sample in every dtype, which
-takes some minutes; without it every operation meets a fifth of its dtypes, and every sample one.
+What is C is compiled many operations at a time. `--all` takes every sample in every dtype, as users compile
+it, in some minutes; without it each operation, with each of its parameters, has a tenth of them, or one.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -38,17 +37,16 @@ from ge2.test_util.laws import (
     types_of,
     widened,
 )
-from tests.laws.linalg_samples import decompositions, equations
+from tests.exhaustive import sampled
 from tests.laws.sample import Sample
 from tests.laws.samples import SAMPLES
 from tests.laws.test_laws import NAMES, drawn, every_op, smooth
 from tests.small import shared_out
 from tests.together import needs_compiler, together
 
-EVERY = os.environ.get("GE2_TEST_EVERY") == "1"
 ZEROS = frozenset(("max", "min", "fmax", "fmin"))  # which of two zeros they return is left open by NumPy too
+POWERS = frozenset(("pow", "exp2"))
 SUMS = frozenset(("logaddexp", "logaddexp2"))  # which may cancel, as any sum
-OF_MATRICES = frozenset(equations()) | frozenset(decompositions())
 GROUPS = 12
 in_python = pytest.mark.parametrize("executor", ["blocked", "reference"])
 in_groups = pytest.mark.parametrize("group", range(GROUPS))
@@ -101,7 +99,7 @@ class Case:
 def run(cases: list[Case], patch: pytest.MonkeyPatch, threads: tuple[int, ...] = (1, 3)) -> None:
     """Each case in C, on that many threads, which give the same bits. Names every case that fails."""
     choose.launch.cache_clear()
-    with together():
+    with together(quick=True):
         built = [[executable(case.graph, n, patch) for n in threads] for case in cases]
     failures = []
     for case, executables in zip(cases, built, strict=True):
@@ -142,29 +140,24 @@ def dtypes_of(sample: Sample) -> tuple[np.dtype, ...]:
     return (*sample.dtypes, *FP8) if BFLOAT16 in sample.dtypes and FLOAT32 in sample.dtypes else sample.dtypes
 
 
-def chosen(
-    name: str, rng: np.random.Generator, every: bool = EVERY
-) -> Iterator[tuple[Sample, tuple[Any, ...]]]:
-    """The samples of an operation for C: all in one dtype, some in a fifth of the others, which the operation
-    decides."""
-    samples = SAMPLES[name]
-    for i, sample in enumerate(samples):
-        dtypes = dtypes_of(sample)
-        typical = FLOAT32 if FLOAT32 in dtypes else dtypes[0]
-        for j, dtype in enumerate(dtypes):
-            arrays = sample.draw(rng, dtype)
-            left = any(np.ndim(x) == 0 for x in arrays) if name in BY_NAME else (i - j) % len(samples)
-            if every or dtype == typical or not ((NAMES.index(name) + j) % 5 or left):
-                yield sample, arrays
+def chosen(name: str, rng: np.random.Generator) -> list[tuple[Sample, tuple[Any, ...]]]:
+    """The samples of an operation for compiled targets, with operands: each value of it at least once."""
+    found = [(sample, sample.draw(rng, d)) for sample in SAMPLES[name] for d in dtypes_of(sample)]
+    return sampled(found, lambda case: named(case[0].op, case[1]), lambda case: case[0].op)
+
+
+def differentiated(name: str, rng: np.random.Generator) -> list[tuple[Sample, tuple[Any, ...], Graph]]:
+    """Samples of an operation, with operands and the graph of its derivative: at least one."""
+    found = [(s, xs, wanted) for s, xs, wanted in smooth(name, rng) if s.reverse]
+    taken = sampled(found, lambda case: named(case[0].op, case[1]))
+    return [(s, xs, pulled(graph_of(s.op, types_of(xs)), wanted)) for s, xs, wanted in taken]
 
 
 def in_group(group: int) -> list[str]:
     return NAMES[group::GROUPS]
 
 
-@needs_compiler
-@in_groups
-def test_operations_in_c(group: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+def operations(group: int, rng: np.random.Generator) -> list[Case]:
     cases = []
     for name in in_group(group):
         for sample, arrays in chosen(name, rng):
@@ -172,31 +165,28 @@ def test_operations_in_c(group: int, rng: np.random.Generator, monkeypatch: pyte
             cases.append(Case(named(sample.op, arrays), graph, arrays, evaluate(sample.op, arrays)))
         if name in BY_NAME and isinstance(BY_NAME[name], ops.elementwise.Elementwise):
             cases += special(name)
-    run(cases, monkeypatch)
+    return cases
+
+
+def derivatives(group: int, rng: np.random.Generator) -> list[Case]:
+    cases = []
+    for name in in_group(group):
+        for sample, arrays, joint in differentiated(name, rng):
+            given = (*arrays, *(like(rng, y) for y in inexact(evaluate(sample.op, arrays))))
+            cases.append(Case(f"the derivative of {named(sample.op, arrays)}", joint, given, joint(*given)))
+    return cases
+
+
+@needs_compiler
+@in_groups
+def test_operations_in_c(group: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(operations(group, rng), monkeypatch)
 
 
 @needs_compiler
 @in_groups
 def test_derivatives_in_c(group: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    cases = []
-    for name in in_group(group):
-        for i, (sample, arrays, wanted) in enumerate(smooth(name, rng)):
-            if not sample.reverse or (not EVERY and left_out(name, i, arrays)):
-                continue
-            joint = pulled(graph_of(sample.op, types_of(arrays)), wanted)
-            cts = [like(rng, y) for y in inexact(evaluate(sample.op, arrays))]
-            given = (*arrays, *cts)
-            cases.append(Case(f"the derivative of {named(sample.op, arrays)}", joint, given, joint(*given)))
-    run(cases, monkeypatch)
-
-
-def left_out(name: str, i: int, arrays: tuple[Any, ...]) -> bool:
-    """Derivatives are made of operations that are met by themselves in all dtypes."""
-    if name in BY_NAME and any(np.ndim(x) == 0 for x in arrays):
-        return True
-    if name in OF_MATRICES:  # whose kernels are NumPy's
-        return i > 0
-    return bool(i % 3) and any(np.asarray(x).dtype in COMPLEX for x in arrays)
+    run(derivatives(group, rng), monkeypatch)
 
 
 # --------------------------------------------------------------------------------------------- special values
@@ -222,13 +212,9 @@ def specials(dtype: np.dtype) -> Any:
 
 
 def special(name: str) -> Iterator[Case]:
-    """Every pair of special values."""
+    """Every pair of special values, in some of the dtypes."""
     op = BY_NAME[name]
-    sample = SAMPLES[name][0]
-    met = {t.dtype for _, arrays in chosen(name, np.random.default_rng(0)) for t in types_of(arrays)}
-    for dtype in dtypes_of(sample):
-        if dtype not in met:
-            continue
+    for dtype in sampled(dtypes_of(SAMPLES[name][0]), lambda dtype: f"special values of {name} {dtype}"):
         x = specials(dtype)
         arrays: tuple[Any, ...] = (x,)
         if len(op.partials) == 2:
@@ -256,8 +242,9 @@ def exactly(name: str, xs: tuple[Any, ...], graph: Graph, got: Any, want: Any) -
                 close |= (y == 0) & (w == 0)
             if name in SUMS:
                 close |= abs(widened(y) - widened(w)) <= 4 * eps(a.type.dtype)
-            if name == "pow" and a.type.dtype in COMPLEX:
-                close |= abs(y - w) <= 4 * eps(a.type.dtype) * abs(w) * abs(xs[1] * np.log(xs[0]))
+            if name in POWERS and a.type.dtype in COMPLEX:
+                base, power = (2, *xs) if name == "exp2" else xs
+                close |= abs(y - w) <= 4 * eps(a.type.dtype) * abs(w) * abs(power * np.log(base))
             places = np.flatnonzero(~close)
         assert not places.size, "; ".join(f"{at(y, i)}, not {at(w, i)}, at {i}" for i in places[:4])
 

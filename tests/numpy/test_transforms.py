@@ -11,6 +11,8 @@ import pytest
 import ge2
 import ge2.numpy as gnp
 
+pytestmark = pytest.mark.any_executor
+
 Function = Callable[[Any], Any]
 W = np.random.default_rng(5).uniform(-1.5, 1.5, (3, 4))
 X = np.random.default_rng(6).uniform(0.2, 0.9, (3, 4))

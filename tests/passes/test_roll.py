@@ -65,6 +65,7 @@ def executor(request):
         yield request.param
 
 
+@pytest.mark.exhaustive("name")
 @pytest.mark.parametrize("derivative", [False, True])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_rolled_program_computes_the_same(name, derivative, executor):

@@ -68,6 +68,7 @@ STEPS = {
 }
 
 
+@pytest.mark.exhaustive("name")
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("length", [0, 1, 2, 7])
 @pytest.mark.parametrize("name", STEPS)

@@ -131,6 +131,7 @@ def is_one_list(text):
     return ("# while " in text or "# match " in text) and not ("while_" in text or "cond_" in text)
 
 
+@pytest.mark.exhaustive
 @needs_compiler
 @pytest.mark.parametrize("n", [0, 1, 2, 5])
 @pytest.mark.parametrize("f", LOOPS)
@@ -141,6 +142,7 @@ def test_loops_of_any_number_of_rounds(f, n):
     assert is_one_list(text)
 
 
+@pytest.mark.exhaustive
 @needs_compiler
 @pytest.mark.parametrize("f", LOOPS)
 @pytest.mark.parametrize("seed", range(1, 5))
@@ -188,6 +190,7 @@ def test_an_index_may_lie_anywhere():
     assert text.count("# match") == 3 and is_one_list(text)
 
 
+@pytest.mark.exhaustive
 @needs_compiler
 @pytest.mark.parametrize("shape", [(), (1,), (0, 3), (5,)])
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ from ge2.base.errors import ArgumentError, MemoryLimitError
 from ge2.compile.memory_limit import Remat, Repeat
 from tests.transforms.functions import FUNCTIONS
 
+pytestmark = pytest.mark.any_executor
+
 LAYERS, WIDTH, BATCH = 6, 32, 256
 IN_C = ("layers", "shapes", "softmax", "sort", "checkpoint", "cond")
 ARRAY = BATCH * WIDTH * 8

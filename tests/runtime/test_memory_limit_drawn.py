@@ -1,6 +1,6 @@
 """Drawn networks under drawn limits: the plan fits, and the gradient is that without a limit.
 
-`GE2_TEST_PROGRAMS=500 pytest tests/runtime/test_memory_limit_drawn.py` looks at more of them.
+`GE2_TEST_PROGRAMS=500 pytest --all tests/runtime/test_memory_limit_drawn.py` looks at more of them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.base.errors import MemoryLimitError
+
+pytestmark = pytest.mark.any_executor
 
 PROGRAMS = int(os.environ.get("GE2_TEST_PROGRAMS", 10))
 N = 24
@@ -95,6 +97,7 @@ def drawn(seed: int) -> tuple[Callable[[Any, Any], Any], Any, Any]:
     return loss, w.astype(dtype), x.astype(dtype)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(PROGRAMS))
 def test_drawn(seed: int):
     loss, w, x = drawn(seed)

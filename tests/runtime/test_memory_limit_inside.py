@@ -13,6 +13,8 @@ import ge2
 from ge2.base.config import config
 from ge2.base.errors import MemoryLimitError
 
+pytestmark = pytest.mark.any_executor
+
 WIDTH, BATCH, LAYERS = 32, 256, 6
 W = np.eye(WIDTH) * 0.9
 X = np.random.default_rng(6).normal(size=(BATCH, WIDTH))

@@ -109,6 +109,7 @@ def test_what_is_read_meanwhile_has_one(f):
     assert scratch(f) > 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(8))
 def test_random_writes_mean_the_same(seed):
     draw = np.random.default_rng(seed)

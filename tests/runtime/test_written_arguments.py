@@ -177,6 +177,7 @@ def run(program: Program, values: list[Array], only: list[bool] | None = None) -
     return values if only is not None else taken
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("executor", "count"), [("reference", 150), ("blocked", 40), ("c", 6)])
 def test_random_programs_change_their_arguments_as_numpy_does(executor: str, count: int) -> None:
     rng, refused = random.Random(20), 0

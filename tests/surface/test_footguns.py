@@ -332,6 +332,7 @@ def test_ten_thousand_calls_leave_nothing(executor: str, traced: None) -> None:
     assert held() - before < MEGABYTE / 10
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize(("executor", "count"), [("c", 1000), ("blocked", 600)])
 def test_a_thousand_shapes_leave_little(executor: str, count: int, traced: None) -> None:

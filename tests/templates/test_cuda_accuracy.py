@@ -14,6 +14,7 @@ pytestmark = needs_compiler
 EDGES = [s + e for s in (0, 1 << 31) for e in (0, 0x3F7FFF80, 0x7F7FFF00, 0x42B17200, 0x42CFF000, 0x007FFF80)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", unary())
 def test_edges(name: str) -> None:
     off, at, ends = measured(ShimDevice(), name, EDGES, 512, 1)

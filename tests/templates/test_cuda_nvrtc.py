@@ -47,6 +47,7 @@ def has_nvrtc() -> bool:
 needs_nvrtc = pytest.mark.skipif(not has_nvrtc(), reason="no NVRTC")
 
 
+@pytest.mark.exhaustive("header")
 @needs_nvrtc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("header", HEADERS)
@@ -55,6 +56,7 @@ def test_a_header_stands_alone(header: str, architecture: str) -> None:
     assert [kernel.name for kernel in compiled(text, architecture).kernels] == ["nothing"]
 
 
+@pytest.mark.exhaustive("group")
 @needs_nvrtc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("group", GROUPS)

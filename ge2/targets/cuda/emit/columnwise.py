@@ -26,8 +26,8 @@ from ge2.targets.cuda.emit.types import HELD, STORED
 ALWAYS = 1 << 30  # nothing is kept from one loop over the rows to the next
 BLOCK = 256
 ROW, DEEP = 64, 1 << 15  # packs of a row from which on blocks are parts of rows; the most blocks of one
-UNROLLED = 4  # rows of which a thread reads at once
 REGISTERS = 512  # bytes of arrays that a thread may hold, about half of its registers
+UNROLLED = 4  # rows of which a thread reads at once
 TURNS, AT_ONCE = 4, 128  # packs of a thread, and the bytes that it reads at once, if these are no more
 COSTLY = 16  # operations of an element, by what the simple ones take
 EARLY = 16  # arrays that are read before rows are
@@ -70,8 +70,7 @@ class Lanes:
         spread = [p for p in strides if strides[p].get(self.lane, 1) not in (0, 1)]
         if len(spread) >= len(lying):
             return 1
-        most = REGISTERS // sum(p.var.type.dtype.itemsize for p in lying)
-        return min(max(map(self.places.wide, lying)), 1 << max(most.bit_length() - 1, 0))
+        return self.places.pack(lying, REGISTERS)
 
     def scarce(self) -> bool:
         """Whether elements are so few and so costly that a thread is to have one: else what some threads

@@ -186,6 +186,11 @@ class Places:
             found //= 2
         return max(found, 1)
 
+    def pack(self, lying: Sequence[Param], room: int) -> int:
+        """Elements of a thread: as many as one access moves of any array, if so many bytes hold them."""
+        most = room // max(sum(p.var.type.dtype.itemsize for p in lying), 1)
+        return min(max(map(self.wide, lying), default=1), 1 << max(most.bit_length() - 1, 0))
+
     def count(self, op: Iota, x: Held, v: str) -> str:
         index = "0"
         if x.axes:

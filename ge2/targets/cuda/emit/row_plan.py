@@ -31,6 +31,7 @@ APART = 16 << 10  # bytes of half a multiprocessor that are left when a block ha
 ALONE, SOME, WARP = 512, 8, 32  # threads of a block that has all rows, and elements of a row that one has
 ROUNDS, MORE = 2, 6  # in which it has gone through all rows; if what it folds over them is read again
 MEETING = 40 << 10  # bytes of shared memory, of the 48 KB that a block has without asking
+REGISTERS = 1020  # bytes of all that a thread has
 ROOM = 40  # registers of its threads that the elements of a row may take
 LONG = 1 << 14  # elements from which on a row that is only folded is shared by blocks, if rows are few
 
@@ -85,7 +86,7 @@ class Plan:
         self.length = math.prod(axes.sizes[a] for a in self.row)
         self.count = math.prod(axes.sizes[a] for a in self.walked)
         lying = [p for p in axes.strides if self.lies(p)]
-        self.pack = 1 if alone else max(map(self.places.wide, lying), default=1)
+        self.pack = 1 if alone else self.places.pack(lying, REGISTERS)
         specs = [
             Spec(tuple(axes), role)
             for axes, role in ((self.groups, "group"), (self.walked, "rows"), (self.row, "row"))

@@ -1,0 +1,67 @@
+"""Tables of cases of which a plain run takes a seeded tenth, and `pytest --all` every one.
+
+A case is drawn by a hash of its name and of the seed, so that a new case leaves those of others as they were;
+of each group at least one is taken. `--sample-seed` (GE2_TEST_SEED) draws another tenth.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pytest
+
+T = TypeVar("T")
+SHARE = 10
+
+
+@dataclass
+class Sampling:
+    """How this run draws; set once by the command line."""
+
+    every: bool = False
+    seed: str = "0"
+
+
+SAMPLING = Sampling()
+
+
+def sampled(
+    cases: Iterable[T], name: Callable[[T], str] = str, group: Callable[[T], Hashable] = lambda case: None
+) -> list[T]:
+    """A tenth of the cases, in their order, and at least one of each group; all under `--all`."""
+    cases = list(cases)
+    if SAMPLING.every:
+        return cases
+    places = [place_of(name(case)) for case in cases]
+    first: dict[Hashable, int] = {}
+    for place, case in zip(places, cases, strict=True):
+        first[group(case)] = min(place, first.get(group(case), place))
+    return [
+        case
+        for place, case in zip(places, cases, strict=True)
+        if place % SHARE == 0 or place == first[group(case)]
+    ]
+
+
+def place_of(name: str) -> int:
+    return zlib.crc32(f"{SAMPLING.seed} {name}".encode())
+
+
+def is_sampled(name: str) -> bool:
+    return SAMPLING.every or place_of(name) % SHARE == 0
+
+
+def sample_items(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Tests to run: of those marked `exhaustive(*names)`, one or more for each value of these parameters."""
+    marked = [item for item in items if item.get_closest_marker("exhaustive")]
+    kept = set(map(id, sampled(marked, lambda item: item.nodeid, group_of)))
+    left = set(map(id, marked)) - kept
+    return [item for item in items if id(item) not in left]
+
+
+def group_of(item: Any) -> Hashable:
+    mark = item.get_closest_marker("exhaustive")
+    return item.nodeid.partition("[")[0], tuple(str(item.callspec.params[name]) for name in mark.args)
