@@ -17,8 +17,8 @@ from ge2.base.record import record
 from ge2.cli.load import last_line, load, words
 from ge2.cli.screen import columns, deliver
 from ge2.cli.specs import EXAMPLE, arguments
+from ge2.compile.compile import how_to_make, stand_in
 from ge2.ir import Graph
-from ge2.passes.pipeline import PIPELINE
 
 WIDTH = 100
 TITLES: Final = {"c": "the C file", "cuda": "the CUDA files", "python": "what Python runs"}
@@ -157,27 +157,31 @@ def widened(look: Look) -> Shown:
 
 
 def passes(look: Look) -> Shown:
-    found = list(after_each(look.graph()))
-    parts = tuple(Part(f"after {name}", text if changed else "as before") for name, text, changed in found)
+    found = list(after_each(look))
+    last = found[-1][1] if found else ""
+    parts = tuple(Part(f"after {name}", words_of(text, changed, last)) for name, text, changed in found)
     return Shown(parts, [{"name": name, "graph": text, "changed": changed} for name, text, changed in found])
 
 
-def after_each(graph: Graph) -> Iterator[tuple[str, str, bool]]:
-    """The graph after each pass, but for the last, whose result are the regions."""
-    before = str(graph)
-    for step in PIPELINE:
-        if step.__name__ in config.passes_off:
-            continue
-        graph = step(graph)
+def words_of(text: str, changed: bool, last: str) -> str:
+    """A graph that is not shown elsewhere."""
+    return "as before" if not changed else "the regions" if text == last else text
+
+
+def after_each(look: Look) -> Iterator[tuple[str, str, bool]]:
+    """Each pass of the pipeline, the graph after it, and whether that is another."""
+    entry, device = look.traced().entry, stand_in()
+    before = str(entry.graph)
+    how = how_to_make(entry.title, device, writes=entry.writes, iotas=entry.iotas())
+    for name, graph in how.stages(entry.graph):
         text = str(graph)
-        if step is not PIPELINE[-1]:
-            yield step.__name__, text, text != before
+        yield name, text, text != before
         before = text
 
 
 def regions(look: Look) -> Shown:
     text = look.lowered().as_text()
-    return Shown((Part(f"regions, after {PIPELINE[-1].__name__}", text),), text)
+    return Shown((Part("regions, after the last pass", text),), text)
 
 
 def kernels(look: Look) -> Shown:

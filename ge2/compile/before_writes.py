@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ge2.ir import Atom, Eqn, Graph, Var
+from ge2.ir import Atom, Eqn, Graph, Op, Var
 from ge2.ops.index import Indexed, UpdateSlice
 from ge2.ops.shape import BroadcastInDim, Reshape, Rev, Slice, StopGradient, Transpose
+from ge2.passes.context import Context
 from ge2.passes.take_to_mask import Index
 from ge2.passes.writes import reads_elsewhere
 from ge2.program.carries import WRITES
@@ -19,11 +20,14 @@ from ge2.program.carries import WRITES
 VIEWS: Final = (BroadcastInDim, Transpose, Reshape, Slice, Rev)
 
 
-def with_copies(graph: Graph, written: Sequence[int]) -> Graph:
+def with_copies(graph: Graph, context: Context) -> Graph:
     """The graph, in which last contents that are an input, or those of another argument, are copies.
 
     Each stands behind the last equation that reads the argument it is for.
     """
+    written = context.written
+    if not written:
+        return graph
     eqns, outputs = list(graph.eqns), list(graph.outputs)
     homes = {outputs[n]: n for n in reversed(range(len(written)))}
     makers = {v: eqn for eqn in eqns for v in eqn.outs}
@@ -56,9 +60,9 @@ def behind(eqns: Sequence[Eqn], x: Var, a: Var) -> int:
     return place
 
 
-def views_first(graph: Graph, written: Sequence[int]) -> Graph:
+def views_first(graph: Graph, context: Context) -> Graph:
     """The graph with the views of written arguments before all else."""
-    known: set[Atom] = {graph.inputs[i] for i in written}
+    known: set[Atom] = {graph.inputs[i] for i in context.written}
     first: list[Eqn] = []
     rest: list[Eqn] = []
     for eqn in graph.eqns:
@@ -68,24 +72,41 @@ def views_first(graph: Graph, written: Sequence[int]) -> Graph:
     return Graph(graph.inputs, (*first, *rest), graph.outputs, graph.consts) if first else graph
 
 
-def checked_early(graph: Graph) -> tuple[Graph, set[Var]]:
-    """The graph with all indices looked at as soon as they are known, and what is made at those.
+def checked_early(graph: Graph, context: Context) -> Graph:
+    """The graph with all indices looked at as soon as they are known, if arguments are written.
 
     An update may write where an argument lies if no index is found out of range after that.
     """
     users = [e for e in graph.eqns if isinstance(e.op, Indexed) and all(map(is_var, indices(e)))]
-    if len(users) < 2 and all(e.inputs[0] in graph.inputs and isinstance(e.op, WRITES) for e in users):
-        return graph, set()
+    one = len(users) < 2 and all(e.inputs[0] in graph.inputs and isinstance(e.op, WRITES) for e in users)
+    if one or not context.written:
+        return graph
     wanted: dict[Atom, list[Eqn]] = {}
     for e in users:
-        for index, axis in zip(indices(e), axes(e), strict=True):
-            op = Index(e.inputs[0].type.shape[axis], axis)
+        for op, index in checks(e):
             wanted.setdefault(index, []).append(Eqn(op, (index,), op_outs(op, index), e.source))
     eqns = [check for v in graph.inputs for check in wanted.get(v, ())]
     for e in numbers_first(graph):
         eqns += [e, *(check for v in e.outs for check in wanted.get(v, ()))]
-    made = {e.outs[0] for e in users}
-    return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts), made
+    return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
+
+
+def checks(eqn: Eqn) -> list[tuple[Index, Atom]]:
+    """The operations that look at the indices of an equation, each with its index."""
+    shape = eqn.inputs[0].type.shape
+    return [(Index(shape[a], a), index) for index, a in zip(indices(eqn), axes(eqn), strict=True)]
+
+
+def made_at_checked(graph: Graph) -> set[Var]:
+    """What is made at indices that an equation before it has looked at."""
+    looked: set[tuple[Op, Atom]] = set()
+    found: set[Var] = set()
+    for e in graph.eqns:
+        if isinstance(e.op, Index):
+            looked.add((e.op, e.inputs[0]))
+        elif isinstance(e.op, Indexed) and looked.issuperset(checks(e)):
+            found.add(e.outs[0])
+    return found
 
 
 def numbers_first(graph: Graph) -> list[Eqn]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
@@ -13,22 +13,18 @@ from ge2.base.log import warn
 from ge2.base.record import record
 from ge2.base.toolchain.detect import toolchain
 from ge2.compile.executable import Executable
-from ge2.compile.persistent import resident
-from ge2.compile.product_epilogue import epilogue_for
+from ge2.compile.pipeline import NAMES, pipeline_of, rewritten, rewritten_within_limit, rolled
 from ge2.compile.repro import dump_repro
 from ge2.compile.schedule import planned_round, schedule
 from ge2.ir import Graph
+from ge2.passes.captured_iota import counted
+from ge2.passes.context import Context, Iotas
 from ge2.passes.dump import label
-from ge2.passes.fuse import fuse
-from ge2.passes.loops.roll import roll
-from ge2.passes.loops.rolled_to_scan import stack_all
-from ge2.passes.loops.sums_after import sums_after
-from ge2.passes.pipeline import PIPELINE, run_pass, run_pipeline
+from ge2.passes.pipeline import TIDY, run, stages
 from ge2.program.host_control_flow import CONTROL
 from ge2.program.program import Program, Step
 from ge2.targets.c.loops import held
 from ge2.targets.cuda.device import kept_as
-from ge2.trace.strong import strong
 from ge2.trace.watch import watching
 
 if TYPE_CHECKING:
@@ -38,13 +34,7 @@ if TYPE_CHECKING:
 
 Begun = Callable[[Step, int], tuple[Graph, Callable[[Graph], Program]]]
 PATIENCE = 5.0  # seconds for what an error says
-ROLL = PIPELINE.index(roll)  # the passes before are those after which memory is planned
-FUSE = PIPELINE.index(fuse)
-PASSES = (
-    *(step.__name__ for step in (*PIPELINE, stack_all, sums_after, resident)),
-    "epilogue",
-    "small_products",
-)
+PASSES = (*NAMES, "small_products")
 
 
 @final
@@ -59,6 +49,19 @@ class How:
     device: Device | None
     smaller: Smaller | None = None  # what it would compute again in so much memory
     homes: tuple[int, ...] = ()  # the inputs that the first outputs are the last contents of
+    iotas: Iotas = ()  # the inputs that count
+
+    @property
+    def context(self) -> Context:
+        return Context(None if self.device is None else self.device.limits, self.homes, self.iotas)
+
+    def rewritten(self, graph: Graph) -> Graph:
+        """The graph after the pipeline of the target."""
+        return rewritten(graph, self.target, self.context, self.called)
+
+    def stages(self, graph: Graph) -> Iterator[tuple[str, Graph]]:
+        """Each pass of the pipeline that is not switched off, with the graph after it."""
+        return stages(pipeline_of(self.target), graph, self.context)
 
     def scheduled(self, graph: Graph) -> Program:
         return schedule(graph, self.donated, self.target, self.homes)
@@ -74,38 +77,49 @@ def compile_graph(
     limited: bool = False,
     device: Device | None = None,
     writes: Writes | None = None,
+    iotas: Iotas = (),
 ) -> Executable:
     """The graph, through every pass, as a program that runs on this machine.
 
     `donated` says for each input whether its memory may be used for results; `writes` which inputs the first
-    outputs are carried back to; `limit` how many bytes scratch and results may take (MemoryLimitError);
-    `part`, whether another program runs it, which may be `limited`. The executor, the number of threads and
-    the passes are those of `config` now. `device` runs CUDA; None is this machine's processor, or what stands
-    for a GPU where the executor is "shim".
+    outputs are carried back to; `iotas` which inputs count; `limit` how many bytes scratch and results may
+    take (MemoryLimitError); `part`, whether another program runs it, which may be `limited`. The executor,
+    the number of threads and the passes are those of `config` now. `device` runs CUDA; None is this
+    machine's processor, or what stands for a GPU where the executor is "shim".
     """
     device = device or stand_in()
     if not part:
         know_passes()
         if device is not None:
             refuse_results(graph, device, name, len(writes.each) if writes else 0)
-    target = (
-        "cuda" if device is not None else "c" if config.executor == "c" and toolchain() is not None else "cpu"
-    )
     called = label(name)
-    homes = () if writes is None or watching() else writes.inputs
-    how = How(donated, name, called, target, device, homes=homes)
+    how = replace(how_to_make(name, device, donated, writes, iotas), called=called)
     if device is not None and not part and limit is None:
         how = replace(how, smaller=partial(helping, graph, how))
     if limit is None or config.executor == "reference":
-        made = executable(how.scheduled(passed(graph, called, target, device)), how, limited)
+        made = executable(how.scheduled(how.rewritten(graph)), how, limited)
     else:
         made = fitting(graph, limit, how)
     made.part = part
     made.writes = writes
     made.watched, made.label = graph if not part and watching() else None, called
     if called:
-        dump_repro(graph, made)
+        dump_repro(counted(graph, how.context), made)
     return made
+
+
+def how_to_make(
+    name: str,
+    device: Device | None,
+    donated: tuple[bool, ...] = (),
+    writes: Writes | None = None,
+    iotas: Iotas = (),
+) -> How:
+    """The target of a program for a GPU, or of this machine's processor now, and what is known beside it."""
+    native = config.executor == "c" and toolchain() is not None
+    target = "cuda" if device is not None else "c" if native else "cpu"
+    homes = () if writes is None or watching() else writes.inputs
+    return How(donated, name, "", target, device, homes=homes, iotas=iotas)
 
 
 def know_passes() -> None:
@@ -130,21 +144,6 @@ def refuse_results(graph: Graph, device: Device, name: str, written: int = 0) ->
             )
 
 
-def passed(graph: Graph, called: str, target: str, device: Device | None) -> Graph:
-    """The graph after all passes.
-
-    Those for a GPU alone make more scans of repeats, put sums after them, and give small products what is
-    done to their elements.
-    """
-    if device is None:
-        return run_pipeline(graph, called)
-    graph = run_pipeline(graph, called, last=FUSE)
-    for step in (stack_all, sums_after):
-        graph = run_pass(step, graph, f"{called}-{FUSE}")
-    graph = run_pipeline(graph, called, FUSE)
-    return run_pass(epilogue_for(device.limits), graph, f"{called}-{len(PIPELINE)}")
-
-
 def stand_in() -> Device | None:
     """What runs CUDA on a machine without a GPU, if that is wanted."""
     if config.executor != "shim":
@@ -158,7 +157,7 @@ def planners(how: How) -> tuple[Callable[[Graph], Program], Begun]:
     """How a graph becomes a program once its loops are found, and likewise what a step of a program runs."""
 
     def planned(graph: Graph) -> Program:
-        return how.scheduled(run_pipeline(graph, how.called, ROLL + 1))
+        return how.scheduled(rewritten_within_limit(graph, how.target, how.context, how.called))
 
     def begun(step: Step, i: int) -> tuple[Graph, Callable[[Graph], Program]]:
         return inner_graph(step, i, how.target)
@@ -170,9 +169,8 @@ def helping(graph: Graph, how: How, limit: int, peak: int) -> Remat | None:
     """What a program for which there was no memory would compute again to fit, if that is found soon."""
     from ge2.compile.memory_limit import estimated  # hardly ever needed
 
-    return estimated(
-        run_pipeline(graph, last=ROLL), limit, peak, *planners(replace(how, called="")), PATIENCE
-    )
+    tidy = run(TIDY, graph, how.context)
+    return estimated(tidy, limit, peak, *planners(replace(how, called="")), PATIENCE)
 
 
 def fitting(graph: Graph, limit: int, how: How) -> Executable:
@@ -183,22 +181,22 @@ def fitting(graph: Graph, limit: int, how: How) -> Executable:
     """
     from ge2.compile.memory_limit import Remat, fitted  # hardly ever needed
 
-    whole = run_pipeline(graph, how.called, last=ROLL)
+    whole = run(TIDY, graph, how.context, how.called)
     planned, begun = planners(how)
 
     def built(program: Program) -> Executable:
         return executable(program, how, True)
 
-    plain = built(how.scheduled(run_pipeline(whole, how.called, ROLL)))
+    plain = built(planned(rolled(whole, how.called)))
     if (peak := plain.memory_analysis().peak) <= limit:
         plain.remat = Remat(limit, peak, peak)
         return plain
     found, remat, repeating = fitted(whole, limit, planned, begun, built, how.name)
-    rounds = run_pipeline(repeating, last=ROLL + 1, first=ROLL)
+    rounds = rolled(repeating)
     if rounds is not repeating:
-        rolled = built(planned(rounds))
-        if (peak := rolled.memory_analysis().peak) <= limit:
-            found, remat = rolled, replace(remat, after=peak)
+        short = built(planned(rounds))
+        if (peak := short.memory_analysis().peak) <= limit:
+            found, remat = short, replace(remat, after=peak)
     found.remat = remat
     return found
 
@@ -206,14 +204,13 @@ def fitting(graph: Graph, limit: int, how: How) -> Executable:
 def inner_graph(step: Step, i: int, target: str) -> tuple[Graph, Callable[[Graph], Program]]:
     """Graph `i` of a loop or a branch, before regions are made in it, and how it is planned."""
     op: Any = step.eqn.op
-    graph = held(op)[i]
-    in_c = step.kind == "loop"
+    context = Context(body=step.kind == "loop")
 
     def planned(graph: Graph) -> Program:
-        fused = run_pipeline(graph, first=ROLL + 1)
-        return planned_round(op, i, fused, target) if in_c else schedule(fused, (), target)
+        fused = rewritten_within_limit(graph, target, context)
+        return planned_round(op, i, fused, target) if context.body else schedule(fused, (), target)
 
-    return run_pipeline(strong(graph) if in_c else graph, last=ROLL), planned
+    return run(TIDY, held(op)[i], context), planned
 
 
 def executable(program: Program, how: How, limited: bool = False) -> Executable:

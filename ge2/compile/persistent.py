@@ -23,7 +23,6 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Any, Final, final
 
-from ge2.base.config import config
 from ge2.base.record import record
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Op, Var, has_effect, rename
 from ge2.ops.control import Cond
@@ -33,7 +32,8 @@ from ge2.ops.loops import ScanLoop
 from ge2.ops.persistent import Resident
 from ge2.ops.region import Region
 from ge2.ops.while_loop import WhileLoop
-from ge2.passes.pipeline import PIPELINE, run_pipeline
+from ge2.passes.context import Context
+from ge2.passes.pipeline import TIDY, run
 from ge2.passes.take_to_mask import Index
 from ge2.passes.wrap_indices import Wrap
 from ge2.targets.cuda.emit.kernel_parameters import FAR
@@ -42,7 +42,7 @@ from ge2.targets.cuda.persistent.kernel import fits_grid, shared_bytes
 from ge2.targets.cuda.persistent.nodes import FOLDS, Unwritten
 from ge2.targets.cuda.persistent.rows import Tangled, split
 from ge2.targets.cuda.persistent.values import POINTS, spoken
-from ge2.trace.strong import strong, strong_op
+from ge2.trace.strong import strong_op
 
 WORK: Final = 1 << 17
 LONG: Final = 256
@@ -53,9 +53,6 @@ BLOCKS: Final = 128
 WAIT: Final = 1 << 12
 KEPT: Final = 5 << 14
 DEEP: Final = 3  # loops within loops
-LAST: Final = next(
-    n for n, f in enumerate(PIPELINE) if f.__name__ == "roll"
-)  # passes that graphs in a block have
 CONTROL = (ScanLoop, WhileLoop, Cond)
 
 
@@ -80,8 +77,6 @@ GRID: Final = Rule(True, 1 << 22, 3 << 23, 1 << 21, product=16, kept=0.5)
 
 def resident(graph: Graph) -> Graph:
     """The graph with `resident` steps in place of loops and branches that are small, and of what is near."""
-    if "resident" in config.passes_off:
-        return graph
     if any(v.type.size >= FAR for v in (*graph.inputs, *(v for e in graph.eqns for v in e.outs))):
         return graph  # places in parts of such need 64 bits
     for rule in (BLOCK, GRID):
@@ -336,7 +331,7 @@ def inside(graph: Graph, depth: int) -> Graph | None:
     """The graph of a round or of a branch, for a block; None if it is not for one."""
     if graph.effect:
         return None
-    graph = run_pipeline(strong(graph), last=LAST)
+    graph = run(TIDY, graph, Context(body=True))
     eqns: list[Eqn] = []
     for eqn in spread(graph.eqns):
         if isinstance(eqn.op, CONTROL):

@@ -8,7 +8,7 @@ element, and returns, goes with the product; the rest reads that, and the next p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -23,10 +23,11 @@ from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.region import Region
 from ge2.ops.shape import BroadcastInDim, Reshape, Rev, Slice, Transpose
 from ge2.ops.while_loop import WhileLoop
+from ge2.passes.context import Caps, Context
 from ge2.passes.round_halves import round_halves
 from ge2.program.cost import computing
 from ge2.targets.cuda.emit.split_region import half
-from ge2.targets.cuda.kernels.small_products import Limits, refusal
+from ge2.targets.cuda.kernels.small_products import refusal
 from ge2.targets.cuda.products.gemm import contraction
 
 VIEWS: Final = (BroadcastInDim, Transpose, Reshape, Slice, Rev)
@@ -35,19 +36,15 @@ MANY: Final = 24  # arrays of a region: a thread has an element of each in a reg
 TINY: Final = 1 << 16  # operations that a block next to a loop does in no time
 
 
-def epilogue_for(limits: Limits) -> Callable[[Graph], Graph]:
-    """The pass, for such a GPU."""
-
-    def epilogue(graph: Graph) -> Graph:
-        return Epilogues(graph, limits).run()
-
-    return epilogue
+def epilogue(graph: Graph, context: Context) -> Graph:
+    """The graph with such kernels, for the GPU of the context."""
+    return graph if context.caps is None else Epilogues(graph, context.caps).run()
 
 
 class Epilogues:
     """Products and regions of a graph that become one."""
 
-    def __init__(self, graph: Graph, limits: Limits) -> None:
+    def __init__(self, graph: Graph, limits: Caps) -> None:
         self.graph, self.limits = graph, limits
         self.makers = {v: e for e in graph.eqns for v in e.outs}
         self.reads = Counter([*(a for e in graph.eqns for a in e.inputs), *graph.outputs])

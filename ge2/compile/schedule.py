@@ -12,9 +12,9 @@ from ge2.choice.family import Family, Problem
 from ge2.codegen.kernel_values import safe
 from ge2.codegen.layout import Layout, reshaped, viewed
 from ge2.codegen.layout import plain as layout_of
-from ge2.compile.before_writes import checked_early, saved_views, views_first, with_copies
+from ge2.compile.before_writes import made_at_checked, saved_views
 from ge2.compile.catalog import select
-from ge2.compile.persistent import resident
+from ge2.compile.pipeline import rewritten
 from ge2.compile.slice_writes import join_update
 from ge2.ir import Atom, Eqn, Graph, Literal, Names, Var
 from ge2.ops.index import Gather, UpdateSlice
@@ -32,11 +32,9 @@ from ge2.ops.shape import (
     StopGradient,
     Transpose,
 )
-from ge2.passes.fuse_random import drawn
-from ge2.passes.pipeline import run_pipeline
+from ge2.passes.context import Context
 from ge2.passes.python_scalars import on_host
-from ge2.passes.wrap_indices import indexed
-from ge2.passes.writes import reads_elsewhere, writes
+from ge2.passes.writes import reads_elsewhere
 from ge2.program.carries import WRITES, overwritten
 from ge2.program.failing import may_fail
 from ge2.program.host_control_flow import CONTROL
@@ -44,10 +42,9 @@ from ge2.program.program import END, Buffer, Program, Step
 from ge2.targets.c.blocked.region import tile
 from ge2.targets.c.kernels.generated import CProduct
 from ge2.targets.c.load.blas import services
-from ge2.targets.c.loops import carried, grounded, held, stands
+from ge2.targets.c.loops import carried, held, stands
 from ge2.targets.cuda.kernels.products import CudaBlas
 from ge2.targets.reference.library import Library, Product
-from ge2.trace.strong import strong
 
 VIEWS = (BroadcastInDim, Transpose, Reshape, Slice, Rev, StopGradient, Barrier)
 IN_C = ("kernel", "copy", "loop")
@@ -70,28 +67,20 @@ def schedule(
 ) -> Program:
     """The program of a graph for a target: "cpu" is blocked NumPy, "c" compiled C, "cuda" launches.
 
-    `written`: the inputs that the first outputs are the last contents of.
+    `written`: the inputs that the first outputs are the last contents of. The graph is what the pipeline of
+    the target makes of one.
     """
     with spent("schedule"):
-        if target == "cuda":
-            graph = resident(drawn(indexed(graph)))
-        graph = grounded(writes(graph), False) if target == "c" else graph
-        if written and target in NATIVE:
-            graph = views_first(with_copies(graph, written), written)
-        graph, checked = checked_early(graph) if written and target == "c" else (graph, set[Var]())
-        scheduler = Scheduler(graph, donated, target, written)
-        scheduler.checked = checked
-        return scheduler.run()
+        return Scheduler(graph, donated, target, written).run()
 
 
 def scheduled_round(op: Any, i: int, target: str) -> Program:
     """The program of graph `i` of a loop, which may write a carry over the one that it reads."""
-    return planned_round(op, i, run_pipeline(strong(held(op)[i])), target)
+    return planned_round(op, i, rewritten(held(op)[i], target, Context(body=True)), target)
 
 
 def planned_round(op: Any, i: int, graph: Graph, target: str) -> Program:
     """That program of the graph after all passes."""
-    graph = grounded(writes(graph) if target == "c" else graph, True)
     scheduler = Scheduler(graph, (), target)
     scheduler.homes = carried(op, i, graph)
     scheduler.donated = [*scheduler.homes.values()]
@@ -120,7 +109,7 @@ class Scheduler:
         self.graph, self.target = graph, target
         self.written = last_contents(graph, written)
         self.saved = saved_views(graph, self.written)
-        self.checked: set[Var] = set()  # what is made at indices that were looked at before
+        self.checked = made_at_checked(graph) if written else set[Var]()
         self.layouts: dict[Var, Layout] = {}
         self.names = Names()
         self.buffers: dict[Var, Buffer] = {}
@@ -155,7 +144,7 @@ class Scheduler:
 
     def kind(self, n: int, eqn: Eqn) -> str:
         programs = rounds(eqn.op, self.target)
-        if programs is None or any(a.type.weak for a in eqn.inputs):
+        if programs is None or any(a.type.weak or isinstance(a, Literal) for a in eqn.inputs):
             kind = kind_of(eqn, self.target)
             if kind == "kernel" and isinstance(eqn.op, WRITES):
                 self.over[n] = {0: 0}

@@ -28,6 +28,7 @@ from ge2.transforms.arguments import Results
 
 if TYPE_CHECKING:
     from ge2.compile.executable import Executable
+    from ge2.passes.context import Iotas
     from ge2.targets.cuda.device import Device
     from ge2.trace.writes import Writes
 
@@ -45,6 +46,7 @@ def compiled(
     limit: int | None = None,
     device: int | None = None,
     writes: Writes | None = None,
+    iotas: Iotas = (),
 ) -> Executable:
     """The executable of a graph under the settings of now, on a GPU if named.
 
@@ -53,15 +55,16 @@ def compiled(
     with spent("import"):
         from ge2.compile.compile import compile_graph  # passes and templates are not needed before
 
-    key = key_of(graph, donated, limit, device, writes)
+    key = key_of(graph, donated, limit, device, writes, iotas)
     found = _compiled.get(key)
     if found is None:
         with alone(("compile", key)):
             found = _compiled.get(key)
             if found is None:
                 found = compile_graph(
-                    graph, donated=donated, name=name, limit=limit, device=gpu_or_not(device), writes=writes
-                )
+                    graph, donated=donated, name=name, limit=limit, device=gpu_or_not(device),
+                    writes=writes, iotas=iotas,
+                )  # fmt: skip
                 found.build()
                 keep(key, found)
     return found
@@ -90,12 +93,13 @@ def key_of(
     limit: int | None,
     device: int | None,
     writes: Writes | None = None,
+    iotas: Iotas = (),
 ) -> Any:
     """Key of an executable and of the files that are written of it: a graph, and the lines that it is from.
 
     Errors of a call name the caller's lines. Equal kernels of other lines are the same text, compiled once.
     """
-    return graph, donated, config.key, config.dump, limit, device, words_of(graph), writes
+    return graph, donated, config.key, config.dump, limit, device, words_of(graph), writes, iotas
 
 
 def words_of(graph: Graph) -> tuple[str, ...]:
@@ -199,21 +203,23 @@ class Entry:
         if self.executable is None:
             tally = tally or Tally(self.title, self.spent)
             with making(tally):
-                graph = self.as_run()
-                about = self.limit, self.device, self.writes
-                self.fresh = key_of(graph, self.donated, *about) not in _compiled
-                self.executable = compiled(graph, self.donated, self.title, *about)
+                about = self.limit, self.device, self.writes, self.iotas()
+                self.fresh = key_of(self.graph, self.donated, *about) not in _compiled
+                self.executable = compiled(self.graph, self.donated, self.title, *about)
                 if self.device is not None:
                     self.captured = tuple(map(partial(there, gpu_or_not(self.device)), self.captured))
             self.spent = tally.so_far()
         return self.executable
 
-    def as_run(self) -> Graph:
-        """The graph that is compiled. Blocked NumPy reads single elements sooner than it compares rows."""
-        with spent("import"):
-            from ge2.passes.captured_iota import counted  # as the passes
+    def iotas(self) -> Iotas:
+        """The captured indices that count.
 
-        return counted(self.graph, self.captured) if config.executor in ("c", "shim") else self.graph
+        Blocked NumPy reads single elements sooner than it compares rows.
+        """
+        with spent("import"):
+            from ge2.passes.captured_iota import iotas  # as the passes
+
+        return iotas(self.graph, self.captured) if config.executor in ("c", "shim") else ()
 
     def another(self) -> Executable:
         """An executable like its own, which nobody else has, not built yet."""
@@ -221,8 +227,8 @@ class Entry:
 
         device = gpu_or_not(self.device)
         return compile_graph(
-            self.as_run(), donated=self.donated, name=self.title, limit=self.limit, device=device,
-            writes=self.writes,
+            self.graph, donated=self.donated, name=self.title, limit=self.limit, device=device,
+            writes=self.writes, iotas=self.iotas(),
         )  # fmt: skip
 
     def suits(self, leaves: Sequence[Any]) -> bool:

@@ -1,4 +1,4 @@
-"""From graph to graph: each pass is a function, `PIPELINE` is their order."""
+"""From graph to graph: each pass is a function; `ge2/compile/pipeline.py` has their order."""
 
 from collections import ChainMap
 from collections.abc import Callable
@@ -8,8 +8,7 @@ from ge2.ops import KNOWN
 from ge2.ops.loops import RepeatLoop as RepeatLoop
 from ge2.ops.random import Draw as Draw
 from ge2.ops.region import Region as Region
-from ge2.passes.pipeline import PIPELINE as PIPELINE
-from ge2.passes.pipeline import run_pipeline as run_pipeline
+from ge2.passes.context import Context as Context
 from ge2.passes.take_to_mask import Index as Index
 from ge2.passes.wrap_indices import Wrap as Wrap
 

@@ -12,19 +12,29 @@ from ge2.base.dtypes import INTEGERS
 from ge2.ir import Atom, Eqn, Graph, Var
 from ge2.ops.index import Indexed
 from ge2.ops.shape import Iota
+from ge2.passes.context import Context, Iotas
 
 MOST = 1 << 20  # bytes of an array that is looked at; larger ones were not copied when they were captured
 
 
-def counted(graph: Graph, captured: Sequence[Any]) -> Graph:
-    """The graph with counts in place of captured indices that are 0, 1, 2, ... along one axis."""
+def iotas(graph: Graph, captured: Sequence[Any]) -> Iotas:
+    """The captured arrays that are indices and count 0, 1, 2, ...: the number of each input, and the axis."""
     indices = {a for e in graph.eqns if isinstance(e.op, Indexed) for a in e.inputs[1:]}
+    arrays = [
+        (i, x)
+        for i, (var, x) in enumerate(zip(graph.inputs, captured, strict=False))
+        if var in indices and type(x) is np.ndarray
+    ]
+    return tuple((i, axis) for i, x in arrays if (axis := counting(x)) is not None)
+
+
+def counted(graph: Graph, context: Context) -> Graph:
+    """The graph with iotas in place of the inputs that are known to count."""
     counts: dict[Var, Eqn] = {}
-    for var, value in zip(graph.inputs, captured, strict=False):
-        axis = counting(value) if var in indices and type(value) is np.ndarray else None
-        if axis is not None:
-            op = Iota(var.type.shape, axis, var.type.dtype)
-            counts[var] = Eqn(op, (), (Var(var.type),))
+    for i, axis in context.iotas:
+        var = graph.inputs[i]
+        op = Iota(var.type.shape, axis, var.type.dtype)
+        counts[var] = Eqn(op, (), (Var(var.type),))
     if not counts:
         return graph
     env: dict[Atom, Atom] = {var: eqn.outs[0] for var, eqn in counts.items()}

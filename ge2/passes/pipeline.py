@@ -1,52 +1,81 @@
-"""The compiler, read from top to bottom."""
+"""How rewrites of graphs are run: timed, dumped, switched off by name, verified; and those that come first.
+
+The pipelines, one a target, stand in `ge2/compile/pipeline.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
+from types import FunctionType
+from typing import cast
 
 from ge2.base.compile_times import passed, spent
 from ge2.base.config import config
 from ge2.base.gc_pause import collector_paused
 from ge2.ir import Graph, verify
+from ge2.passes.captured_iota import counted
+from ge2.passes.context import NOTHING, Context
 from ge2.passes.dump import dump
 from ge2.passes.fold import fold
-from ge2.passes.fuse import fuse
 from ge2.passes.inline import inline
-from ge2.passes.loops.absorb_peeled import whole
 from ge2.passes.loops.hoist import trim
-from ge2.passes.loops.roll import roll
-from ge2.passes.loops.rolled_to_scan import stack
 from ge2.passes.pads_to_concatenate import join
 from ge2.passes.simplify import simplify
+from ge2.passes.strong import strong
 from ge2.passes.take_to_mask import match
 
-PIPELINE = (inline, trim, simplify, fold, match, join, roll, whole, stack, fuse)
+Alone = Callable[[Graph], Graph]
+Informed = Callable[[Graph, Context], Graph]
+Pass = Alone | Informed
+
+# The same for every target, before loops are found in straight code and regions are formed. What a loop
+# holds that becomes part of a kernel is rewritten by these.
+TIDY: tuple[Pass, ...] = (strong, counted, inline, trim, simplify, fold, match, join)
 
 
 @collector_paused
-def run_pipeline(graph: Graph, name: str = "", first: int = 0, last: int | None = None) -> Graph:
-    """The graph after every pass that is not switched off; in check mode each result is verified.
+def run(
+    passes: Sequence[Pass], graph: Graph, context: Context = NOTHING, name: str = "", first: int = 1
+) -> Graph:
+    """The graph after each of the passes that is not switched off; in check mode each result is verified.
 
-    What the setting `dump` asks for is written under that name, if there is one. `first` and `last` choose
-    passes, as the bounds of a slice do.
+    What the setting `dump` asks for is written under that name, if there is one; `first` is the number of
+    the first pass among its files.
     """
-    if not first:
-        dump(f"{name}-0-traced.txt", graph)
-    for number, step in enumerate(PIPELINE[first:last], first + 1):
-        graph = run_pass(step, graph, f"{name}-{number}")
+    for _, found in stages(passes, graph, context, name, first):
+        graph = found
     return graph
 
 
-def run_pass(step: Callable[[Graph], Graph], graph: Graph, label: str) -> Graph:
-    """The graph after a pass, unless it is switched off: counted, dumped under the label, and verified."""
-    if step.__name__ in config.passes_off:
-        return graph
+def stages(
+    passes: Sequence[Pass], graph: Graph, context: Context = NOTHING, name: str = "", first: int = 1
+) -> Iterator[tuple[str, Graph]]:
+    """The name of each pass that is not switched off, with the graph after it."""
+    if first == 1:
+        dump(f"{name}-0-traced.txt", graph)
+    for number, step in enumerate(passes, first):
+        if step.__name__ not in config.passes_off:
+            graph = run_pass(step, graph, context, f"{name}-{number}")
+            yield step.__name__, graph
+
+
+def run_pass(step: Pass, graph: Graph, context: Context, label: str) -> Graph:
+    """The graph after a pass: counted, dumped under the label, and verified."""
     with spent("passes"):
         began = perf_counter()
-        graph = step(graph)
+        graph = cast(Informed, step)(graph, context) if is_informed(step) else cast(Alone, step)(graph)
         passed(step.__name__, perf_counter() - began)
         dump(f"{label}-{step.__name__}.txt", graph)
         if config.check:
             verify(graph)
     return graph
+
+
+def is_informed(step: Pass) -> bool:
+    """True for a pass that takes the context as its second argument.
+
+    >>> is_informed(strong), is_informed(simplify)
+    (True, False)
+    """
+    return cast(FunctionType, step).__code__.co_argcount == 2

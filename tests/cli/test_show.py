@@ -75,7 +75,7 @@ def refused(capsys, *words):
 def test_it_shows_graph_passes_regions_and_kernels(model, capsys):
     code, out, err = shown(capsys, f"{model}:loss", *LOSS, "--executor", "blocked")
     assert (code, err) == (0, "")
-    titles = ("graph, as traced", "after simplify", "regions, after fuse", "kernels", "rowwise_0")
+    titles = ("graph, as traced", "after simplify", "regions, after the last pass", "kernels", "rowwise_0")
     at = [out.index(f" {title} =") for title in titles]
     assert at == sorted(at)
     assert "dot_general" in out

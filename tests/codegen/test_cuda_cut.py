@@ -9,9 +9,9 @@ import pytest
 
 import ge2
 from ge2.base.config import config
+from ge2.compile.pipeline import rewritten
 from ge2.ir import verify
 from ge2.ops.region import Region
-from ge2.passes.pipeline import run_pipeline
 from ge2.targets.cuda.emit.split_region import after_rows, cut
 from tests.codegen.texts import kernels
 from tests.together import needs_compiler
@@ -34,7 +34,7 @@ def loss_and_bias(z: Any, y: Any, mean: Any) -> Any:
 
 
 def region_of(f: Any, *xs: Any) -> Region:
-    graph = run_pipeline(ge2.make_jaxpr(f)(*xs).graph)
+    graph = rewritten(ge2.make_jaxpr(f)(*xs).graph, "reference")
     (op,) = (e.op for e in graph.eqns if isinstance(e.op, Region) and len(e.op.graph.eqns) > 4)
     return op
 

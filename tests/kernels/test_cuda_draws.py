@@ -9,8 +9,8 @@ import pytest
 
 import ge2
 from ge2.base.config import config
+from ge2.compile.pipeline import rewritten
 from ge2.ops.random import UNSIGNED, Draw, RandomBits
-from ge2.passes import run_pipeline
 from ge2.passes.fuse_random import drawn
 from tests.passes.graphs import graph, same
 from tests.together import needs_compiler
@@ -85,7 +85,7 @@ TEXT = """{ lambda ; k:u32[2] x:u32[4,5]. let
 
 
 def test_the_pass() -> None:
-    before = run_pipeline(graph(TEXT))
+    before = rewritten(graph(TEXT), "reference")
     after = drawn(before)
     assert [e.op.name for e in before.eqns] == ["random_bits", "region"]
     assert [e.op.name for e in after.eqns] == ["slice", "reshape", "slice", "reshape", "region"]
@@ -113,5 +113,5 @@ TURNED = """{ lambda ; k:u32[2] x:u32[4,5]. let
     ],
 )
 def test_bits_that_are_read_otherwise_are_stored(text: str) -> None:
-    before = run_pipeline(graph(text))
+    before = rewritten(graph(text), "reference")
     assert drawn(before) == before

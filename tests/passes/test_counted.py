@@ -11,7 +11,8 @@ import ge2
 from ge2.base.config import config
 from ge2.base.toolchain.detect import toolchain
 from ge2.ir import write
-from ge2.passes.captured_iota import MOST, counted, counting
+from ge2.passes.captured_iota import MOST, counted, counting, iotas
+from ge2.passes.context import Context
 from tests.passes.graphs import graph, lines, same
 
 PICKED = """{ lambda a:i64[3] b:i64[3] ; c:f32[3,4] d:i64[3]. let
@@ -23,7 +24,9 @@ PICKED = """{ lambda a:i64[3] b:i64[3] ; c:f32[3,4] d:i64[3]. let
 
 def test_counts_are_equations_where_they_index() -> None:
     old = graph(PICKED)
-    new = counted(old, (np.arange(3), np.array([0, 2, 1])))
+    known = iotas(old, (np.arange(3), np.array([0, 2, 1])))
+    assert known == ((0, 0),)
+    new = counted(old, Context(iotas=known))
     assert "\n".join(line.strip() for line in write(new).splitlines()[1:]) == lines("""
         e:i64[3] = iota[axis=0 dtype=i64 shape=(3,)]
         f:f32[3] = gather[axes=(0, 1)] c e d
@@ -36,7 +39,8 @@ def test_counts_are_equations_where_they_index() -> None:
 
 def test_a_graph_without_counts_is_itself() -> None:
     old = graph(PICKED)
-    assert counted(old, (np.array([0, 1, 3]), np.array([1, 2, 3]))) is old
+    assert iotas(old, (np.array([0, 1, 3]), np.array([1, 2, 3]))) == ()
+    assert counted(old, Context()) is old
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2.compile.pipeline import rewritten
 from ge2.ops.loops import RepeatLoop, ScanLoop
-from ge2.passes import run_pipeline
 from ge2.passes.loops import roll as roll_pass
 
 rng = np.random.default_rng(0)
@@ -55,7 +55,7 @@ PROGRAMS = {
 
 
 def loops(f, *args) -> list[RepeatLoop | ScanLoop]:
-    graph = run_pipeline(ge2.make_jaxpr(f)(*args).graph)
+    graph = rewritten(ge2.make_jaxpr(f)(*args).graph, "reference")
     return [e.op for e in graph.eqns if isinstance(e.op, RepeatLoop | ScanLoop)]
 
 

@@ -11,11 +11,11 @@ import ge2
 from ge2.base.config import config
 from ge2.ir import Graph, verify
 from ge2.ops.loops import RepeatLoop, ScanLoop
-from ge2.passes.fuse import fuse
+from ge2.passes.loops.absorb_peeled import whole
 from ge2.passes.loops.roll import roll
-from ge2.passes.loops.rolled_to_scan import stack_all
+from ge2.passes.loops.rolled_to_scan import stack, stack_all
 from ge2.passes.loops.sums_after import sums_after
-from ge2.passes.pipeline import PIPELINE, run_pipeline
+from ge2.passes.pipeline import TIDY, run
 
 N = 24
 XS = np.random.default_rng(0).standard_normal((N, 3, 4)).astype(np.float32)
@@ -24,13 +24,13 @@ H = np.zeros((3, 4), np.float32)
 
 
 def rolled(f: Any, *xs: Any) -> Graph:
-    return run_pipeline(ge2.make_jaxpr(f)(*xs).graph, last=PIPELINE.index(roll) + 1)
+    return run((*TIDY, roll), ge2.make_jaxpr(f)(*xs).graph)
 
 
 def same(f: Any, *xs: Any) -> Graph:
     """The graph with scans in place of repeats, which gives what it gave."""
     before = rolled(f, *xs)
-    after = stack_all(run_pipeline(ge2.make_jaxpr(f)(*xs).graph, last=PIPELINE.index(fuse)))
+    after = stack_all(run((*TIDY, roll, whole, stack), ge2.make_jaxpr(f)(*xs).graph))
     verify(after)
     for y, w in zip(after(*xs), before(*xs), strict=True):
         np.testing.assert_allclose(y, w, rtol=1e-5, atol=1e-6)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import ge2
 from ge2.base.memory import Lifetime, in_time, lowest, plan
+from ge2.compile.pipeline import rewritten
 from ge2.compile.schedule import schedule
-from ge2.passes.pipeline import run_pipeline
 from ge2.program import concurrent_plan
 from ge2.program.concurrent_plan import behind, keeps_apart, planned_beside
 from ge2.program.program import Program
@@ -42,7 +42,7 @@ def test_what_is_to_lie_apart_does(lives, random):
 
 
 def program(f: Any, *xs: Any) -> Program:
-    return schedule(run_pipeline(ge2.make_jaxpr(f)(*xs).graph), (False,) * len(xs), "cuda")
+    return schedule(rewritten(ge2.make_jaxpr(f)(*xs).graph, "cuda"), (False,) * len(xs), "cuda")
 
 
 def arena(made: Program) -> list[tuple[str, Lifetime]]:
@@ -108,7 +108,7 @@ def test_who_writes_over_an_argument_needs_its_readers():
         return x @ w, w * 0.5
 
     (x,), (w,) = given_arrays(1, 4, 8), given_arrays(1, 8, 8)
-    graph = run_pipeline(ge2.make_jaxpr(f)(w, x).graph)
+    graph = rewritten(ge2.make_jaxpr(f)(w, x).graph, "cuda")
     made = schedule(graph, (True, False), "cuda")
     product = next(s for s in made.steps if s.name == "dot_general")
     update = next(s for s in made.steps if s.name == "pointwise")

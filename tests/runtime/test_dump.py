@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.passes import PIPELINE
+from ge2.compile.pipeline import PIPELINES
 from tests.together import needs_compiler
 
 ROOT = Path(__file__).parents[2]
@@ -42,7 +42,7 @@ def run(path: Path) -> tuple[int, str]:
 @needs_compiler
 def test_every_stage_is_a_file(tmp_path: Path) -> None:
     names = dumped(tmp_path, softmax, X, 2.0, executor="c")
-    stages = [f"softmax-{n}-{p}.txt" for n, p in enumerate(("traced", *(p.__name__ for p in PIPELINE)))]
+    stages = [f"softmax-{n}-{p}.txt" for n, p in enumerate(("traced", *(p.__name__ for p in PIPELINES["c"])))]
     kinds = ("regions.txt", "plan.txt", "program.c", "repro.py", "inputs.npz")
     assert {*stages, *(f"softmax-{kind}" for kind in kinds)} <= set(names)
     plan = (tmp_path / "softmax-plan.txt").read_text()

@@ -13,10 +13,11 @@ from ge2 import lax
 from ge2.base.config import config
 from ge2.base.dtypes import HALF
 from ge2.cli import digits
-from ge2.compile.product_epilogue import epilogue_for
+from ge2.compile.pipeline import rewritten
+from ge2.compile.product_epilogue import epilogue
 from ge2.ir import verify
 from ge2.ops.product_region import ProductRegion
-from ge2.passes.pipeline import run_pipeline
+from ge2.passes.context import Context
 from ge2.targets.cuda.emit.kernel import bare
 from ge2.targets.cuda.limits import H200
 from tests.codegen.texts import kernels
@@ -37,8 +38,8 @@ X, W, B = drawn(20, 18), drawn(18, 24), drawn(24)
 
 def ops(f: Any, *xs: Any) -> list[str]:
     """The operations after the pass, which gives what was there before it."""
-    before = run_pipeline(ge2.make_jaxpr(f)(*xs).graph)
-    after = verify(epilogue_for(H200)(before))
+    before = rewritten(ge2.make_jaxpr(f)(*xs).graph, "reference")
+    after = verify(epilogue(before, Context(H200)))
     for y, w in zip(after(*xs), before(*xs), strict=True):
         np.testing.assert_array_equal(y, w)
     return [e.op.name for e in after.eqns]
@@ -109,8 +110,8 @@ def test_tiny_products_near_a_loop_are_left_to_it() -> None:
 
 
 def test_the_operation_refuses_other_types() -> None:
-    before = run_pipeline(ge2.make_jaxpr(layer)(X, W, B).graph)
-    (eqn,) = epilogue_for(H200)(before).eqns
+    before = rewritten(ge2.make_jaxpr(layer)(X, W, B).graph, "reference")
+    (eqn,) = epilogue(before, Context(H200)).eqns
     assert isinstance(eqn.op, ProductRegion)
     assert eqn.op.flat.eqns[0].op.name == "dot_general"
     with pytest.raises(TypeError, match="product region of 3 inputs"):

@@ -19,6 +19,7 @@ from ge2.ops.control import Cond
 from ge2.ops.loops import RepeatLoop, ScanLoop
 from ge2.ops.shape import BroadcastInDim
 from ge2.ops.while_loop import WhileLoop
+from ge2.passes.context import Context
 from ge2.program.carries import branch_pairs
 from ge2.program.host_control_flow import CONTROL
 from ge2.program.program import Program, Step
@@ -72,8 +73,8 @@ def written_over(op: Cond, graph: Graph) -> dict[Var, Var]:
     return found
 
 
-def grounded(graph: Graph, outputs: bool) -> Graph:
-    """The graph with literals that a loop reads, or that it returns itself, as arrays."""
+def grounded(graph: Graph, context: Context) -> Graph:
+    """The graph with literals that a loop reads, or that it returns itself if it is a body, as arrays."""
     eqns: list[Eqn] = []
     made: dict[Literal, Var] = {}
 
@@ -89,7 +90,7 @@ def grounded(graph: Graph, outputs: bool) -> Graph:
         if isinstance(eqn.op, CONTROL) and any(isinstance(a, Literal) for a in eqn.inputs):
             eqn = Eqn(eqn.op, tuple(map(array, eqn.inputs)), eqn.outs, eqn.source)
         eqns.append(eqn)
-    results = tuple(map(array, graph.outputs)) if outputs else graph.outputs
+    results = tuple(map(array, graph.outputs)) if context.body else graph.outputs
     return graph if not made else Graph(graph.inputs, tuple(eqns), results, graph.consts)
 
 

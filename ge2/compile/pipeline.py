@@ -1,0 +1,77 @@
+"""The compiler, read from top to bottom: every rewrite from graph to graph, a pipeline a target.
+
+A pass is a function of a graph, or of a graph and its `Context`: the chip, the inputs that are written or
+count, and whether the graph is a loop's body, which is rewritten by the same pipeline as the whole. Each is
+timed, is dumped by the setting `dump`, is left out by its name in `passes_off`, and its result is verified in
+check mode. Blocked NumPy has the pipeline of the references.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ge2.compile.before_writes import checked_early, views_first, with_copies
+from ge2.compile.persistent import resident
+from ge2.compile.product_epilogue import epilogue
+from ge2.ir import Graph
+from ge2.passes.context import NOTHING, Context
+from ge2.passes.fuse import fuse
+from ge2.passes.fuse_random import drawn
+from ge2.passes.loops.absorb_peeled import whole
+from ge2.passes.loops.roll import roll
+from ge2.passes.loops.rolled_to_scan import stack, stack_all
+from ge2.passes.loops.sums_after import sums_after
+from ge2.passes.pipeline import TIDY, Pass, run
+from ge2.passes.wrap_indices import indexed
+from ge2.passes.writes import writes
+from ge2.targets.c.loops import grounded
+
+# fmt: off
+PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
+    "reference": (*TIDY, roll, whole, stack, fuse),
+    "c": (
+        *TIDY, roll, whole, stack, fuse,
+        writes, grounded, with_copies, views_first, checked_early,
+    ),
+    "cuda": (
+        *TIDY, roll, whole, stack, stack_all, sums_after, fuse,
+        epilogue, indexed, drawn, resident, with_copies, views_first,
+    ),
+}
+
+# Under a memory limit the search for what is computed again (`remat.fitted`) comes between TIDY and these. It
+# looks at values of straight code and plans every graph that it tries: loops are rolled when it has ended, if
+# the program still fits, and what would keep more values is left out.
+LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
+    "reference": (whole, stack, fuse),
+    "c": (whole, stack, fuse, writes, grounded, with_copies, views_first, checked_early),
+    "cuda": (whole, stack, fuse, indexed, drawn, resident, with_copies, views_first),
+}
+# fmt: on
+TARGETS: Final = {"cpu": "reference"}  # targets that have the pipeline of another
+NAMES: Final = tuple(dict.fromkeys(step.__name__ for each in PIPELINES.values() for step in each))
+
+
+def rewritten(graph: Graph, target: str, context: Context = NOTHING, name: str = "") -> Graph:
+    """The graph after the pipeline of a target.
+
+    >>> from ge2 import make_jaxpr
+    >>> import numpy as np
+    >>> print(rewritten(make_jaxpr(lambda x: x * 1.0)(np.ones(3)).graph, "c"))
+    { lambda ; a:f64[3]. let  in (a,) }
+    """
+    return run(pipeline_of(target), graph, context, name)
+
+
+def pipeline_of(target: str) -> tuple[Pass, ...]:
+    return PIPELINES[TARGETS.get(target, target)]
+
+
+def rewritten_within_limit(graph: Graph, target: str, context: Context = NOTHING, name: str = "") -> Graph:
+    """The graph, tidied before, as it is planned where memory is limited."""
+    return run(LIMITED[TARGETS.get(target, target)], graph, context, name, len(TIDY) + 2)
+
+
+def rolled(graph: Graph, name: str = "") -> Graph:
+    """The graph, tidied before, with loops in place of straight code that repeats."""
+    return run((roll,), graph, name=name, first=len(TIDY) + 1)
