@@ -257,7 +257,7 @@ def refuse_unhashable(function: Any, value: Any, name: str) -> NoReturn:
     fix = (
         "leave it out of static_argnums"
         if isinstance(value, np.ndarray)
-        else "a tuple, a string, a number or a frozen dataclass"
+        else "f(x, (3, 1)): a tuple, a string, a number or a frozen dataclass"
     )
     what = f"the static argument {name} of {title(function)} cannot be hashed: it is a {type(value).__name__}"
     raise InputError(what, where=here(), fix=fix) from None

@@ -40,12 +40,12 @@ from ge2.numpy.elementwise import (
     remainder, right_shift, rint, sign, signbit, sin, sinh, spacing, sqrt, square, subtract, tan, tanh,
     true_divide, trunc,
 )
-from ge2.numpy.indexing import (
-    getitem, setitem,
-)
 from ge2.numpy.joining import (
     append, array_split, block, column_stack, concat, concatenate, dsplit, dstack, hsplit, hstack, split,
     stack, unstack, vsplit, vstack,
+)
+from ge2.numpy.moving_slices import (
+    getitem, setitem,
 )
 from ge2.numpy.padding import (
     pad,

@@ -11,8 +11,9 @@ from ge2.base.record import record
 from ge2.base.tracebacks import hides_methods
 from ge2.ir import type_of
 from ge2.numpy.composite import choose_by
-from ge2.numpy.indexing import as_mask, getitem, setitem
+from ge2.numpy.indexing import as_mask
 from ge2.numpy.meeting import combined
+from ge2.numpy.moving_slices import getitem, setitem
 from ge2.numpy.promotion import array, cast
 
 

@@ -155,7 +155,9 @@ def inside(index: int, axis: int, t: ArrayType) -> int:
     if not -n <= index < n:
         what = f"index {index} is out of bounds for axis {axis} with size {n}"
         raise OutOfBoundsError(
-            what, where=here(), fix=f"an index from {-n} to {n - 1}" if n else "a test of the size"
+            what,
+            where=here(),
+            fix=f"x[-1] for the last, x[{n - 1}] too" if n else "if x.size: ..., for there is none",
         )
     return index + n if index < 0 else index
 
@@ -171,7 +173,11 @@ def expanded(key: tuple[Any, ...], t: ArrayType) -> list[Any]:
         raise OutOfBoundsError("an index can only have a single ellipsis ('...')", where=here())
     if used > t.ndim:
         what = f"too many indices for array: array is {t.ndim}-dimensional, but {used} were indexed"
-        raise OutOfBoundsError(f"{what}; its type is {t}", where=here(), fix="fewer indices")
+        raise OutOfBoundsError(
+            f"{what}; its type is {t}",
+            where=here(),
+            fix=f"x[{', '.join('0' * t.ndim) or '()'}], an index for each axis at most",
+        )
     rest = [slice(None)] * (t.ndim - used)
     at = next((i for i, p in enumerate(parts) if p is Ellipsis), len(parts))
     checked_masks(parts, at, t)

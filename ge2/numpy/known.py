@@ -24,7 +24,7 @@ PRINTS = ("it makes a text of values", 'ge2.debug.print("x = {}", x)')
 LAYOUT = ("a traced value has no memory yet", "x.copy(), where it matters")
 FILES = (
     "it writes values into a file",
-    "the file after the function has returned; ge2.debug.callback inside it",
+    "ge2.debug.callback(write, x) inside the function; the file itself after it has returned",
 )
 # fmt: off
 REASONS: dict[str, tuple[str, str]] = {

@@ -19,7 +19,10 @@ from ge2.base.source import here
 from ge2.ir import Dims, type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.composite import choose_by, known_elements
-from ge2.numpy.indexing import as_mask, at_places, fitting, getitem, key_of, masked_by, setitem
+from ge2.numpy.indexing import as_mask, at_places, fitting, getitem, key_of, masked_by
+from ge2.numpy.moving_slices import getitem as item
+from ge2.numpy.moving_slices import has_moving, resolved
+from ge2.numpy.moving_slices import setitem as with_item
 from ge2.numpy.promotion import array, cast, fresh, reshape, resolve
 from ge2.ops.index import Gather, Scatter, ScatterAdd
 from ge2.ops.shape import Concatenate
@@ -46,9 +49,10 @@ def combined(ufunc: np.ufunc, x: Any, key: Any, *values: Any) -> Any:
     mask = as_mask(key)
     if mask is not None:
         return masked_by(x, mask, lambda part, *v: applied(ufunc, part, *v), *value)
-    k = key_of(type_of(x), key)
-    if not k.arrays:
-        return setitem(x, key, applied(ufunc, getitem(x, key), *value))
+    key = resolved(key)
+    k = None if has_moving(key) else key_of(type_of(x), key)
+    if k is None or not k.arrays:
+        return with_item(x, key, applied(ufunc, item(x, key), *value))
     first = fitting(value[0], k.result, type_of(x)) if value else None
     return at_places(x, k, first, lambda axes: at_axes(ufunc, axes, truncated))
 

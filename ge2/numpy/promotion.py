@@ -278,7 +278,7 @@ def one_axis(axis: Any, ndim: int, what: Any = None) -> int:
         raise InputError(f"an axis is an integer; got {axis!r}", where=here()) from None
     if not -ndim <= found < ndim:
         of = f" of {type_of(what)}" if what is not None else ""
-        fix = f"an axis from {-ndim} to {ndim - 1}" if ndim else "no axis"
+        fix = f"axis=-1 for the last; from {-ndim} to {ndim - 1} they count" if ndim else "axis=None"
         what = f"axis {found} is out of bounds for array of dimension {ndim}{of}"
         raise OutOfBoundsError(what, where=here(), fix=fix)
     return int(found % ndim)

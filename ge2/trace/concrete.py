@@ -105,6 +105,31 @@ def elements(value: Any, x: Tracer, use: str) -> Any:
     return known.values[atom]
 
 
+def knowable(value: Any) -> bool:
+    """True if the elements of a value may be looked at; what is not traced is known."""
+    if not is_traced(value):
+        return True
+    trace, todo, seen = value.owner, [value.atom], set()
+    while todo:
+        atom = todo.pop()
+        if isinstance(atom, Literal) or atom in trace.known.values or atom in seen:
+            continue
+        seen.add(atom)
+        eqn = trace.known.maker(trace, atom)
+        if eqn is not None:
+            todo += eqn.inputs
+        elif not knowable_input(trace, atom):
+            return False
+    return True
+
+
+def knowable_input(trace: Trace, var: Var) -> bool:
+    if var in trace.arguments:
+        return knowable(trace.arguments[var])
+    capture = next((c for c in trace.captures if c.var is var), None)
+    return capture is not None and knowable(capture.value)
+
+
 def compute(known: Known, eqn: Eqn) -> None:
     args = [a.value if isinstance(a, Literal) else known.values[a] for a in eqn.inputs]
     known.values.update(zip(eqn.outs, Evaluate().apply(eqn.op, args), strict=True))

@@ -246,8 +246,7 @@ def of_subscript(found: Expression, use: str, label: str) -> str:
     if isinstance(node.ctx, ast.Store):
         return WRITABLE.format(a)
     if any(isinstance(each, ast.Slice) for each in ast.walk(node.slice)):
-        static = f", or {static_argument(label)}" if label else ""
-        return f"np.where(np.arange(len({a})) < n, {a}, 0): how long a slice is must be known{static}"
+        return slice_hint(found, label)
     if isinstance(held, list | tuple):
         numbers = all(isinstance(x, int | float | np.generic) for x in held)
         return of_list(a, i, numbers)
@@ -258,6 +257,30 @@ def of_subscript(found: Expression, use: str, label: str) -> str:
     if isinstance(node.slice, ast.Compare):
         return f"np.where({i}, {a}, 0): how many elements a mask selects would not be known"
     return f"ge2.numpy.take({a}, {i}, axis=0)"
+
+
+def slice_hint(found: Expression | None, label: str = "") -> str:
+    """The fix for a slice with a traced bound: a part of known length, or a mask."""
+    node = found.node if found is not None else None
+    static = f", or {static_argument(label)}" if label else ""
+    if found is None or not isinstance(node, ast.Subscript):
+        return f"ge2.lax.dynamic_slice(a, (k,), (3,)), whose length is known{static}"
+    a = found.text(node.value, "a")
+    if isinstance(node.slice, ast.Slice) and isinstance(node.ctx, ast.Load):
+        start, size = start_and_length(found, node.slice)
+        if size:
+            return f"ge2.lax.dynamic_slice_in_dim({a}, {start}, {size})"
+    known = "ge2.lax.dynamic_slice where its length is known"
+    return f"np.where(np.arange(len({a})) < n, {a}, 0); {known}{static}"
+
+
+def start_and_length(found: Expression, part: ast.Slice) -> tuple[str, str]:
+    """`k` and `n` of `k:k + n`, as they are written; nothing of other slices."""
+    start, stop = part.lower, part.upper
+    if start is None or not isinstance(stop, ast.BinOp) or not isinstance(stop.op, ast.Add):
+        return "", ""
+    same = ast.dump(stop.left) == ast.dump(start)
+    return (found.text(start, "k"), found.text(stop.right, "n")) if same else ("", "")
 
 
 def of_list(a: str, i: str, numbers: bool) -> str:
@@ -383,7 +406,7 @@ def branch(found: Expression, outer: ast.AST, test: ast.AST) -> str:
     if isinstance(outer, ast.IfExp):
         return f"np.where({condition}, {found.text(outer.body, 'a')}, {found.text(outer.orelse, 'b')})"
     if isinstance(outer, ast.Assert):
-        return "the assert outside, on the result; or ge2.debug.callback(check, x), which sees the value"
+        return "ge2.debug.callback(check, x), which sees the value; or the assert outside, on the result"
     if isinstance(outer, ast.comprehension):
         return f"np.where({condition}, x, 0): how many are left would not be known"
     return f"np.where({condition}, a, b), or ge2.lax.cond({condition}, f, g, x)"

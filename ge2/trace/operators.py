@@ -16,10 +16,12 @@ from ge2.base.source import here
 from ge2.base.tracebacks import hides_methods
 from ge2.ir import Dims
 from ge2.numpy.bits import view as bits_as
+from ge2.numpy.moving_slices import MovingSlice, has_moving, resolved
 from ge2.numpy.options import checked_order
 from ge2.numpy.promotion import as_dtype, check_casting
 from ge2.ops.methods import ArrayMethods
 from ge2.trace.flat import Flat
+from ge2.trace.lengths import moving_slice
 from ge2.trace.selected import Selected, mask_in, select
 
 np: Any = numpy  # its functions come back through `__array_function__`, of which its stubs know nothing
@@ -288,6 +290,10 @@ class Operators(ArrayMethods):
             raise TypeError("iteration over a 0-d array")
         return (self[i] for i in range(len(self)))
 
+    def moving_slice(self, part: slice) -> Any:
+        """A slice that has this value as a bound, as what indexes an array."""
+        return moving_slice(part)
+
     def __contains__(self, item: Any) -> bool:
         return bool((self == item).any())
 
@@ -295,6 +301,7 @@ class Operators(ArrayMethods):
         mask = mask_in(key)
         if mask is not None:
             return select(self, mask)
+        key = resolved(key)
         y = gnp.getitem(self, key)
         if is_basic(key) and (y.type.shape or has_dots(key)) and self.cell.is_array:
             return self._as_view(y, key)
@@ -305,6 +312,7 @@ class Operators(ArrayMethods):
             raise TypeError(
                 f"'{python_type(self.type.dtype).__name__}' object does not support item assignment"
             )
+        key = resolved(key)
         if type(value) is Selected:
             self._replace(value.written_to(self, key), "x[mask] = value")
         elif not self._holds(value, key):
@@ -320,7 +328,7 @@ class Operators(ArrayMethods):
     def _as_view(self, y: Any, key: Any) -> Any:
         """A slice, which shares this array's memory."""
         y = y.renamed() if y.cell is self.cell else y
-        layout = self.cell.ghost()
+        layout = None if has_moving(key) else self.cell.ghost()
         read = lambda base: gnp.getitem(base, key)  # noqa: E731
         put = lambda base, value: gnp.setitem(base, key, value)  # noqa: E731
         y.viewing(self, read, put, None if layout is None else layout[key], sure=True)
@@ -375,7 +383,10 @@ def is_basic(key: Any) -> bool:
     """Whether NumPy gives a view for this index: no arrays, lists or masks in it."""
     parts = key if isinstance(key, tuple) else (key,)
     return all(
-        p is None or p is Ellipsis or isinstance(p, slice) or (isinstance(p, int) and not isinstance(p, bool))
+        p is None
+        or p is Ellipsis
+        or isinstance(p, slice | MovingSlice)
+        or (isinstance(p, int) and not isinstance(p, bool))
         for p in parts
     )
 

@@ -133,7 +133,11 @@ def checked_outputs(outputs: Iterable[Any], trace: Trace) -> Iterable[Any]:
             y, type
         ):
             what = f"{trace.title} returned {described(y)}, neither an array nor a number"
-            fix = "[...] in place of (... for ...)" if isinstance(y, Iterator) else "return arrays alone"
+            fix = (
+                "[...] in place of (... for ...)"
+                if isinstance(y, Iterator)
+                else "return x, y: arrays and numbers alone"
+            )
             raise TypeRuleError(what, fix=fix)
         if not isinstance(y, Tracer | bool | int | float | complex):
             check_result(y, trace)

@@ -104,7 +104,9 @@ class Tracer(Operators, Protocols):
         kept = holder(self)
         what = f"{value} outlived the trace of {trace.title}" + (f"; {kept} still holds it" if kept else "")
         return UnexpectedTracerError(
-            what, where=here(), fix="return the value from the function instead of storing it"
+            what,
+            where=here(),
+            fix="return x, y: a value leaves the function as its result, not by being stored",
         )
 
 
@@ -293,7 +295,7 @@ class Trace:
                 raise InPlaceError(
                     f"{what}: this view is read-only, as in NumPy",
                     where=here(),
-                    fix="write to its base, or to a copy",
+                    fix="y = y.copy() before y[i] = v, or write to the base of the view",
                 )
             base = Tracer(self, self.refreshed(view.base))
             self.write(view.base, view.put(base, value), what)

@@ -336,7 +336,7 @@ class Carry:
             fix = (
                 f'return x.astype("{before.dtype}"), or begin with {after.dtype}'
                 if before.shape == after.shape
-                else "keep the shape from round to round"
+                else f"np.zeros({after.shape}) to begin with: a carry keeps its shape"
             )
             raise TypeRuleError(
                 f"{kind}: the carry{at} is {before} before a round of {title_of(f)} and {after} after it",

@@ -76,6 +76,13 @@ def cotangents(ct: Any, returned: Results, types: Sequence[ArrayType]) -> list[A
     return [c for c, t in zip(found, types, strict=True) if t.dtype in INEXACT]
 
 
+def example(t: ArrayType) -> str:
+    """Code for a tangent or a cotangent of that type."""
+    if t.weak:
+        return repr(python_type(t.dtype)(1))
+    return f"np.ones({t.shape}, {t.dtype.name!r})"
+
+
 def like(x: Any, type: ArrayType, what: str) -> Any:
     """`x` as an array of that type; GradientError if its shape or dtype is another.
 
@@ -85,7 +92,7 @@ def like(x: Any, type: ArrayType, what: str) -> Any:
         return x
     if not is_array(x):
         got = "float0, which belongs to integers" if is_float0(x) else f"a {x.__class__.__name__}"
-        raise GradientError(f"{what} ({type}) is {got}", where=here(), fix=f"an array like {type}")
+        raise GradientError(f"{what} ({type}) is {got}", where=here(), fix=example(type))
     t = type_of(x)
     if type.dtype not in INEXACT:
         if t.dtype in INEXACT:
@@ -97,7 +104,7 @@ def like(x: Any, type: ArrayType, what: str) -> Any:
         return x
     fits = t.dtype == type.dtype or (t.weak and with_number(type.dtype, python_type(t.dtype)) == type.dtype)
     if t.shape != type.shape or not fits or t.dtype == BOOL:
-        fix = f"an array of shape {type.shape} and dtype {type.dtype}"
+        fix = example(type)
         raise GradientError(f"{what} ({type}) is {t}, which is another shape or dtype", where=here(), fix=fix)
     if type.weak:
         if hasattr(x, "cast"):

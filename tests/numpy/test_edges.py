@@ -60,7 +60,7 @@ REFUSED: list[tuple[Callable[..., Any], Any, type[Exception], str]] = [
     (lambda x: np.repeat(x, -1), X, ArgumentError, "np.maximum(repeats, 0)"),
     (lambda x: np.tril(x), NUMBER, ShapeError, "np.atleast_2d(x)"),
     (lambda x: np.pad(x, 1, reflect_type="odd"), X, ArgumentError, "constant_values="),
-    (lambda x: np.size(x, 1) * x, X, OutOfBoundsError, "an axis from -1 to 0"),
+    (lambda x: np.size(x, 1) * x, X, OutOfBoundsError, "axis=-1 for the last; from -1 to 0 they count"),
     (lambda x: np.triu_indices_from(x), X, ShapeError, "np.atleast_2d(x)"),
     (lambda x: -(x > 1), X, TypeRuleError, "~x, or np.logical_not(x)"),
     (lambda x: (x > 1) - (x > 2), X, TypeRuleError, "x ^ y, or x.astype(int) - y"),

@@ -114,6 +114,20 @@ def test_cells_defaults_and_containers():
     follows(lambda x: x * w + params["a"][0] * params["a"][1][0], change, 1)
 
 
+TASKS: dict[str, Any] = {"sum": lambda x: TASKS["scaled"](x).sum(), "scaled": lambda x: x * W}
+
+
+def test_a_table_of_functions_that_two_functions_name_is_one():
+    def scaled(x):
+        return TASKS["scaled"](x)
+
+    f, traces = traced(lambda x: scaled(x) + TASKS["sum"](x))
+    np.testing.assert_array_equal(f(X), X + 6)
+    put(W=np.full(3, 2.0))
+    np.testing.assert_array_equal(f(X), 2 * X + 12)
+    assert len(traces) == 1
+
+
 def test_default_arrays_are_inputs():
     w = np.ones(3)
 

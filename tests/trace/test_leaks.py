@@ -99,7 +99,7 @@ def test_a_leaked_value_is_named_with_its_line_and_who_kept_it(hide: Any) -> Non
     assert f"; {kept}" in what
     assert what.endswith("still holds it")
     assert where.startswith("  at   test_leaks.py:")
-    assert fix == "  try  return the value from the function instead of storing it"
+    assert fix == "  try  return x, y: a value leaves the function as its result, not by being stored"
 
 
 def leaked(f: Any = lambda x: x * 2) -> Any:

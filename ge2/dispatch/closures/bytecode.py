@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from types import CodeType
@@ -19,8 +20,17 @@ AROUND: Final = ("LOAD_CLOSURE", "LOAD_FAST", "BUILD_TUPLE")  # how the cells of
 GENERATORS: Final = ("default_rng", "RandomState", "Random", "SystemRandom")
 LOADS: Final = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF")
 ATTRIBUTES: Final = ("LOAD_ATTR", "LOAD_METHOD")
-SILENT: Final = ("CACHE", "PUSH_NULL", "EXTENDED_ARG", "NOP", "RESUME", "NOT_TAKEN")
+SILENT: Final = ("CACHE", "PUSH_NULL", "EXTENDED_ARG", "NOP", "RESUME", "NOT_TAKEN", "PRECALL")
 COUNTING: Final = ("BINARY_OP", "SWAP", "SWAP", "STORE_SUBSCR")
+PAIRED: Final = re.compile("(?:LOAD|STORE)_FAST")  # how an instruction on two variables spells its halves
+LATER: Final = {  # names that Pythons after 3.11 have for instructions of 3.11
+    "LOAD_FAST_BORROW": "LOAD_FAST",
+    "LOAD_FAST_CHECK": "LOAD_FAST",
+    "LOAD_SMALL_INT": "LOAD_CONST",
+    "LOAD_SUPER_ATTR": "LOAD_ATTR",
+    "LOAD_FROM_DICT_OR_DEREF": "LOAD_CLASSDEREF",
+    "LOAD_FROM_DICT_OR_GLOBALS": "LOAD_NAME",
+}
 
 
 class Path(NamedTuple):
@@ -47,6 +57,21 @@ class Reads:
 _known: WeakKeyDictionary[CodeType, Reads] = WeakKeyDictionary()
 
 
+def steps_of(code: CodeType) -> list[dis.Instruction]:
+    """The instructions of code, as Python 3.11 would name them, without those that do nothing."""
+    return [step for i in dis.get_instructions(code) if i.opname not in SILENT for step in halves(i)]
+
+
+def halves(step: dis.Instruction) -> Iterator[dis.Instruction]:
+    """An instruction, or the two that later Pythons have made one of."""
+    names = PAIRED.findall(step.opname)
+    if len(names) == 2:
+        for name, variable in zip(names, step.argval, strict=True):
+            yield step._replace(opname=name, argval=variable)
+    else:
+        yield step._replace(opname=LATER.get(step.opname, step.opname))
+
+
 def reads_of(code: CodeType) -> Reads:
     """Read off the byte code of a function and of those defined in it."""
     found = _known.get(code)
@@ -68,7 +93,7 @@ def _reads(code: CodeType) -> Reads:
     read: set[str] = set()
     imports: set[str] = set()
     for inner in nested(code):
-        steps = [i for i in dis.get_instructions(inner) if i.opname not in (*SILENT, "PRECALL")]
+        steps = steps_of(inner)
         written.update(i.argval for i in steps if i.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"))
         unseeded.update((inner, line) for line in unseeded_lines(steps))
         imports.update(imported_modules(steps))
@@ -105,7 +130,7 @@ def uses(code: CodeType) -> Iterator[tuple[CodeType, dis.Instruction, Path]]:
     One that begins with a name imported there is spelt from that module on.
     """
     for inner in nested(code):
-        steps = [i for i in dis.get_instructions(inner) if i.opname not in (*SILENT, "PRECALL")]
+        steps = steps_of(inner)
         imported = dict(imported_names(steps))
         for at, step in enumerate(steps):
             if step.opname in LOADS:
@@ -154,7 +179,7 @@ def unseeded_lines(steps: Sequence[dis.Instruction]) -> Iterator[int]:
 def nested(code: CodeType) -> Iterator[CodeType]:
     """The code, and that of the functions defined in it; not of those that it hands to a callback at once."""
     yield code
-    steps = [i for i in dis.get_instructions(code) if i.opname not in (*SILENT, "PRECALL")]
+    steps = steps_of(code)
     for at, step in enumerate(steps):
         if isinstance(step.argval, CodeType):
             first = at

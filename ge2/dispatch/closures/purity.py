@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dis
 import functools
 import sys
 import threading
@@ -16,7 +15,7 @@ from ge2.base.config import config
 from ge2.base.errors import ImpureError
 from ge2.base.optional_modules import loaded
 from ge2.base.source import LIBRARIES, Source
-from ge2.dispatch.closures.bytecode import ATTRIBUTES, SILENT, reads_of
+from ge2.dispatch.closures.bytecode import ATTRIBUTES, reads_of, steps_of
 from ge2.dispatch.closures.capture import random_types
 
 FIX = "key = ge2.random.key(0) as an argument, and ge2.random.normal(key, shape), which is pure"
@@ -154,12 +153,12 @@ def chains_of(code: CodeType, line: int) -> tuple[tuple[str, ...], ...]:
     """The dotted names that a line of code reads."""
     chains: list[list[str]] = []
     grows, at = False, 0
-    for i in dis.get_instructions(code):
+    for i in steps_of(code):
         at = i.positions.lineno if i.positions and i.positions.lineno else at
         if i.opname in ATTRIBUTES:
             if grows:
                 chains[-1].append(i.argval)
-        elif i.opname not in SILENT:
+        else:
             grows = (
                 at == line
                 and i.opname.startswith("LOAD_")

@@ -35,6 +35,7 @@ class Rebound:
         self.rules: dict[int, CustomRule[..., Any]] = {}
         self.namespaces: dict[int, dict[str, Any]] = {}
         self.cells: dict[int, CellType] = {}
+        self.containers: dict[int, tuple[Any, Any]] = {}  # what each is here, by its id
         self.opening: set[int] = set()
         self.objects: dict[int, Copied] = {}
         self.copies: dict[int, FunctionType] = {}  # by what was made here: what it was made of
@@ -76,13 +77,14 @@ class Rebound:
         return self.objects[id(x)].copy if id(x) in self.objects else x
 
     def container(self, x: Any) -> Any:
-        leaves, structure = leaves_of(x)
-        new = [self.value(leaf) for leaf in leaves]
-        return (
-            x
-            if structure is None or all(a is b for a, b in zip(leaves, new, strict=True))
-            else structure.unflatten(new)
-        )
+        """A container with traced values in it, one for all that name it; itself if it holds none."""
+        if id(x) not in self.containers:
+            leaves, structure = leaves_of(x)
+            new = [self.value(leaf) for leaf in leaves]
+            same = structure is None or all(a is b for a, b in zip(leaves, new, strict=True))
+            made = x if same or structure is None else structure.unflatten(new)
+            self.containers.setdefault(id(x), (x, made))  # functions in it may name it, too
+        return self.containers[id(x)][1]
 
     def partial(self, x: functools.partial[Any]) -> Any:
         func, args, keywords = self.value(x.func), self.value(x.args), self.value(x.keywords)
