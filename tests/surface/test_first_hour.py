@@ -348,7 +348,7 @@ def test_a_traced_value_stored_outside():
         errors.UnexpectedTracerError,
         "outlived the trace of store",
         lambda: STORED[0] + 1,
-        fix="return the value",
+        fix="return x, y: a value leaves",
     )
     assert "STORED" in text
     assert re.search(r"made at test_first_hour.py:\d+ in store", text)
@@ -367,7 +367,7 @@ def test_shapes_and_dtypes_that_do_not_fit():
 
 def test_results_that_are_no_arrays():
     refused_call(
-        errors.TypeRuleError, "returned 'a' .str.", lambda: ge2.jit(lambda x: "a")(X), fix="return arrays"
+        errors.TypeRuleError, "returned 'a' .str.", lambda: ge2.jit(lambda x: "a")(X), fix="return x, y"
     )
 
 
