@@ -11,10 +11,11 @@ import time
 
 import pytest
 
+from ge2.base.cache import PRUNED, cache
 from ge2.base.config import config
 from ge2.base.toolchain import folders as workplace
 from ge2.base.toolchain.compiler import library
-from tests.backends.compilers import ROOT, calls, script, source
+from tests.backends.compilers import ROOT, calls, needs_compiler, python, script, source
 from tests.backends.compilers import fresh as fresh
 from tests.backends.test_misbehaving_compilers import nothing_runs_in, processes_of
 
@@ -23,6 +24,15 @@ COMPILES = """
 from ge2.base.toolchain.compiler import library
 library("int ge2_run(void) { return 1; }", "f")
 """
+COMPILES_MANY = """
+import os
+from itertools import count
+from ge2.base.toolchain.compiler import library
+print("begins", flush=True)
+for i in count():
+    library(f"int ge2_run(void) {{ return {i} + {os.getpid()}; }}", "f")
+"""
+KILLS = int(os.environ.get("GE2_TEST_KILLS", "5"))
 needs_processes = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="there is no /proc here")
 
 
@@ -40,6 +50,29 @@ def compiling(tmp_path):
     yield process
     process.kill()
     process.wait()
+
+
+@needs_processes
+@needs_compiler
+def test_kills_at_any_moment_leave_no_compiler_no_damage_and_few_files(tmp_path, rng):
+    environment = {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path / "tmp")}
+    environment |= {"GE2_CACHE_DIR": str(tmp_path / "cache")}
+    for _ in range(KILLS):
+        process = subprocess.Popen(
+            [sys.executable, "-c", COMPILES_MANY], env=os.environ | environment, stdout=subprocess.PIPE
+        )
+        with process:
+            process.stdout.readline()
+            time.sleep(rng.uniform(0, 0.15))
+            process.kill()
+        assert nothing_runs_in(tmp_path / "tmp")
+        assert len(os.listdir(tmp_path / "tmp")) <= 1
+    python(COMPILES_MANY.replace("count()", "range(1)"), **environment)
+    assert os.listdir(tmp_path / "tmp") == []
+    entries = cache().entries(verify=True)
+    assert entries and not any(entry.trouble for entry in entries)
+    unfinished = set(os.listdir(tmp_path / "cache")) - {entry.key for entry in entries} - {PRUNED}
+    assert len(unfinished) <= KILLS  # which go when they are stale
 
 
 def until(done):
