@@ -9,6 +9,7 @@ axes of size 1) belong to whoever reads through them.
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate, count, pairwise
@@ -20,7 +21,7 @@ from ge2.ops.elementwise import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce, kept
 from ge2.ops.region import Region
 from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
-from ge2.passes.fusion_group import LONG, NONE, Group, Uses, leader, merged, seen_from, too_large
+from ge2.passes.fusion_group import CONVERSION, LONG, NONE, Group, Uses, leader, merged, seen_from, too_large
 from ge2.passes.python_scalars import on_host
 from ge2.passes.round_halves import round_halves
 from ge2.passes.scalar_prologue import early
@@ -194,8 +195,11 @@ class Fusion:
         for var, _ in uses:
             if self.group(var) is not group:
                 level = max(level, 1 + self.level_of(var))
-        full = len(group.entries) >= group.room(not isinstance(eqn.op, Pointlike))
-        if full or group.part != self.parts.get(index, 0) or level >= group.limit(self.leaders):
+        if (
+            group.full(not isinstance(eqn.op, Pointlike))
+            or group.part != self.parts.get(index, 0)
+            or level >= group.limit(self.leaders)
+        ):
             return False
         entry = group.place(uses, shape)
         if entry is None:
@@ -221,8 +225,12 @@ class Fusion:
     def merge(self, a: Group, b: Group) -> None:
         """Takes `b`, from which `a` reads, into `a`, if the two fit."""
         level = max(a.level, b.level)
-        full = len(a.entries) + len(b.entries) > min(a.room(False), b.room(False))
-        if full or a.part != b.part or level >= min(a.limit(self.leaders, b), b.limit(self.leaders, a)):
+        if (
+            a.full(b.folds, b)
+            or b.full(a.folds, a)
+            or a.part != b.part
+            or level >= min(a.limit(self.leaders, b), b.limit(self.leaders, a))
+        ):
             return
         names = merged(a, b)
         if names is None:
@@ -262,9 +270,20 @@ class Fusion:
         numbers = count(1)
         for group in dict.fromkeys(leader(self.leaders, g) for g in self.group_of.values()):
             entries = sorted(group.entries)
-            bounds = [0, *cuts(self.crossing(entries), LONG), len(entries)]
+            bounds = [0, *cuts(self.crossing(entries), self.lengths(group, entries), LONG), len(entries)]
             for start, stop in pairwise(bounds) if len(bounds) > 2 else ():
                 found.update(dict.fromkeys(entries[start:stop], next(numbers)))
+        return found
+
+    def lengths(self, group: Group, entries: Sequence[int]) -> list[int]:
+        """The length of each equation, with the conversions of half types that it reads first or returns."""
+        seen, found, returned = set(group.made), list[int](), set(self.graph.outputs)
+        for index in entries:
+            eqn = self.graph.eqns[index]
+            halves = {v for v in self.bases(eqn) if v.type.dtype in HALF} - seen
+            stored = [v for v in eqn.outs if v.type.dtype in HALF and v in returned]
+            found.append(1 + CONVERSION * (len(halves) + len(stored)))
+            seen |= halves
         return found
 
     def crossing(self, entries: Sequence[int]) -> list[int]:
@@ -302,15 +321,16 @@ class Fusion:
         return Rebuild(self, nodes).run()
 
 
-def cuts(crossing: Sequence[int], most: int) -> list[int]:
-    """Cuts of a sequence into parts of at most so many: in the latter half of each, where least crosses.
+def cuts(crossing: Sequence[int], lengths: Sequence[int], most: int) -> list[int]:
+    """Cuts of a sequence into parts of at most that length: in the latter half of each, where least crosses.
 
-    >>> cuts([0, 3, 3, 1, 4, 4, 2, 5], 4)
+    >>> cuts([0, 3, 3, 1, 4, 4, 2, 5], [1] * 8, 4)
     [3, 6]
     """
-    found, start = list[int](), 0
-    while len(crossing) - start > most:
-        start = min(range(start + most // 2, start + most + 1), key=lambda i: (crossing[i], -i))
+    found, start, upto = list[int](), 0, [0, *accumulate(lengths)]
+    while upto[-1] - upto[start] > most:
+        end = max(bisect_right(upto, upto[start] + most) - 1, start + 1)
+        start = min(range((start + end + 1) // 2, end + 1), key=lambda i: (crossing[i], -i))
         found.append(start)
     return found
 

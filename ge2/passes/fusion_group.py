@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from operator import eq
 
+from ge2.base.dtypes import HALF
 from ge2.ir import Dims, Var
 
 ROW = (
@@ -14,6 +15,7 @@ ROW = (
 )  # the most elements that the whole axes of a region may span, so that a row of them stays in cache
 MEMBERS = 160  # the most equations of a region that folds
 LONG = 640  # the most of one that does not: compilers spill for less than arrays cost
+CONVERSION = 18  # equations that the code for reading or storing a half type is as long as
 ENDLESS = 4096  # the most equations that are looked at as one
 NONE = -1  # in place of an axis: of size 1
 
@@ -36,6 +38,7 @@ class Group:
         "embed",
         "entries",
         "folded",
+        "halves",
         "level",
         "made",
         "part",
@@ -53,11 +56,24 @@ class Group:
         self.twisted: set[Var] = set()  # read in more than one orientation
         self.whole: frozenset[int] = frozenset()
         self.consumers: set[Group] = set()
+        self.halves = 0  # values of half types that are read
         self.ceiling = math.inf  # the least level of an equation outside any group that reads from here
 
-    def room(self, folds: bool) -> int:
-        """Largest number of equations, by whether the region reduces or is joined by one that does."""
-        return MEMBERS if folds or self.folded or self.whole else ENDLESS
+    @property
+    def folds(self) -> bool:
+        return bool(self.folded or self.whole)
+
+    def full(self, folds: bool, other: Group | None = None) -> bool:
+        """True if no equation, or no other group, can join; `folds`: it reduces."""
+        count, length = len(self.entries) + 1, self.length
+        if other is not None:
+            count, length = count - 1 + len(other.entries), length + other.length
+        return count > ENDLESS or ((folds or self.folds) and (count > MEMBERS or length > LONG))
+
+    @property
+    def length(self) -> int:
+        """Equations, and what the conversions of half types that are read are as long as."""
+        return len(self.entries) + CONVERSION * self.halves
 
     def limit(self, leaders: dict[Group, Group], but: Group | None = None) -> float:
         """The level that this group must stay below, for others read from it."""
@@ -131,6 +147,8 @@ class Group:
         self.made.add(var)
 
     def read(self, var: Var, at: Dims) -> None:
+        if var not in self.embed and var.type.dtype in HALF:
+            self.halves += 1
         if self.embed.setdefault(var, at) != at:
             self.twisted.add(var)
 

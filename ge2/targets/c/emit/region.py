@@ -46,6 +46,7 @@ LEAST = 1 << 19  # simple operations that a task has at least, some 10 us
 TASKS = 64  # the most tasks of a sum that has partial results
 STACK = 4096  # the most elements of an array on the stack
 FEW = 8  # the rounds of a loop that are not worth a vector
+BYTES_AT_ONCE = 16  # elements of a byte: more are unpacked in steps, each a conversion of its own
 OPERANDS = ("array", "result", "value")  # kinds of arguments whose value is an operand and its dtype
 ORDER = (
     "services",
@@ -258,7 +259,16 @@ class Writer:
                 clauses.setdefault("|", []).append(self.nans[w])
             clauses.setdefault(clause(w), []).append(name)
         text = "".join(f" reduction({c}:{', '.join(names)})" for c, names in clauses.items() if c)
+        if not text and self.byte_floats():
+            text = f" simdlen({BYTES_AT_ONCE})"
         return before, f"#pragma omp simd{text}" if simd else "", after
+
+    def byte_floats(self) -> bool:
+        """True if an array has floats of a byte each, whose conversions are long."""
+        graph = self.region.graph
+        return any(
+            a.type.dtype in HALF and a.type.dtype.itemsize == 1 for a in (*graph.inputs, *graph.outputs)
+        )
 
     def nan_flags(self, local: Sequence[Work]) -> tuple[list[Text], list[Text]]:
         """Extremes of floats that are taken as if there were no NaN, which is looked for beside them."""
