@@ -11,8 +11,6 @@ from __future__ import annotations
 from typing import Final
 
 from ge2.compile.before_writes import checked_early, views_first, with_copies
-from ge2.compile.persistent import resident
-from ge2.compile.product_epilogue import epilogue
 from ge2.ir import Graph
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.fuse import fuse
@@ -25,6 +23,21 @@ from ge2.passes.pipeline import TIDY, Pass, run
 from ge2.passes.wrap_indices import indexed
 from ge2.passes.writes import writes
 from ge2.targets.c.loops import grounded
+
+
+def epilogue(graph: Graph, context: Context) -> Graph:
+    """Small products take in what is done to their elements."""
+    from ge2.compile.product_epilogue import epilogue  # here and below: a GPU's, which others need not load
+
+    return epilogue(graph, context)
+
+
+def resident(graph: Graph) -> Graph:
+    """Small loops and branches, and the steps around them, become one kernel."""
+    from ge2.compile.persistent import resident
+
+    return resident(graph)
+
 
 # fmt: off
 PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
