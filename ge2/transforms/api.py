@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from operator import index
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
@@ -17,10 +17,11 @@ from ge2.base.tracebacks import hides
 from ge2.ir import ArrayType, Flags, Graph, type_of, without_dead_code
 from ge2.trace import Closed, Input, run
 from ge2.trace.writes import Writes
-from ge2.transforms.arguments import Arguments, Results, checked_type, leaves_like, numbered, owned
+from ge2.transforms.arguments import Arguments, Results, checked_type, numbered, owned
 from ge2.transforms.derive import DERIVE
 from ge2.transforms.partition import DISPATCH, partition
-from ge2.transforms.pullback import Part, Pullback, PullRule, like
+from ge2.transforms.pullback import Part, Pullback, PullRule
+from ge2.transforms.pushforward import Pushforward, PushRule, TangentSpace, tangents_in, tangents_like
 from ge2.transforms.remembered import Derivative, Memory
 from ge2.transforms.vjp import vjp_graph
 from ge2.transforms.vmap import vmap_graph
@@ -242,7 +243,10 @@ def staged(
 ) -> tuple[Closed, Writes | None]:
     """The graph of a function that may write the arguments from which no derivative flows."""
     active = set(wanted)
-    return call.stage_writing(call.inputs(wanted), returned, kind, [i not in active for i in call.arrays])
+    free = [i not in active for i in call.arrays]
+    closed, writes = call.stage_writing(call.inputs(wanted), returned, kind, free)
+    call.check(writes)
+    return closed, writes
 
 
 def joint_graph(closed: Closed, call: Arguments, wanted: Sequence[int]) -> Graph:
@@ -277,7 +281,11 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     (2.0,)
     """
     call = Arguments.of(fun, primals, {})
-    wanted = call.inexact()
+    return pulled(call, call.inexact(), range(len(primals)), has_aux)
+
+
+def pulled(call: Arguments, wanted: Sequence[int], chosen: Iterable[int], has_aux: bool) -> Any:
+    """As `vjp`, by the wanted leaves, which belong to the chosen arguments."""
     returned = Results(has_aux)
     closed, writes = staged(call, wanted, returned, "vjp")
     outputs = closed.graph.outputs
@@ -288,7 +296,7 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     results = owned(run(forward, args), args)
     types = tuple(a.type for a in outputs[: returned.count])
     places = {i: k for k, i in enumerate(wanted)}
-    parts = tuple(part_of(call, n, places) for n in range(len(primals)))
+    parts = tuple(part_of(call, n, places) for n in chosen)
     pull = Pullback(results[len(outputs) :], PullRule(backward, types, parts, returned))
     value = returned.build(results[: len(outputs)])
     call.carry(writes, results[: len(outputs)])
@@ -322,9 +330,10 @@ def jvp(fun: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux:
         raise InputError(
             "jvp takes a tuple of primals and one of tangents", where=here(), fix="jvp(f, (x,), (t,))"
         )
-    primals, tangents = tuple(primals), tuple(tangents)
-    call, wanted, ts = forward_arguments(fun, primals, tangents)
-    returned = Results(has_aux)
+    primals, given = tuple(primals), tuple(tangents)
+    call = Arguments.of(fun, primals, {})
+    wanted, returned = call.inexact(), Results(has_aux)
+    ts = tangents_in(tangent_space(call, range(len(primals)), wanted), given)
     closed, writes = staged(call, wanted, returned, "jvp")
     graph = DERIVE.jvp(closed.graph, active_inputs(closed, call, wanted))
     args = (*closed.captured, *call.values(), *ts)
@@ -332,36 +341,14 @@ def jvp(fun: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux:
     n = len(closed.graph.outputs)
     value = returned.build(results[:n])
     call.carry(writes, results[:n])
-    pushed = tangents_like(closed, returned, results[n:])
-    return (value[0], pushed, value[1]) if has_aux else (value, pushed)
-
-
-def forward_arguments(
-    fun: Function, primals: tuple[Any, ...], tangents: tuple[Any, ...]
-) -> tuple[Arguments, list[int], list[Any]]:
-    call = Arguments.of(fun, primals, {})
-    structure = flatten(primals)[1]
-    given = leaves_like(structure, tangents, ("the primals", "the tangents"))
-    wanted = call.inexact()
-    ts = {
-        i: like(given[i], t, f"the tangent of {call.name(i)}")
-        for i, t in zip(call.arrays, call.types(), strict=True)
-    }
-    return call, wanted, [ts[i] for i in wanted]
+    tangent = tangents_like([a.type for a in closed.graph.outputs], returned, results[n:])
+    return (value[0], tangent, value[1]) if has_aux else (value, tangent)
 
 
 def active_inputs(closed: Closed, call: Arguments, wanted: Sequence[int]) -> Flags:
     """Which inputs of the graph are the wanted leaves."""
     chosen = set(wanted)
     return (False,) * len(closed.captured) + tuple(i in chosen for i in call.arrays)
-
-
-def tangents_like(closed: Closed, returned: Results, ts: Sequence[Any]) -> Any:
-    """The tangents in the structure of the result; integers have one of no bytes."""
-    rest = iter(ts)
-    outputs = closed.graph.outputs
-    leaves = [next(rest) if a.type.dtype in INEXACT else empty(a.type.shape) for a in outputs]
-    return returned.build_main(leaves[: returned.count])
 
 
 @overload
@@ -382,23 +369,37 @@ def linearize(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     (6.0, 12.0)
     """
     call = Arguments.of(fun, primals, {})
-    wanted = call.inexact()
+    return pushed(call, call.inexact(), range(len(primals)), has_aux)
+
+
+def pushed(call: Arguments, wanted: Sequence[int], chosen: Iterable[int], has_aux: bool) -> Any:
+    """As `linearize`, by the wanted leaves, which belong to the chosen arguments."""
     returned = Results(has_aux)
     closed, writes = staged(call, wanted, returned, "linearize")
     outputs = len(closed.graph.outputs)
     forward, linear, _ = DERIVE.linear(closed.graph, active_inputs(closed, call, wanted))
     args = (*closed.captured, *call.values())
     results = owned(run(forward, args), args)
-    residuals = results[outputs:]
-
-    @hides
-    def push(*tangents: Any) -> Any:
-        ts = forward_arguments(fun, primals, tangents)[2]
-        return tangents_like(closed, returned, owned(run(linear, [*residuals, *ts]), [*residuals, *ts]))
-
+    space, types = tangent_space(call, chosen, wanted), tuple(a.type for a in closed.graph.outputs)
+    push = Pushforward(results[outputs:], PushRule(linear, space, types, returned))
     value = returned.build(results[:outputs])
     call.carry(writes, results[:outputs])
     return (value[0], push, value[1]) if has_aux else (value, push)
+
+
+def tangent_space(call: Arguments, chosen: Iterable[int], wanted: Sequence[int]) -> TangentSpace:
+    """The structure and types that tangents of the chosen arguments have."""
+    args = unflatten(call.structure, call.leaves)[0]
+    numbers = list(chosen)
+    leaves = [i for n in numbers for i in call.of_argument(n)]
+    types = dict(zip(call.arrays, call.types(), strict=True))
+    active = set(wanted)
+    return TangentSpace(
+        flatten(tuple([args[n] for n in numbers]))[1],
+        tuple([types.get(i) for i in leaves]),
+        tuple([call.name(i) for i in leaves]),
+        tuple([i in active for i in leaves]),
+    )
 
 
 def vmap(
@@ -430,6 +431,7 @@ def vmap(
         inputs = [hidden(given, a) for given, a in zip(call.inputs(types=types), axes, strict=True)]
         returned = Results()
         closed, writes = call.stage_writing(inputs, returned, "vmap", [a is None for a in axes])
+        call.check(writes)
         out = out_axes_of(call, returned, out_axes)
         count = len(out)
         force = (*(a is not None for a in out), *(False,) * (len(closed.graph.outputs) - count))

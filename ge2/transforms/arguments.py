@@ -158,10 +158,12 @@ class Arguments:
 
         closed = stage(run, allowed, self.title, kind)
         names = self.names()
-        writes = changing.writes(self.title, [names[i] for i in self.arrays])
+        return closed, changing.writes(self.title, [names[i] for i in self.arrays])
+
+    def check(self, writes: Writes | None) -> None:
+        """ReadOnlyError, InPlaceError unless what is written can be, and shares no memory with another."""
         if writes is not None:
             writes.check_given(self.values())
-        return closed, writes
 
     def carry(self, writes: Writes | None, found: Sequence[Any]) -> None:
         """Gives the arrays that were written their last contents, with which `found` ends."""

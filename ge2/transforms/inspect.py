@@ -22,6 +22,8 @@ def make_jaxpr(
 ) -> Callable[..., Any]:
     """A function that takes `fun`'s arguments and returns its graph; arrays that `fun` captured come first.
 
+    The last contents of arguments that `fun` writes are outputs of the graph, after its results.
+
     >>> import numpy as np
     >>> print(make_jaxpr(lambda x: np.tanh(x) * 2)(np.zeros(3, np.float32)))
     { lambda ; a:f32[3]. let
@@ -38,7 +40,7 @@ def make_jaxpr(
         call = Arguments.of(merged, others, kwargs)
         inputs = [Input(g.type, ABSTRACT, g.name) for g in call.inputs()]
         returned = Results()
-        closed = call.stage(inputs, returned, "make_jaxpr")
+        closed, _ = call.stage_writing(inputs, returned, "make_jaxpr", [True] * len(inputs))
         if not return_shape:
             return closed
         return closed, returned.build(
@@ -51,7 +53,8 @@ def make_jaxpr(
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The structure, shapes and dtypes of `fun(*args)`, which is not computed.
 
-    An argument is an array, a `ShapeDtypeStruct`, or anything with a `shape` and a `dtype`.
+    An argument is an array, a `ShapeDtypeStruct`, or anything with a `shape` and a `dtype`; one that `fun`
+    would write is left as it is.
 
     >>> import numpy as np
     >>> eval_shape(lambda x: x @ x.T, ShapeDtypeStruct((2, 3), np.float32))

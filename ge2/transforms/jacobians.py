@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import COMPLEX, INEXACT
+from ge2.base.dtypes import COMPLEX, INEXACT, PYTHON
 from ge2.base.errors import GradientError
 from ge2.base.gpu import beside
 from ge2.base.pytree import flatten, unflatten
@@ -16,8 +16,16 @@ from ge2.base.source import here
 from ge2.base.tracebacks import hides
 from ge2.ir import Dims, type_of
 from ge2.trace import title_of
-from ge2.transforms.api import Argnums, Function, linearize, vjp, vmap
-from ge2.transforms.arguments import is_array, named_after, numbered, owned, parameters_at, placed
+from ge2.transforms.api import Argnums, Function, pulled, pushed, vmap
+from ge2.transforms.arguments import (
+    Arguments,
+    is_array,
+    named_after,
+    numbered,
+    owned,
+    parameters_at,
+    placed,
+)
 from ge2.transforms.zeros import is_float0
 
 
@@ -32,9 +40,9 @@ def jacfwd(fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorph
     @wraps(fun)
     @hides
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        chosen, partial = fixed_arguments(fun, argnums, args, kwargs)
+        chosen, call = split_arguments(fun, argnums, args, kwargs)
         check_jacobian("jacfwd takes {0} arguments; one is", chosen, holomorphic)
-        found = linearize(partial, *chosen, has_aux=has_aux)
+        found = pushed(call, leaves_of(call, chosen), range(len(chosen)), has_aux)
         columns = vmap(lambda ts: found[1](*ts))(basis(chosen))
         jacobian = by_argument(columns, chosen, single=not isinstance(argnums, Sequence))
         return (jacobian, found[2]) if has_aux else jacobian
@@ -61,9 +69,9 @@ def jacrev(
     @wraps(fun)
     @hides
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        chosen, partial = fixed_arguments(fun, argnums, args, kwargs)
+        chosen, call = split_arguments(fun, argnums, args, kwargs)
         check_jacobian("jacrev takes {0} arguments; one is", chosen, holomorphic or None, allow_int)
-        y, pull, *aux = vjp(partial, *chosen, has_aux=has_aux)
+        y, pull, *aux = pulled(call, leaves_of(call, chosen), range(len(chosen)), has_aux)
         check_jacobian("jacrev takes a function with {0} results; one is", y, holomorphic)
         rows = vmap(lambda ct: pull(ct))(basis(y))
         jacobian = by_result(rows, y, single=not isinstance(argnums, Sequence))
@@ -87,21 +95,41 @@ def hessian(
     return jacfwd(jacrev(fun, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)
 
 
-def fixed_arguments(
+def split_arguments(
     fun: Function, argnums: Argnums, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], Function]:
-    """The chosen arguments, and the function of them alone."""
+) -> tuple[tuple[Any, ...], Arguments]:
+    """The chosen arguments, and a call of the function of them, then of the other arrays, which it may write.
+
+    Whatever else the function is given is handed on as it is.
+    """
     numbers = [placed(n, len(args), title_of(fun)) for n in numbered(argnums)]
+    arrays = [n for n, x in enumerate(args) if n not in numbers and holds_arrays(x)]
+    named = {key: x for key, x in kwargs.items() if holds_arrays(x)}
+    fixed = {key: x for key, x in kwargs.items() if key not in named}
+    places = [*numbers, *arrays]
 
-    @named_after(fun, parameters_at(fun, numbers))
+    @named_after(fun, parameters_at(fun, places))
     @hides
-    def partial(*chosen: Any) -> Any:
+    def partial(*given: Any, **keywords: Any) -> Any:
         full = list(args)
-        for n, x in zip(numbers, chosen, strict=True):
+        for n, x in zip(places, given, strict=True):
             full[n] = x
-        return fun(*full, **kwargs)
+        return fun(*full, **keywords, **fixed)
 
-    return tuple(args[n] for n in numbers), partial
+    call = Arguments.of(partial, tuple([args[n] for n in places]), named)
+    return tuple([args[n] for n in numbers]), call
+
+
+def holds_arrays(x: Any) -> bool:
+    """True for an array, and for a container of arrays alone."""
+    leaves = flatten(x)[0]
+    return bool(leaves) and all(is_array(leaf) and type(leaf) not in PYTHON for leaf in leaves)
+
+
+def leaves_of(call: Arguments, chosen: tuple[Any, ...]) -> list[int]:
+    """Those leaves of the chosen arguments, which come first, that have a derivative."""
+    count = len(flatten(chosen)[0])
+    return [i for i in call.inexact() if i < count]
 
 
 def check_jacobian(what: str, tree: Any, holomorphic: bool | None, allow_int: bool = False) -> None:

@@ -13,11 +13,11 @@ from ge2.base.source import here
 from ge2.ir import ArrayType, type_of
 from ge2.numpy import dot_general as dot_general
 from ge2.numpy.sorting import top_k as top_k
-from ge2.ops.control import Cond
 from ge2.ops.shape import StopGradient
-from ge2.trace import Closed, is_traced, title_of
-from ge2.transforms.arguments import Arguments, Results, check_functions, is_array
-from ge2.transforms.several import common_types, conformed, retyped, widened
+from ge2.trace import is_traced, title_of
+from ge2.transforms.arguments import check_functions, is_array
+from ge2.transforms.branches import Branch, check_nested, decided, of_known
+from ge2.transforms.several import common_types
 from ge2.tree import map as tree_map
 
 
@@ -34,9 +34,10 @@ def stop_gradient(x: Any) -> Any:
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any) -> Any:
     """`true_fun(*operands)` where the scalar `pred` holds, else `false_fun(*operands)`; only one is computed.
 
-    Both return the same structure, shapes and dtypes, or a TypeRuleError says where they differ: where `pred`
-    is known, the other function is traced for that alone, and nothing of it is computed. Under `vmap` with a
-    mapped predicate both are computed and selected from.
+    Both return the same structure, shapes and dtypes, or a TypeRuleError says where they differ. Where `pred`
+    is known, one function is called, as by `if`, and the other is traced for that comparison alone, unless it
+    comes to another `cond` or `switch` (so that recursion ends). What is written into the operands is written
+    by the function that is taken. Under `vmap` with a mapped predicate both are computed and selected from.
 
     >>> cond(True, lambda x: x + 1, lambda x: x - 1, 10)
     11
@@ -46,44 +47,19 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     names = (f"the false branch {title_of(false_fun)}", f"the true branch {title_of(true_fun)}")
     if not is_traced(pred):
         return of_known("cond", names, (false_fun, true_fun), int(bool(pred)), operands)
-    branches = [staged(f, operands) for f in (false_fun, true_fun)]
-    closeds, results, calls = zip(*branches, strict=True)
-    types = common_types(
-        TypeRuleError, "cond", names, results, [[a.type for a in c.graph.outputs] for c in closeds]
-    )
-    graphs, captured = widened(closeds)
-    op = Cond(tuple(retyped(g, types) for g in graphs))
-    return results[0].build(op(pred if t.dtype == BOOL else pred != 0, *captured, *calls[0].values()))
-
-
-def of_known(
-    what: str,
-    names: Sequence[str],
-    branches: Sequence[Callable[..., Any]],
-    at: int,
-    operands: tuple[Any, ...],
-) -> Any:
-    """The result of branch `at`; the others are traced alone, so that unlike ones are an error here too."""
-    found, own = branches[at](*operands), Results()
-    leaves = own.flat(found)
-    if not all(map(is_array, leaves)):
-        return found
-    types = [type_of(x) for x in leaves]
-    for i, f in enumerate(branches):
-        if i != at:
-            closed, other, _ = staged(f, operands)
-            pairs = [(names[i], other, [a.type for a in closed.graph.outputs]), (names[at], own, types)]
-            (a, ra, ta), (b, rb, tb) = pairs if i < at else reversed(pairs)
-            types = common_types(TypeRuleError, what, (a, b), (ra, rb), (ta, tb))
-    return own.build([conformed(x, t) for x, t in zip(leaves, types, strict=True)])
+    check_nested()
+    branches = [Branch.of(f, operands) for f in (false_fun, true_fun)]
+    results, each = [b.returned for b in branches], [b.types for b in branches]
+    types = common_types(TypeRuleError, "cond", names, results, each)
+    return decided(pred if t.dtype == BOOL else pred != 0, branches, types)
 
 
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
     """`branches[index](*operands)`, the integer `index` clamped to those there are; one is computed.
 
-    All return the same structure, shapes and dtypes, or a TypeRuleError says where they differ: where `index`
-    is known, the others are traced for that alone. Under `vmap` with a mapped index all are computed and
-    selected from.
+    All return the same structure, shapes and dtypes, or a TypeRuleError says where they differ; where `index`
+    is known, the others are traced for that alone, as for `cond`. Under `vmap` with a mapped index all are
+    computed and selected from.
 
     >>> switch(1, [lambda x: x + 1, lambda x: x * 10], 7)
     70
@@ -101,18 +77,15 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         at = 0 if is_traced(index) else min(max(int(index), 0), len(branches) - 1)
         titles = [f"branch {i}, {title_of(f)}," for i, f in enumerate(branches)]
         return of_known("switch", titles, branches, at, operands)
-    parts = [staged(f, operands) for f in branches]
-    closeds, results, calls = zip(*parts, strict=True)
-    types = [a.type for a in closeds[0].graph.outputs]
+    check_nested()
+    parts = [Branch.of(f, operands) for f in branches]
+    types = parts[0].types
     for _ in range(2):  # what a later branch widens, the earlier ones follow
         for i in range(1, len(branches)):
             names = (f"branch 0, {title_of(branches[0])},", f"branch {i}, {title_of(branches[i])},")
-            each = [types, [a.type for a in closeds[i].graph.outputs]]
-            types = common_types(TypeRuleError, "switch", names, (results[0], results[i]), each)
-    graphs, captured = widened(closeds)
-    op = Cond(tuple(retyped(g, types) for g in graphs))
-    which = index.cast(np.dtype(np.int64)) if t.weak else index
-    return results[0].build(op(which, *captured, *calls[0].values()))
+            results = parts[0].returned, parts[i].returned
+            types = common_types(TypeRuleError, "switch", names, results, (types, parts[i].types))
+    return decided(index.cast(np.dtype(np.int64)) if t.weak else index, parts, types)
 
 
 def checked_predicate(pred: Any) -> ArrayType:
@@ -129,8 +102,3 @@ def checked_predicate(pred: Any) -> ArrayType:
             fix="np.any(x) or np.all(x); x != 0; np.where for arrays",
         )
     return t
-
-
-def staged(f: Callable[..., Any], operands: tuple[Any, ...]) -> tuple[Closed, Results, Arguments]:
-    call, returned = Arguments.of(f, operands, {}), Results()
-    return call.stage(call.inputs(), returned, "cond"), returned, call

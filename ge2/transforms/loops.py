@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from operator import index
 from typing import Any
 
@@ -176,8 +177,13 @@ def map(f: Function, xs: Any, *, batch_size: int | None = None) -> Any:
     array([1., 4., 9.])
     """
     check_functions("map", f)
+
+    @wraps(f)
+    def one(_: Any, x: Any) -> Any:
+        return (), f(x)
+
     if batch_size is None:
-        return scan(lambda _, x: ((), f(x)), (), xs)[1]
+        return scan(one, (), xs)[1]
     elements, structure = flatten(xs)
     length = checked_length(elements, structure, None)
     if batch_size < 1:

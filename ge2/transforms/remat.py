@@ -55,9 +55,12 @@ def checkpoint(
             return fun(*args, **kwargs)
         _, others, merged = static.split(fun, args)
         call, returned = Arguments.of(merged, others, kwargs), Results()
-        closed = call.stage(call.inputs(), returned, "checkpoint")
+        closed, writes = call.stage_writing(call.inputs(), returned, "checkpoint", [True] * len(call.arrays))
+        call.check(writes)
         graph, rule = marked(tidy(closed.graph), policy)
-        return returned.build(Checkpoint(graph, rule, prevent_cse)(*closed.captured, *call.values()))
+        found = Checkpoint(graph, rule, prevent_cse)(*closed.captured, *call.values())
+        call.carry(writes, found)
+        return returned.build(found)
 
     return wrapped
 
