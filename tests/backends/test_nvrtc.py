@@ -21,16 +21,8 @@ from ge2.targets.cuda.load.headers import headers_key, told
 from ge2.targets.cuda.load.nvrtc import Order, compile, compile_all, key_of
 from ge2.targets.cuda.load.nvrtc_log import Usage, fault, usages
 from ge2.targets.cuda.load.toolkit import nvrtc, place
+from tests.nvrtc import has_nvrtc, needs_nvrtc
 
-
-def has_nvrtc() -> bool:
-    try:
-        return bool(place().path)
-    except CompilerTrouble:
-        return False
-
-
-needs_nvrtc = pytest.mark.skipif(not has_nvrtc(), reason="no NVRTC")
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")
 SCALE = """
 extern "C" __global__ void __launch_bounds__(256) scale(const float *__restrict__ a, float *b_out, int n_i) {

@@ -28,7 +28,7 @@ from ge2.targets.cuda.load.timing import (
     ceilings,
     load_of,
 )
-from tests.cli.test_compile import needs_nvrtc
+from tests.nvrtc import needs_nvrtc
 from tests.together import needs_compiler
 
 

@@ -35,23 +35,16 @@ from benchmarks.cuda.machine import CPU
 from benchmarks.cuda.work import BF16, Draw, Work, parted, plain
 from benchmarks.options import Options
 from benchmarks.record import AtMost, Failure, Row
-from ge2.base.errors import CompilerTrouble, DeviceError
+from ge2.base.errors import DeviceError
 from ge2.base.toolchain.detect import toolchain
-from ge2.targets.cuda.load.toolkit import place
 from tests.fake_cupy import stand_in
+from tests.nvrtc import needs_nvrtc
 from tests.together import needs_compiler
 
 FAMILIES = (kernels, small, moves, scans, draws, products, sorts)
 WORKS = {name: work for family in FAMILIES for name, work in family.WORKS.items()}
 QUICK = Options(quick=True, rounds=1)
 TWICE = Work("twice", plain(lambda xp, x: 2 * x), lambda draw: (draw.normal(8),), lambda torch, x: 2 * x)
-
-
-def has_nvrtc() -> bool:
-    try:
-        return bool(place().path)
-    except CompilerTrouble:
-        return False
 
 
 @pytest.fixture
@@ -274,7 +267,7 @@ def test_bytes_in_the_table():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not has_nvrtc(), reason="no NVRTC")
+@needs_nvrtc
 def test_nvrtc_compiles_the_demos_step_with_nothing_cached(alone):
     (row,) = nvrtc.run(QUICK)
     assert row.sizes["kernels"] >= 4

@@ -7,22 +7,12 @@ import json
 import pytest
 
 from ge2.base.config import config
-from ge2.base.errors import CompilerTrouble, DeviceError
+from ge2.base.errors import DeviceError
 from ge2.cli.main import main
 from ge2.targets.cuda.limits import A100, B200, H100
 from ge2.targets.cuda.load import nvrtc
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
-from ge2.targets.cuda.load.toolkit import place
-
-
-def has_nvrtc() -> bool:
-    try:
-        return bool(place().path)
-    except CompilerTrouble:
-        return False
-
-
-needs_nvrtc = pytest.mark.skipif(not has_nvrtc(), reason="no NVRTC")
+from tests.nvrtc import needs_nvrtc
 
 MODEL = """
 import numpy as np

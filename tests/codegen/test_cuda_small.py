@@ -11,8 +11,8 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.targets.cuda.load.nvrtc import Order, compile_all
-from tests.codegen.test_resident_nvrtc import needs_nvrtc
 from tests.codegen.texts import kernels
+from tests.nvrtc import needs_nvrtc
 from tests.together import needs_compiler
 
 BF16 = ml_dtypes.bfloat16

@@ -17,7 +17,7 @@ from ge2.targets.cuda.load.nvrtc import Order, _built, _program, _read, flags
 from ge2.targets.cuda.load.toolkit import nvrtc
 from tests.backends.test_shim import compiler  # noqa: F401 a fixture
 from tests.codegen.texts import kernels
-from tests.templates.test_cuda_nvrtc import needs_nvrtc
+from tests.nvrtc import needs_nvrtc
 
 WAIT = "ge2_await_kernels();"
 LET = "ge2_let_kernels();"

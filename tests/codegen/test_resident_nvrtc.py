@@ -11,8 +11,8 @@ import ge2
 from ge2 import lax
 from tests.codegen.test_resident_random import ROWS, program
 from tests.codegen.texts import kernels
+from tests.nvrtc import needs_nvrtc
 from tests.templates.cuda_harness import ARCHITECTURES, compiled
-from tests.templates.test_cuda_nvrtc import needs_nvrtc
 
 
 def zeros(*shape: int, dtype: Any = np.float32) -> Any:

@@ -21,7 +21,8 @@ from ge2.targets.cuda.load.nvrtc import Order, compile_all
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 from tests.fuzz.networks import Step, centred, masked, softmax, split
 from tests.fuzz.test_random_networks import faults, on_device
-from tests.laws.test_cuda_compiled import ARCHITECTURES, has_nvrtc
+from tests.laws.test_cuda_compiled import ARCHITECTURES
+from tests.nvrtc import needs_nvrtc
 from tests.together import needs_compiler
 from tests.together_in_cuda import together_in_cuda
 
@@ -96,7 +97,7 @@ def kernels(arch: str) -> Iterator[str]:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.skipif(not has_nvrtc(), reason="no NVRTC")
+@needs_nvrtc
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_each_kernel_compiles(arch: str) -> None:
     texts = dict.fromkeys(kernels(arch))

@@ -23,7 +23,8 @@ from ge2.targets.cuda.emulator.device import ShimDevice
 from ge2.targets.cuda.load.nvrtc import Order, compile_all
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 from tests.fuzz.networks import Step, build
-from tests.laws.test_cuda_compiled import ARCHITECTURES, has_nvrtc
+from tests.laws.test_cuda_compiled import ARCHITECTURES
+from tests.nvrtc import needs_nvrtc
 from tests.together import needs_compiler, together
 from tests.together_in_cuda import together_in_cuda
 
@@ -98,7 +99,7 @@ def test_networks_in_cuda(first: int) -> None:
         agree({seed: (each, on_device(each.graph, ShimDevice())) for seed, each in made.items()})
 
 
-@pytest.mark.skipif(not has_nvrtc(), reason="no NVRTC")
+@needs_nvrtc
 @in_shares
 def test_networks_compile_for_gpus(first: int) -> None:
     orders = {

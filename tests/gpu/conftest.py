@@ -21,6 +21,11 @@ def cp() -> Any:
 
 
 @pytest.fixture
+def xp(cp: Any) -> Any:
+    return cp
+
+
+@pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,7 @@ from ge2.base.config import config
 from ge2.base.errors import DeviceError, InPlaceError, InputError, NonFiniteError
 from ge2.base.log import Ge2Warning
 from ge2.targets.cuda.load.gpu import cupy
-
-
-@pytest.fixture
-def cp() -> Any:
-    return cupy()
+from tests.exhaustive import sampled
 
 
 def softmax(x: Any) -> Any:
@@ -166,6 +163,7 @@ def alike(found: Any, want: Any) -> None:
         close(y, np.asarray(w))
 
 
+@pytest.mark.exhaustive("name")
 @pytest.mark.parametrize("off", [(), ("resident",)], ids=["in one kernel", "round by round"])
 @pytest.mark.parametrize("name", LOOPS)
 def test_loops(cp: Any, rng: np.random.Generator, name: str, off: tuple[str, ...]) -> None:
@@ -358,6 +356,7 @@ OPERATORS = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive("side")
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_cupys_array_beside_a_traced_value(cp: Any, rng: np.random.Generator, name: str, side: str) -> None:
@@ -555,21 +554,22 @@ def test_an_operation_of_ones_own(cp: Any, rng: np.random.Generator) -> None:
 
 def test_the_largest_elements(cp: Any, rng: np.random.Generator) -> None:
     """Ties, NaN and zeros of both signs; short lines, long ones, cut ones, and more than a block keeps."""
-    for shape, k, axis in (
+    cases = (
         ((7, 5), 2, 1),
         ((3, 1025), 33, 1),
         ((1025, 3), 33, 0),
         ((1, 1 << 17), 500, 1),
         ((2, 900), 600, 1),
-    ):
-        for dtype in (np.float32, np.float64, np.float16, np.int64, np.uint8, bool):
-            x = rng.integers(0 if dtype in (np.uint8, bool) else -9, 9, shape).astype(dtype)
-            if x.dtype.kind == "f":
-                x[rng.random(shape) < 0.1] = np.nan
-                x[rng.random(shape) < 0.1] = -0.0
-            f = ge2.jit(lambda x, k=k, axis=axis: ge2.lax.top_k(x, k, axis))
-            for y, want in zip(f(cp.asarray(x)), f(x), strict=True):
-                assert y.get().tobytes() == np.ascontiguousarray(want).tobytes(), (shape, dtype)
+    )
+    table = product(cases, (np.float32, np.float64, np.float16, np.int64, np.uint8, bool))
+    for (shape, k, axis), dtype in sampled(table, group=lambda case: case[0]):
+        x = rng.integers(0 if dtype in (np.uint8, bool) else -9, 9, shape).astype(dtype)
+        if x.dtype.kind == "f":
+            x[rng.random(shape) < 0.1] = np.nan
+            x[rng.random(shape) < 0.1] = -0.0
+        f = ge2.jit(lambda x, k=k, axis=axis: ge2.lax.top_k(x, k, axis))
+        for y, want in zip(f(cp.asarray(x)), f(x), strict=True):
+            assert y.get().tobytes() == np.ascontiguousarray(want).tobytes(), (shape, dtype)
     derivative = ge2.jit(ge2.grad(lambda x: (ge2.lax.top_k(x, 3)[0] ** 2).sum()))
     x = rng.standard_normal((4, 300))
     alike(derivative(cp.asarray(x)), derivative(x))

@@ -16,12 +16,6 @@ from ge2.dispatch import cache
 from ge2.targets.cuda.launch import extension
 from ge2.targets.cuda.load import gpu as devices
 from ge2.targets.cuda.load import nvrtc
-from ge2.targets.cuda.load.gpu import cupy
-
-
-@pytest.fixture
-def xp():
-    return cupy()
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from ge2.dispatch import cache
 from ge2.targets.cuda.launch import extension
 from ge2.targets.cuda.launch.decide import LOOPS, knows
 from ge2.targets.cuda.load.driver import LIBRARY
-from ge2.targets.cuda.load.gpu import cupy, gpu
+from ge2.targets.cuda.load.gpu import gpu
 
 lax = ge2.lax
 N = 4096  # rows of arrays that no single block would take
@@ -36,11 +36,6 @@ def there():
 def anew():
     """Equal graphs of other tests are forgotten, so that counts begin at zero."""
     cache.forget()
-
-
-@pytest.fixture
-def xp():
-    return cupy()
 
 
 @pytest.fixture

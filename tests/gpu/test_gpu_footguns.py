@@ -14,14 +14,8 @@ import ge2
 from ge2.base.config import config
 from ge2.base.errors import DeviceError
 from ge2.base.log import Ge2Warning
-from ge2.targets.cuda.load.gpu import cupy
 
 X = np.array([1.0, 2.0, 3.0])
-
-
-@pytest.fixture
-def cp() -> Any:
-    return cupy()
 
 
 def same(y: Any, w: Any) -> None:
@@ -136,11 +130,11 @@ def test_a_failed_call_leaves_the_next_one_right(cp: Any) -> None:
     same(f(cp.asarray(X)), 2 * X + 1)
 
 
-def test_a_thousand_shapes_are_remembered_up_to_a_limit(cp: Any) -> None:
+def test_shapes_are_remembered_up_to_a_limit(cp: Any) -> None:
     """New sizes compile nothing, and old signatures go."""
     with config.using(check=False):
         f = ge2.jit(lambda x: x + 1)
-        for n in range(10, 1010):
+        for n in range(10, 560):
             assert float(f(cp.zeros(n))[-1]) == 1.0
         assert len(f.cache_report().entries) == 512
     del f

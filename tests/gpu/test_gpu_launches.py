@@ -16,7 +16,7 @@ from ge2.base.config import config
 from ge2.base.errors import KernelError
 from ge2.dispatch import cache
 from ge2.targets.cuda.launch import extension
-from ge2.targets.cuda.load.gpu import cupy, gpu
+from ge2.targets.cuda.load.gpu import gpu
 
 pytestmark = pytest.mark.usefixtures("library_products")
 
@@ -25,11 +25,6 @@ pytestmark = pytest.mark.usefixtures("library_products")
 def there():
     """The extension is there from the first call on."""
     assert extension.made_now() is not None
-
-
-@pytest.fixture
-def xp():
-    return cupy()
 
 
 def net(x, w, v, k=2.0):

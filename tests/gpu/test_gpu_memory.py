@@ -16,7 +16,7 @@ from ge2.base.config import config
 from ge2.base.errors import OutOfMemoryError
 from ge2.dispatch import cache
 from ge2.targets.cuda.launch import extension
-from ge2.targets.cuda.load.gpu import cupy, gpu
+from ge2.targets.cuda.load.gpu import gpu
 
 MB = 1 << 20
 
@@ -25,11 +25,6 @@ MB = 1 << 20
 def there():
     """The extension is there from the first call on."""
     extension.made_now()
-
-
-@pytest.fixture
-def xp():
-    return cupy()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from ge2.dispatch import cache
 from ge2.ops.user_ops import Own
 from ge2.targets.cuda.launch import extension
 from ge2.targets.cuda.launch.decide import LOOPS, knows
-from ge2.targets.cuda.load.gpu import cupy, gpu
+from ge2.targets.cuda.load.gpu import gpu
 from tests.gpu.test_gpu_launches import given, net
 
 REPLAYS = 1000
@@ -33,11 +33,6 @@ def there():
 def anew():
     """Equal graphs of other tests are forgotten, so that counts begin at zero."""
     cache.forget()
-
-
-@pytest.fixture
-def xp():
-    return cupy()
 
 
 def runs(f):

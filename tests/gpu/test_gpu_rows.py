@@ -9,15 +9,9 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.targets.cuda.load.gpu import cupy
 from tests.codegen.test_cuda_rows import chosen, loss
 
 BF16 = ml_dtypes.bfloat16
-
-
-@pytest.fixture
-def cp() -> Any:
-    return cupy()
 
 
 @pytest.mark.parametrize("n", [40, 4096, 20_000, 20_003])

@@ -8,14 +8,8 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.targets.cuda.load.gpu import cupy
 
 SIZES = (6143, 6145, 1 << 20, (1 << 24) + 3, (1 << 25) + 5)
-
-
-@pytest.fixture
-def cp() -> Any:
-    return cupy()
 
 
 @pytest.mark.parametrize("n", SIZES)

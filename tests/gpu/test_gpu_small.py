@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.targets.cuda.load.gpu import cupy
 from tests.codegen.test_cuda_small import (
     by_rows,
     masked,
@@ -22,11 +21,6 @@ from tests.codegen.test_cuda_small import (
 )
 
 BF16 = ml_dtypes.bfloat16
-
-
-@pytest.fixture
-def cp() -> Any:
-    return cupy()
 
 
 def agree(cp: Any, f: Any, *xs: Any) -> None:

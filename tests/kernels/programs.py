@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 
 from ge2.base.config import config
 from ge2.base.dtypes import BOOL, COMPLEX, HALF, INTEGERS
-from ge2.base.toolchain.detect import toolchain
 from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
 from ge2.ir import ArrayType, Eqn, Graph, Op, Var
 from ge2.ops.shape import BroadcastInDim, Rev, Slice, Transpose
 from ge2.targets.c.kernels import gather_scatter, strided_loops
-
-needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
+from tests.together import needs_compiler as needs_compiler
+from tests.together import together
 
 
 @pytest.fixture
@@ -61,8 +60,9 @@ class Programs:
     def compiled(self, threads: int = 2) -> Executable:
         graph = Graph(tuple(self.inputs), tuple(self.eqns), tuple(self.outs))
         with config.using(executor="c", threads=threads, passes_off=("simplify", "fold", "match")):
-            found = compile_graph(graph)
-            found.build()
+            with together(quick=True):
+                found = compile_graph(graph)
+                found.build()
             assert found.program.target == "c"
             return found
 

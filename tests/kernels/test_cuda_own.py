@@ -10,7 +10,7 @@ import pytest
 
 from ge2 import extend
 from ge2.base.dtypes import FP8, SHORT
-from ge2.base.errors import ArgumentError, CompilerTrouble
+from ge2.base.errors import ArgumentError
 from ge2.choice.family import Problem
 from ge2.compile.catalog import select
 from ge2.compile.compile import compile_graph
@@ -18,7 +18,7 @@ from ge2.ir import ArrayType, Eqn, Graph, Literal, Var
 from ge2.ops.shape import Transpose
 from ge2.targets.cuda.emulator.device import ShimDevice
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
-from ge2.targets.cuda.load.toolkit import place
+from tests.nvrtc import needs_nvrtc
 from tests.together import needs_compiler
 
 
@@ -188,14 +188,7 @@ def test_launches_that_are_refused(found: Any, says: str) -> None:
     assert "return -(-x.size // 256), 256" in str(error.value)
 
 
-def has_nvrtc() -> bool:
-    try:
-        return bool(place().path)
-    except CompilerTrouble:
-        return False
-
-
-@pytest.mark.skipif(not has_nvrtc(), reason="no NVRTC")
+@needs_nvrtc
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100"])
 def test_nvrtc_compiles_it(arch: str) -> None:
     device = OfflineDevice(limits_of(arch))

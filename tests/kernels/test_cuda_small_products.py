@@ -26,8 +26,8 @@ from ge2.targets.cuda.products.gemm import Along, contraction
 from ge2.targets.cuda.products.small import read
 from ge2.test_util.laws import graph_of, types_of
 from tests.codegen.texts import kernels
+from tests.nvrtc import needs_nvrtc
 from tests.templates.cuda_harness import ARCHITECTURES, compiled
-from tests.templates.test_cuda_nvrtc import needs_nvrtc
 from tests.together import needs_compiler
 
 BF16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from ge2.base.config import config
 from ge2.base.dtypes import COMPLEX, SHORT
-from ge2.base.errors import CompilerTrouble
 from ge2.choice.family import Problem
 from ge2.compile.catalog import select
 from ge2.compile.compile import compile_graph
@@ -22,8 +21,8 @@ from ge2.targets.cuda.device import Device
 from ge2.targets.cuda.emulator.device import ShimDevice
 from ge2.targets.cuda.kernels import top_k
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
-from ge2.targets.cuda.load.toolkit import place
 from tests.kernels.programs import alike, needs_compiler, numbers
+from tests.nvrtc import needs_nvrtc
 
 pytestmark = needs_compiler
 DTYPES = [d for d in SHORT if d not in COMPLEX]
@@ -146,15 +145,8 @@ def test_the_choice() -> None:
     assert "finds no largest" in str(select(Problem(Sort(0), (t,), (t,), "cuda")))
 
 
-def has_nvrtc() -> bool:
-    try:
-        return bool(place().path)
-    except CompilerTrouble:
-        return False
-
-
 @pytest.mark.exhaustive
-@pytest.mark.skipif(not has_nvrtc(), reason="no NVRTC")
+@needs_nvrtc
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100"])
 def test_nvrtc_compiles_it(arch: str) -> None:
     device = OfflineDevice(limits_of(arch))

@@ -10,29 +10,19 @@ import zlib
 from collections.abc import Iterator
 
 import numpy as np
-import pytest
 
-from ge2.base.errors import CompilerTrouble
 from ge2.cli.compile import drivers
 from ge2.compile.compile import compile_graph
 from ge2.ir import Graph
 from ge2.targets.cuda.load import nvrtc
 from ge2.targets.cuda.load.nvrtc import Binary, Order, compile_all
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
-from ge2.targets.cuda.load.toolkit import place
 from ge2.test_util.laws import graph_of, types_of
 from tests.exhaustive import SAMPLING, sampled
 from tests.laws.test_targets import chosen, differentiated, in_group, in_groups
+from tests.nvrtc import needs_nvrtc
 
-
-def has_nvrtc() -> bool:
-    try:
-        return bool(place().path)
-    except CompilerTrouble:
-        return False
-
-
-pytestmark = pytest.mark.skipif(not has_nvrtc(), reason="no NVRTC")
+pytestmark = needs_nvrtc
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")
 AGAIN = 40  # of so many kernels one is compiled twice
 

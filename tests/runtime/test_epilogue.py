@@ -21,8 +21,8 @@ from ge2.passes.context import Context
 from ge2.targets.cuda.emit.kernel import bare
 from ge2.targets.cuda.limits import H200
 from tests.codegen.texts import kernels
+from tests.nvrtc import needs_nvrtc
 from tests.templates.cuda_harness import ARCHITECTURES, compiled
-from tests.templates.test_cuda_nvrtc import needs_nvrtc
 from tests.together import needs_compiler
 
 F32 = np.dtype(np.float32)

@@ -17,15 +17,8 @@ from ge2.ir import Graph
 from ge2.targets.cuda.emulator.device import ShimDevice
 from ge2.targets.cuda.load import nvrtc
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
-from ge2.targets.cuda.load.toolkit import place
+from tests.nvrtc import needs_nvrtc
 from tests.together import needs_compiler
-
-
-def has_nvrtc() -> bool:
-    try:
-        return bool(place().path)
-    except CompilerTrouble:
-        return False
 
 
 def graph() -> Graph:
@@ -35,7 +28,7 @@ def graph() -> Graph:
     return found
 
 
-@pytest.mark.skipif(not has_nvrtc(), reason="no NVRTC")
+@needs_nvrtc
 def test_kernels_are_kept_in_the_cache_of_the_settings(tmp_path):
     nvrtc._binaries.clear()
     with config.using(cache_dir=str(tmp_path / "cache"), threads=3):

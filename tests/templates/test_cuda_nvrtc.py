@@ -8,10 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from ge2.base.dtypes import SHORT
-from ge2.base.errors import CompilerTrouble
 from ge2.codegen.spelling import NAMED
 from ge2.targets.cuda.emit.types import headers
-from ge2.targets.cuda.load.toolkit import nvrtc
+from tests.nvrtc import needs_nvrtc
 from tests.templates.cuda_harness import (
     ALL,
     ARCHITECTURES,
@@ -35,16 +34,6 @@ def groups() -> Iterator[tuple[str, list[Function]]]:
 GROUPS = dict(groups())
 # A register or two is put aside while angles beyond 2^20 or so are reduced, which is a call of CUDA's own.
 SPILL = {("c128", "ge2_cosh_c128({0})")}
-
-
-def has_nvrtc() -> bool:
-    try:
-        return bool(nvrtc())
-    except CompilerTrouble:
-        return False
-
-
-needs_nvrtc = pytest.mark.skipif(not has_nvrtc(), reason="no NVRTC")
 
 
 @pytest.mark.exhaustive("header")

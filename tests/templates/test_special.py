@@ -12,12 +12,12 @@ import pytest
 
 from ge2.base.dtypes import FLOAT32, FLOAT64
 from ge2.ops import SPECIAL, Bessel, Polygamma, special_tables
+from tests.nvrtc import needs_nvrtc
 from tests.templates import cuda_harness, harness
 from tests.templates.conftest import ON_GPU
 from tests.templates.cuda_harness import Function
 from tests.templates.harness import IS_GCC, needs_compiler
 from tests.templates.special_values import OF_TWO, VALUES
-from tests.templates.test_cuda_nvrtc import needs_nvrtc
 from tests.templates.test_float_maths import AVX2
 
 HERE = Path(__file__).parents[2] / "templates"
