@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from types import FunctionType
+from typing import Any
 
 import pytest
 from _pytest.doctest import DoctestItem
 
 from tests.exhaustive import SAMPLING, sample_items
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # NumPy's own threads would only stand in the way of other workers
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -20,6 +24,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     SAMPLING.every, SAMPLING.seed = config.getoption("--all"), config.getoption("--sample-seed")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Tests of a file stay with one worker while there is work, so that what they share is made once."""
+    if config.getoption("dist") != "load":  # something else was asked for than the default of -n
+        return None
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log)
 
 
 @pytest.hookimpl(trylast=True)  # after -k and -m, so that what is asked for by name has a case

@@ -334,7 +334,7 @@ def test_ten_thousand_calls_leave_nothing(executor: str, traced: None) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.slow
-@pytest.mark.parametrize(("executor", "count"), [("c", 600), ("blocked", 600)])
+@pytest.mark.parametrize(("executor", "count"), [("c", 540), ("blocked", 540)])
 def test_hundreds_of_shapes_leave_little(executor: str, count: int, traced: None) -> None:
     """What is remembered has a limit, while the function lives; and much of it goes with the function."""
     with ge2.config.using(executor=executor, check=False):
