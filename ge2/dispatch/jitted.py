@@ -30,6 +30,7 @@ from ge2.base.keyed_lock import alone
 from ge2.base.log import say
 from ge2.base.progress import making
 from ge2.base.pytree import Structure, flatten, register_leaf
+from ge2.base.recursion import deep_recursion
 from ge2.base.source import here
 from ge2.base.tracebacks import hide, hides
 from ge2.dispatch.cache import Entry
@@ -238,7 +239,7 @@ class Jitted(Generic[P, R]):
     @collector_paused
     def _make(self, key: Key, leaves: list[Any], seen: Seen) -> Entry:
         """Traces, and outside any trace compiles: one thread does it, others wait."""
-        with alone((id(self), key)):
+        with alone((id(self), key)), deep_recursion():
             entry = self._entries.get(key)
             if entry is None or not entry.holds(seen.arrays):
                 if self._max_traces is not None and self._traces >= self._max_traces:

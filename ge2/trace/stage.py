@@ -12,6 +12,7 @@ from ge2.base.config import config
 from ge2.base.errors import InputError, TraceError, TypeRuleError, VerifyError
 from ge2.base.gc_pause import collector_paused
 from ge2.base.record import record
+from ge2.base.recursion import deep_recursion
 from ge2.base.source import Source, of_function
 from ge2.ir import ArrayType, Graph, current, parse, verify, write
 from ge2.ops import KNOWN, REPLACED
@@ -49,7 +50,7 @@ def stage(
     trace = Trace(title or title_of(f), kind)
     trace.source = source
     tracers = [bind(trace, given) for given in inputs]
-    with trace:
+    with deep_recursion(), trace:
         outputs = [trace.atom(y) for y in checked_outputs(called(f, tracers, trace), trace)]
     closed = finish(trace, trace.inputs, outputs)
     if config.check_leaks:

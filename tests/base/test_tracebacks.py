@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2.base import recursion
 from ge2.base.config import config
 from ge2.base.source import PACKAGE
 from ge2.base.tracebacks import inside
@@ -201,7 +202,7 @@ def test_a_boundary_is_the_function_in_all_but_its_frame() -> None:
     assert ge2.tree_util.tree_map is ge2.tree.map
 
 
-def test_what_nests_too_deep_says_so() -> None:
+def test_what_nests_too_deep_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each jitted function inside another takes frames of Python; with more of them it works."""
 
     def nested(levels: int) -> Any:
@@ -211,6 +212,7 @@ def test_what_nests_too_deep_says_so() -> None:
         return f
 
     before, few = sys.getrecursionlimit(), len(inspect.stack(0)) + 300
+    monkeypatch.setattr(recursion, "DEEP", few)
     try:
         sys.setrecursionlimit(few)
         with pytest.raises(RecursionError) as found:

@@ -35,6 +35,7 @@ from ge2.targets.c.repeated_calls import MANY, repeated_calls
 IN_C = ("kernel", "copy", "loop")
 SHOWN = 400  # equations of a graph that its file begins with
 FEW = 24  # steps of a round up to which its kernels become part of it
+INLINED = 4  # nested loops and branches from which on one is a function
 LOCAL = 256  # bytes of an array up to which it is a variable of the function of such a round
 
 
@@ -90,12 +91,14 @@ class Native:
         self.inlined: set[str] = set()  # the kernels that small rounds call
         self.first = 0  # of the equations, among `sources`
         self.fails = False  # whether a kernel may find an index out of range
+        self.depth = 0  # loops and branches around
         self.spelt = False  # whether sizes are numbers in the text, not arguments
 
     def child(self, program: Program) -> Native:
         """What writes a program that a loop of this one runs, into the same file."""
         small = sum(map(made, program.steps)) <= SMALL
         child = Native(program, ALONE if small else self.threads, self.title)
+        child.depth = self.depth + 1
         child.spelt = small and len(program.steps) < MANY
         child.named, child.texts, child.runs, child.made = self.named, self.texts, self.runs, self.made
         child.inner, child.inlined, child.prices = self.inner, self.inlined, self.prices
@@ -126,8 +129,11 @@ class Native:
 
     @property
     def short(self) -> bool:
-        """True if the program is part of the loop that runs it: what it calls takes longer than its work."""
-        return self.spelt and len(self.program.steps) <= FEW
+        """True if the program is part of the loop that runs it: what it calls takes longer than its work.
+
+        Of nested ones each fourth is a function: inlined at all depths, code grows with their square.
+        """
+        return self.spelt and len(self.program.steps) <= FEW and self.depth % INLINED != 0
 
     def hosts(self, steps: Sequence[Step]) -> list[Var]:
         """The Python numbers that C reads."""
