@@ -7,6 +7,7 @@ and nothing can fail from then on (`schedule`); elsewhere they are copied there 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import starmap
 from typing import Any, final
 
 from ge2.trace.writes import Writes
@@ -33,7 +34,14 @@ class Writing:
         writes = self.writes
         writes.check(arrays)
         given = arrays if self.ready is None else self.made_ready(arrays)
-        return writes.of(writes.carried(arrays, self.run(*given)))
+        found: list[list[Any]] = []
+        try:
+            found.extend(starmap(self.run, (given,)))  # no interrupt comes between the run and its results
+            return writes.of(writes.carried(arrays, found[0]))
+        except BaseException:
+            if found:  # only an interrupt can have come: some arguments have changed, so all of them do
+                writes.carried(arrays, found[0])
+            raise
 
     def made_ready(self, arrays: Sequence[Any]) -> list[Any]:
         """The arrays, those that are written as kernels write them."""

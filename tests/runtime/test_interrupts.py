@@ -108,6 +108,52 @@ def test_an_argument_that_is_written_after_the_loop_is_unchanged():
     np.testing.assert_array_equal(x, np.arange(4.0))
 
 
+def steps(x, y, end):
+    """Writes one argument by a loop that never ends, and the other before and after it."""
+    y += 1
+    x[:] = lax.while_loop(lambda s: s[0] < end, lambda s: (s[0] + 1, s[1] * 0.5 + 1), (0, x))[1]
+    y *= 2
+
+
+def counted(x, y, end):
+    y += 1
+    x[:] = lax.fori_loop(0, 1 << 30, lambda i, x: x * 0.5 + 1, x)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("f", [steps, counted])
+def test_arguments_that_a_loop_writes_are_unchanged(executor, f):
+    f, x, y = ge2.jit(f), np.arange(4.0), np.arange(5.0)
+    with config.using(executor=executor):
+        for _ in range(2):
+            with interrupted(0.2), pytest.raises(Stop):
+                f(x, y, 1 << 62)
+            np.testing.assert_array_equal(x, np.arange(4.0))
+            np.testing.assert_array_equal(y, np.arange(5.0))
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_arguments_change_together_or_not_at_all(executor):
+    """Wherever the interrupt comes: some are written in their own memory, some are copied."""
+
+    def swap(x, y, z):
+        x[:], y[:] = y + 0, x + 0
+        z += np.tanh(x) * 0 + 1
+
+    f, chance = ge2.jit(swap), random.Random(1)
+    x, y, z = np.zeros(300_000), np.ones(300_000), np.zeros(300_000)
+    with config.using(executor=executor):
+        f(x, y, z)
+        for _ in range(30):
+            before = z[0]
+            with interrupted(chance.uniform(0.0001, 0.004)), suppress(Stop):
+                for _ in range(4):
+                    f(x, y, z)
+            state = {(a.min(), a.max()) for a in (z, x + z, y - z)}
+            assert all(low == high for low, high in state), state
+            assert {x[0], y[0]} == {0.0, 1.0} and x[0] == z[0] % 2 and before <= z[0] <= before + 4
+
+
 def test_calls_that_were_interrupted_anywhere_leave_a_usable_state():
     """While tracing, in the passes, while compiling, loading and running."""
     chance = random.Random(0)

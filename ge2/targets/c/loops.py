@@ -21,6 +21,7 @@ from ge2.ops.shape import BroadcastInDim
 from ge2.ops.while_loop import WhileLoop
 from ge2.passes.context import Context
 from ge2.program.carries import branch_pairs
+from ge2.program.failing import LONG
 from ge2.program.host_control_flow import CONTROL
 from ge2.program.program import Program, Step
 from ge2.targets.c.emit.types import STORED
@@ -34,7 +35,6 @@ SHORT = 256  # bytes of a carry that stays in cache lines of its own: what is st
 MANY = 16  # rounds that a while loop is taken to have, where it matters whether a call is long
 KNOWN = 64  # bytes up to which the size of a copy is written out
 ALIGNED = "__attribute__((aligned(64)))"
-LONG = 1 << 30  # elements that a counted loop makes, in about a second, from which on it can be interrupted
 OFTEN = (1 << 10) - 1  # a mask: of short iterations, one in so many looks whether there was an interrupt
 STOPS = "return lib->error->code;"
 
