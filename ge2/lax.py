@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ge2.base.tracebacks import hides, publish
+from ge2.base.tracebacks import publish, published
 from ge2.transforms.lax import cond as cond
 from ge2.transforms.lax import dot_general as dot_general
 from ge2.transforms.lax import stop_gradient as stop_gradient
@@ -70,7 +70,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'ge2.lax' has no attribute {name!r}")
     from ge2.numpy import dynamic  # programs that use none need not wait for it
 
-    found = globals()[name] = hides(getattr(dynamic, name))
+    found = globals()[name] = published(getattr(dynamic, name), "ge2.lax")
     return found
 
 

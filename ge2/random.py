@@ -129,7 +129,8 @@ def _shape(shape: Shape) -> Dims:
     except TypeError:
         raise InputError(f"a shape is a tuple of integers; got {shape!r}", where=here()) from None
     if min(found, default=0) < 0:
-        raise ShapeError(f"a shape has no negative sizes; got {found}", where=here())
+        what = f"a shape has no negative sizes; got {found}"
+        raise ShapeError(what, where=here(), fix=f"{tuple([max(n, 0) for n in found])}")
     return found
 
 

@@ -194,7 +194,8 @@ def flatten_up_to(structure: Structure, tree: Any, names: Names = ("the structur
     try:
         _descend(structure, tree, found, names)
     except _Differs as differs:
-        raise PytreeError(f"{names[0]} and {names[1]} differ {_at(differs.path)}: {differs.why}") from None
+        what = f"{names[0]} and {names[1]} differ {_at(differs.path)}: {differs.why}"
+        raise PytreeError(what, fix="trees of one structure, which ge2.tree.structure(tree) shows") from None
     return found
 
 

@@ -9,14 +9,16 @@ takes the traceback that the error then has, so a boundary costs nothing where n
 from __future__ import annotations
 
 import dis
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import update_wrapper
+from inspect import unwrap
 from types import CodeType, FunctionType, TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
 from ge2.base.config import config
-from ge2.base.errors import DEEPER, Ge2Error
-from ge2.base.source import is_library, is_package
+from ge2.base.errors import DEEPER, Ge2Error, InputError, TypeRuleError
+from ge2.base.source import here, is_library, is_package
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -26,25 +28,79 @@ TOO_DEEP: Final = f"""  functions, branches and loops of ge2 take some ten frame
   try  {DEEPER}"""
 INSIDE: Final = "  (raised inside ge2, whose frames GE2_TRACEBACK=full shows)"
 ASKED_OFTEN: Final = ("__init__", "__getattr__")
+ARGUMENTS: Final = (InputError, TypeRuleError)  # errors that another argument mends
 CALLS: Final = ("() missing ", "() takes ", "() got ")  # Python, of a call that does not fit its function
 
 
-def hide(error: BaseException) -> None:
-    """Takes our frames out of the tracebacks of an error and of those that led to it."""
+def hide(error: BaseException, function: Any = None, args: Sequence[Any] = (), named: Any = None) -> None:
+    """Takes our frames out of the tracebacks of an error and of those that led to it.
+
+    The boundary that the user's line calls adds that line and a remedy where an error has none.
+    """
     if isinstance(error, RecursionError) and TOO_DEEP not in getattr(error, "__notes__", ()):
         error.add_note(TOO_DEEP)
+    puzzling = vars(error).setdefault("puzzling_in_ge2", None)  # the innermost boundary judges
+    if puzzling is None:
+        puzzling = vars(error)["puzzling_in_ge2"] = is_puzzling(error)
+        if puzzling and config.traceback != "full":
+            error.add_note(INSIDE)
+    if function is not None and not is_library(sys._getframe(2).f_code):
+        complete(error, puzzling, function, args, named or {})
     if config.traceback == "full":
         return
     for each in chain(error):
         shown = filtered(each)
-        if each is error and not vars(each).setdefault("judged_by_ge2", False):  # by the innermost boundary
-            vars(each)["judged_by_ge2"] = True
-            if is_puzzling(each):
-                each.add_note(INSIDE)
         each.__traceback__ = shown
         led = each.__context__
         if led is not None and led.__traceback__ is not None and filtered(led) is None:
             each.__suppress_context__ = True  # it never left us
+
+
+def complete(
+    error: BaseException, puzzling: bool, function: Any, args: Sequence[Any], named: Mapping[str, Any]
+) -> None:
+    """Gives an error what it lacks of its line and a remedy: in its text if it is ours, else as notes."""
+    place = here()
+    if vars(error).setdefault("completed_by_ge2", place is None):
+        return
+    vars(error)["completed_by_ge2"] = True
+    at, name = f"  at   {place}", called_name(function, args)
+    remedy = f"  try  help({name}), which lists what it takes" if name else ""
+    if isinstance(error, Ge2Error):
+        asks = isinstance(error, ARGUMENTS) and remedy
+        error.args = (with_lines(str(error), at, remedy if asks else ""),)
+    elif puzzling and name and not isinstance(error, AssertionError):
+        given = ", ".join([kind_of(x) for x in args] + [f"{k}={kind_of(x)}" for k, x in named.items()])
+        error.add_note(f"  in   {name}({given})\n{at}\n{remedy}")
+
+
+def with_lines(text: str, at: str, remedy: str) -> str:
+    """The text of an error with those of its lines that it lacks."""
+    head, *rest = text.split("\n")
+    if not any(line.startswith("  at   ") for line in rest):
+        rest = [at, *rest]
+    if remedy and not any(line.startswith("  try  ") for line in rest):
+        rest = [*rest, remedy]
+    return "\n".join([head, *rest])
+
+
+def called_name(function: Any, args: Sequence[Any]) -> str:
+    """The name that a user has for a boundary; empty for a function of the user's, transformed."""
+    inner = unwrap(function)
+    if not is_library(getattr(inner, "__code__", kind_of.__code__)):
+        return ""
+    name: str = function.__name__
+    if name in ("__array_function__", "__array_ufunc__") and len(args) > 1:
+        return f"np.{getattr(args[1], '__name__', name)}"
+    module = PUBLISHED.get(function, function).__module__
+    return f"x.{name}" if "." in function.__qualname__ else f"{module}.{name}"
+
+
+def kind_of(x: Any) -> str:
+    """An argument in a word or two."""
+    if hasattr(x, "dtype") and hasattr(x, "shape") and not isinstance(x, type):
+        return f"{x.dtype}[{','.join(map(str, x.shape))}]"
+    return f"{x!r:.20}" if isinstance(x, str | bytes | int | float | None) else type(x).__name__
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
@@ -100,7 +156,7 @@ def hides(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            shorten(error)
+            shorten(error, function, args, kwargs)
             raise
 
     shorten = hide
@@ -140,6 +196,14 @@ BOUNDARY: Final = hides(hide).__code__
 PUBLISHED: Final[dict[FunctionType, Callable[..., Any]]] = {}  # public functions, and their boundaries
 
 
+def published(function: FunctionType, module: str) -> Callable[..., Any]:
+    """The boundary of a public function, which is at home in the module that published it first."""
+    if function not in PUBLISHED:
+        PUBLISHED[function] = made = hides(function)
+        made.__module__ = module
+    return PUBLISHED[function]
+
+
 def publish(namespace: dict[str, Any]) -> None:
     """Makes the public functions of a module boundaries; they are at home in that module.
 
@@ -149,7 +213,4 @@ def publish(namespace: dict[str, Any]) -> None:
     for name in namespace.get("__all__", [n for n in namespace if not n.startswith("_")]):
         value = namespace.get(name)  # absent: imported when it is asked for
         if type(value) is FunctionType and is_package(value.__code__) and not is_boundary(value):
-            if value not in PUBLISHED:
-                PUBLISHED[value] = made = hides(value)
-                made.__module__ = namespace["__name__"]
-            namespace[name] = PUBLISHED[value]
+            namespace[name] = published(value, namespace["__name__"])

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.tracebacks import hides
+from ge2.base.tracebacks import published
 
 # fmt: off
 MODULES: dict[str, tuple[str, ...]] = {
@@ -87,7 +87,7 @@ def find(name: str) -> Any:
     """The object of that name; KeyError if there is none."""
     if name in HOME:
         found = getattr(import_module(f"ge2.numpy.{HOME[name]}"), name)
-        return hides(found) if type(found) is FunctionType else found
+        return published(found, "ge2.numpy") if type(found) is FunctionType else found
     if name in PASSED:
         return getattr(np, name)
     if name in PARTS:

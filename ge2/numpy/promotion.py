@@ -275,7 +275,7 @@ def one_axis(axis: Any, ndim: int, what: Any = None) -> int:
     try:
         found = axis.__index__()
     except (AttributeError, TypeError):
-        raise InputError(f"an axis is an integer; got {axis!r}", where=here()) from None
+        raise InputError(f"an axis is an integer; got {axis!r:.60}", where=here(), fix="axis=0") from None
     if not -ndim <= found < ndim:
         of = f" of {type_of(what)}" if what is not None else ""
         fix = f"axis=-1 for the last; from {-ndim} to {ndim - 1} they count" if ndim else "axis=None"

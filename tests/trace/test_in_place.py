@@ -14,7 +14,7 @@ import ge2
 from ge2 import lax
 from ge2.base.errors import InPlaceError
 from ge2.numpy.tables import SHARING
-from ge2.transforms import grad, make_jaxpr
+from ge2.transforms import grad, jacfwd, make_jaxpr
 
 Program = list[tuple[int, int, int]]  # a step, and the variables that are its a and b
 
@@ -257,7 +257,7 @@ def test_an_argument_is_never_written(change: Any) -> None:
         change(theta)
         return np.sum(theta)
 
-    for run_it in (make_jaxpr(f), grad(f)):
+    for run_it in (jacfwd(f), grad(f)):
         with pytest.raises(InPlaceError) as caught:
             run_it(given)
         what, where, fix = str(caught.value).split("\n")
