@@ -27,9 +27,15 @@ if "GE2_CACHE_DIR" not in os.environ:  # one for all processes of a run, and non
 
 COMMON: dict[str, Any] = {"deadline": None, "database": None, "print_blob": True}
 COMMON["suppress_health_check"] = [hypothesis.HealthCheck.too_slow]  # it measures the machine, not the test
-hypothesis.settings.register_profile("ci", derandomize=True, **COMMON)
+hypothesis.settings.register_profile("ci", derandomize=True, max_examples=50, **COMMON)
+hypothesis.settings.register_profile("all", derandomize=True, **COMMON)
 hypothesis.settings.register_profile("explore", max_examples=1000, **COMMON)
 hypothesis.settings.load_profile("ci")  # pytest --hypothesis-profile=explore looks harder
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--all") and not config.getoption("--hypothesis-profile"):
+        hypothesis.settings.load_profile("all")
 
 
 @pytest.fixture(autouse=True, scope="session")

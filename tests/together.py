@@ -103,12 +103,12 @@ class Together:
 
 
 @contextmanager
-def together(quick: bool = False) -> Iterator[Together]:
+def together(level: str = "") -> Iterator[Together]:
     """Executables that are built inside share one library, which their first call compiles.
 
-    `quick`: in half the time, but for `--all`; programs of `tests/fuzz` are compiled as a user's are.
+    `level`: of optimisation, to take a half or a fifth of the time; under `--all` as a user's programs are.
     """
-    file = Together(more=("-O1",) if quick and not SAMPLING.every else ())
+    file = Together(more=(level,) if level and not SAMPLING.every else ())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(linked, "library", file.take)
         patch.setattr(linked, "make_launcher", file.later)

@@ -72,6 +72,7 @@ def test_kernels_shows_graph_regions_and_sources(capsys):
         assert part in text
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("setting", OP_BY_OP)
 def test_a_step_that_runs_op_by_op_fails_loudly(setting):
     command = [sys.executable, "-m", "ge2.cli.main", "demo", "--epochs", "1"]

@@ -186,7 +186,7 @@ def in_c() -> dict[str, list[Any]]:
     """Gradients of each function, compiled, and where they are taken."""
     x = points(np.random.default_rng(0), 3)
     found = {}
-    with together(quick=True), config.using(threads=2):
+    with together("-O0"), config.using(threads=2):
         for name, f in FUNCTIONS.items():
             found[name] = [(g, ge2.jit(g), at) for g, at in zip(gradients(f), (x[0], x), strict=True)]
             for _, jitted, at in found[name]:

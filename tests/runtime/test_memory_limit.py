@@ -17,6 +17,7 @@ import ge2
 from ge2.base.config import config
 from ge2.base.errors import ArgumentError, MemoryLimitError
 from ge2.compile.memory_limit import Remat, Repeat
+from tests.exhaustive import sampled
 from tests.transforms.functions import FUNCTIONS
 
 pytestmark = pytest.mark.any_executor
@@ -66,6 +67,7 @@ def least(f: Any, *args: Any) -> int:
 # ----------------------------------------------------------------------------------------------- it fits
 
 
+@pytest.mark.exhaustive("executor")
 @pytest.mark.parametrize("executor", ["c", "blocked"])
 @pytest.mark.parametrize("f", [network, gated])
 @pytest.mark.parametrize("part", [0.8, 0.5])
@@ -176,7 +178,7 @@ def test_all_kinds_of_programs(name: str):
     f = lambda x: np.sum(np.sin(FUNCTIONS[name](x)) * np.cos(x[0]))  # noqa: E731
     x = np.random.default_rng(8).uniform(-1.2, 1.2, 4)
     plain = ge2.jit(ge2.grad(f))
-    for executor in ("blocked", "c") if name in IN_C else ("blocked",):
+    for executor in ("blocked", "c") if name in sampled(IN_C) else ("blocked",):
         with config.using(check=True, executor=executor):
             small = limited(f, least(f, x))
             np.testing.assert_allclose(small(x), plain(x), rtol=1e-12, atol=1e-14)
