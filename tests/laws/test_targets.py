@@ -61,7 +61,7 @@ def agree(graph: Graph, got: Any, want: Any) -> None:
 @in_python
 @every_op
 def test_an_operation(name: str, executor: str, rng: np.random.Generator) -> None:
-    for sample, arrays in drawn(name, rng):
+    for sample, arrays in (drawn if executor == "blocked" else chosen)(name, rng):
         graph = graph_of(sample.op, types_of(arrays))
         executed(executor, sample.op, graph, arrays, evaluate(sample.op, arrays))
 
