@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from types import FunctionType
 from typing import Any
@@ -44,12 +43,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = set(drawn)
     config.hook.pytest_deselected(items=[item for item in found if item not in kept])
     items[:] = drawn
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Thousands of tests are many objects, which no collection in a test is to look at."""
-    gc.collect()
-    gc.freeze()
 
 
 def is_published(item: DoctestItem) -> bool:
