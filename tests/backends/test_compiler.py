@@ -46,6 +46,40 @@ def test_headers_of_the_package_are_found():
     assert call(lib) == 3
 
 
+PARTS = """#include <ge2/core.h>
+GE2_SHARED int one(int); GE2_SHARED int two(int); GE2_SHARED int three(int);
+#if GE2_IN_PART(1)
+GE2_SHARED int one(int n) { return n; }
+#endif
+#if GE2_IN_PART(2)
+GE2_SHARED int two(int n) { return one(n) + n; }
+#endif
+#if GE2_IN_PART(3)
+GE2_SHARED int three(int n) { return two(n) + n; }
+#endif
+#if GE2_IN_PART(4)
+int ge2_run(int n) { return three(n) + %d; }
+#endif
+"""
+
+
+@needs_compiler
+@pytest.mark.parametrize(("cores", "threads", "jobs"), [(1, 0, 0), (8, 0, 4), (3, 0, 3), (8, 2, 2)])
+def test_parts_are_shared_by_as_many_compilers_as_may_run(cores, threads, jobs, monkeypatch):
+    seen = []
+
+    def together(commands, folder, seconds, run=detect.called_together):
+        seen.extend(c for c in commands if "-c" in c)
+        return run(commands, folder, seconds)
+
+    for module in (detect, settings):
+        monkeypatch.setattr(module, "allowed_cores", lambda: cores)
+    monkeypatch.setattr(detect, "called_together", together)
+    with config.using(threads=threads):
+        assert call(library(PARTS % cores, "f")) == 30 + cores
+    assert len(seen) == jobs
+
+
 @needs_compiler
 def test_a_process_compiles_a_source_once():
     first = library(source(), "f")

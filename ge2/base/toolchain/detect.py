@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache as once
+from itertools import pairwise
 from threading import Lock
 from typing import Final, final
 
@@ -39,7 +40,7 @@ int ge2_run(int64_t n, double *x) {
 }
 """
 ELSE: Final = "GE2_CC=the path of a C compiler; GE2_CC=none to do without"
-PARTED: Final = "GE2_IN_PART"  # of a source that may be compiled in two parts
+PARTED: Final = "GE2_IN_PART"  # of a source that may be compiled in parts, each under one of these
 NEVER: Final = 1e9  # seconds
 SHOWN: Final = 4000  # characters of what a compiler says
 CPU_WORDS: Final = (
@@ -261,8 +262,9 @@ def _built(
     command = (*tools.command, *tools.flags, *flags)
     inputs = [f"{file}.c"]
     end = time.monotonic() + seconds
-    if PARTED in source and allowed_cores() > 1:
-        inputs = _in_parts(command, file, name, folder, seconds)
+    jobs = min(source.count(PARTED), allowed_cores(), config.thread_count())
+    if jobs > 1:
+        inputs = _in_parts(command, file, name, folder, seconds, shares(source.count(PARTED), jobs))
     outcome = called((*command, *inputs, "-o", f"{file}.so"), folder, max(end - time.monotonic(), 0.0))
     _check(outcome, command[0], name)
     try:
@@ -273,15 +275,28 @@ def _built(
         raise CompilerTrouble(what, where=said(outcome), fix=ELSE) from None
 
 
-def _in_parts(command: tuple[str, ...], file: str, name: str, folder: str, seconds: float) -> list[str]:
-    """The two halves of a large source, compiled at once."""
-    objects = [f"{file}{n}.o" for n in (1, 2)]
+def _in_parts(
+    command: tuple[str, ...], file: str, name: str, folder: str, seconds: float, parts: list[tuple[int, int]]
+) -> list[str]:
+    """The parts of a large source, some each by compilers that run at once."""
+    objects = [f"{file}{first}.o" for first, _ in parts]
     calls = [
-        (*command, "-c", f"-DGE2_PART={n}", f"{file}.c", "-o", made) for n, made in enumerate(objects, 1)
+        (*command, "-c", f"-DGE2_FIRST={first}", f"-DGE2_LAST={last}", f"{file}.c", "-o", made)
+        for made, (first, last) in zip(objects, parts, strict=True)
     ]
     for outcome in called_together(calls, folder, seconds):
         _check(outcome, command[0], name)
     return objects
+
+
+def shares(parts: int, jobs: int) -> list[tuple[int, int]]:
+    """The first and the last part that each of some jobs takes.
+
+    >>> shares(8, 3)
+    [(1, 2), (3, 5), (6, 8)]
+    """
+    bounds = [parts * job // jobs for job in range(jobs + 1)]
+    return [(first + 1, last) for first, last in pairwise(bounds)]
 
 
 def _check(outcome: Outcome, compiler: str, name: str) -> None:

@@ -22,7 +22,8 @@ PRODUCTS = {
 
 
 VECTORS = {suffix: f"ge2_product_with_vector_{suffix}(" for suffix in ("f32", "f64")}
-LARGE = 6  # the kernels from which on a file is worth two compilers
+LARGE = 6  # the kernels from which on a file is worth two compilers, half of it each
+PARTS = 16  # the most of a file
 KERNEL_NAME = re.compile(r"^static void (\w+_\d+)\(", re.MULTILINE)
 
 
@@ -65,17 +66,14 @@ class CFile:
 
     @property
     def parts(self) -> tuple[tuple[str, ...], ...]:
-        """The kernels; those of a large file in two parts, which are compiled at once."""
+        """The kernels; those of a large file in 2, 4, 8 or 16 parts of equal length, compiled at once."""
         if self.inlined:
             return (tuple(KERNEL_NAME.sub(self.head, k) for k in self.kernels),)
         if len(self.kernels) < LARGE:
             return (self.kernels,)
-        half, size, total = 0, 0, sum(map(len, self.kernels))
-        while size < total / 2:
-            size += len(self.kernels[half])
-            half += 1
-        both = self.kernels[:half], self.kernels[half:]
-        return tuple(tuple(KERNEL_NAME.sub(r"GE2_SHARED void \1(", k) for k in part) for part in both)
+        count = min(PARTS, 1 << (len(self.kernels) // (LARGE // 2)).bit_length() - 1)
+        shared = [KERNEL_NAME.sub(r"GE2_SHARED void \1(", k) for k in self.kernels]
+        return tuple(tuple(part) for part in in_parts(shared, count) if part)
 
     def head(self, found: re.Match[str]) -> str:
         return f"GE2_FN void {found[1]}(" if found[1] in self.inlined else found[0]
@@ -105,6 +103,20 @@ class CFile:
 
     def text(self) -> str:
         return render(PROGRAM, self)
+
+
+def in_parts(texts: Sequence[str], count: int) -> list[list[str]]:
+    """Texts in their order, in so many parts of about one length each.
+
+    >>> in_parts(["aaaa", "b", "b", "cc", "dddd"], 3)
+    [['aaaa'], ['b', 'b', 'cc'], ['dddd']]
+    """
+    parts: list[list[str]] = [[] for _ in range(count)]
+    total, before = sum(map(len, texts)), 0
+    for text in texts:
+        parts[min((before + len(text) // 2) * count // total, count - 1)].append(text)
+        before += len(text)
+    return parts
 
 
 def same_code(kernel: CKernel) -> str:

@@ -27,10 +27,10 @@ int omp_get_thread_num(void);
 
 #define GE2_FN static inline __attribute__((always_inline, unused))
 
-/* A large file is compiled in two parts at once, GE2_PART 1 and 2; what they share is seen by both, but by no
-   other library. */
-#ifdef GE2_PART
-#define GE2_IN_PART(n) (GE2_PART == n)
+/* A large file has parts, of which compilers that run at once take some each, GE2_FIRST to GE2_LAST; what they share
+   is seen by all, but by no other library. */
+#ifdef GE2_FIRST
+#define GE2_IN_PART(n) (GE2_FIRST <= n && n <= GE2_LAST)
 #define GE2_SHARED __attribute__((visibility("hidden")))
 #else
 #define GE2_IN_PART(n) 1
