@@ -21,7 +21,7 @@ from ge2.base.errors import InputError
 from ge2.choice import choose
 from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
-from ge2.ir import Graph
+from ge2.ir import Eqn, Graph, Literal, Var, rename
 from ge2.ir.text import op_text
 from ge2.ops.elementwise import BY_NAME
 from ge2.test_util.laws import (
@@ -187,6 +187,30 @@ def test_operations_in_c(group: int, rng: np.random.Generator, monkeypatch: pyte
 @in_groups
 def test_derivatives_in_c(group: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     run(derivatives(group, rng), monkeypatch)
+
+
+def with_literals(name: str, rng: np.random.Generator) -> Iterator[Case]:
+    """The first sample of an operation that has scalars among its operands, written into the graph."""
+    for sample, arrays in drawn(name, rng):
+        scalars = [isinstance(x, np.ndarray | np.generic) and not x.shape for x in arrays]
+        if any(scalars) and not all(scalars) and not sample.op.effect:
+            graph = graph_of(sample.op, types_of(arrays))
+            rest = tuple([x for x, scalar in zip(arrays, scalars, strict=True) if not scalar])
+            values = [
+                Literal.of(x[()]) if scalar else None for x, scalar in zip(arrays, scalars, strict=True)
+            ]
+            written = [v if a is None else a for v, a in zip(graph.inputs, values, strict=True)]
+            inputs = tuple([v for v in written if isinstance(v, Var)])
+            known = dict(zip(graph.inputs, written, strict=True))
+            eqns = [Eqn(e.op, rename(known, e.inputs), e.outs, e.source) for e in graph.eqns]
+            found = Graph(inputs, tuple(eqns), graph.outputs)
+            yield Case(named(sample.op, arrays), found, rest, evaluate(sample.op, arrays))
+            return
+
+
+@needs_compiler
+def test_scalars_may_be_literals(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    run([case for name in NAMES for case in with_literals(name, rng)], monkeypatch, threads=(1,))
 
 
 # --------------------------------------------------------------------------------------------- special values

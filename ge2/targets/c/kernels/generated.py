@@ -334,11 +334,12 @@ class Multiply:
         return whole("temp", len(self.temps) - 1, t.shape)
 
     def matrix(self, i: int, groups: tuple[Dims, Dims, Dims]) -> Matrix:
-        """The operand as it is if its axes allow, else a copy in the order that the product reads."""
+        """The operand as it is if its axes allow, else a copy in the order that the product reads; of a
+        number, which has no memory, too."""
         t, operand = self.problem.inputs[i], self.ins[i]
         strides = [single(t.shape, operand.strides, axes) for axes in groups]
         blas = self.dtype in FLOATS | COMPLEX
-        if t.dtype == self.dtype and None not in strides:
+        if t.dtype == self.dtype and None not in strides and not operand.value:
             batch, row, column = strides
             assert batch is not None and row is not None and column is not None
             sizes = [volume(t, axes) for axes in groups[1:]]
