@@ -1,57 +1,51 @@
-"""What a kernel is chosen for, what the choice is, and what a family of kernels must answer."""
+"""Families of kernels: what each must answer to be chosen, and to write what was chosen."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, final
+from collections.abc import Iterable
+from typing import Any, ClassVar, Generic, TypeVar, final
 
 from ge2.base.record import record
-from ge2.codegen.view import KernelView
-from ge2.ir import ArrayType, Op
+from ge2.choice.problem import Problem
+
+Caps = TypeVar("Caps")  # the limits of what kernels run on, a record of the target's
+Code = TypeVar("Code")  # kernels as the assembler of the target takes them
 
 
 @final
 @record
-class Problem:
-    """What is to be computed, and where. `shared`: pairs (result, input) that are the same memory."""
+class Variant:
+    """One of the ways in which a family does a problem; `plan` is what was worked out to offer it."""
 
-    op: Op
-    inputs: tuple[ArrayType, ...]
-    outs: tuple[ArrayType, ...]
-    target: str = "cpu"
-    shared: frozenset[tuple[int, int]] = frozenset()
+    name: str = ""
+    plan: Any = None
 
 
-@final
-@record
-class Launch:
-    """A kernel ready to be compiled and launched; without a source, NumPy's own function is the kernel.
+ONLY = (Variant(),)
 
-    It serves every operation equal to `op`, whose values its view speaks of.
+
+class Family(ABC, Generic[Caps, Code]):
+    """Kernels of one skeleton, or one library function.
+
+    `caps` are the limits of the chip, or of the processor; None before it is known which it is.
     """
-
-    name: str
-    op: Op
-    source: str = ""
-    view: KernelView | None = None
-
-
-class Family(ABC):
-    """Kernels that one template renders, or one library function is."""
 
     name: ClassVar[str]
     target: ClassVar[str] = ""  # the one it serves; "" for any
 
     @abstractmethod
-    def refuses(self, problem: Problem) -> str:
-        """Why no kernel of the family serves the problem; nothing if one does."""
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        """The reason why no kernel of the family serves the problem; "" if one does."""
+
+    def variants(self, problem: Problem, caps: Caps) -> Iterable[Variant]:
+        """Ways to do a problem that is not refused, the preferred one first; at least one."""
+        return ONLY
+
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float | None:
+        """The predicted time of a call in seconds; None where there is no prediction."""
+        return None
 
     @abstractmethod
-    def launch(self, problem: Problem) -> Launch:
-        """The kernel for a problem that is not refused."""
-
-
-def described(problem: Problem) -> str:
-    """What a kernel computes, for the comment above it."""
-    given, made = (", ".join(map(str, types)) for types in (problem.inputs, problem.outs))
-    return f"{made} = {problem.op} of {given}"
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Code:
+        """The kernels of a variant of a settled problem."""

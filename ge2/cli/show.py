@@ -200,6 +200,13 @@ def kernel_data(kernel: Any) -> dict[str, Any]:
     return {name: getattr(kernel, name) for name in DATA}
 
 
+def choice(look: Look) -> Shown:
+    """Each kernel's choice: the refusals before it, what was taken, and what could have been."""
+    found = {k.name: str(k.choice) for k in look.lowered().kernels if k.choice is not None}
+    parts = (Part(f"choice of {name}", text) for name, text in found.items())
+    return Shown(tuple(parts), {name: text.splitlines() for name, text in found.items()})
+
+
 def source(look: Look) -> Shown:
     executable = look.lowered().executable
     texts = {language: text for language in TITLES if (text := executable.text(language))}
@@ -229,6 +236,7 @@ STAGES: dict[str, Callable[[Look], Shown]] = {
     "passes": passes,
     "regions": regions,
     "kernels": kernels,
+    "choice": choice,
     "source": source,
     "plan": plan,
     "memory": memory,

@@ -8,7 +8,8 @@ from typing import Any
 
 from ge2.base.compile_times import spent
 from ge2.base.gc_pause import collector_paused
-from ge2.choice.family import Family, Problem
+from ge2.choice.family import Family
+from ge2.choice.problem import Problem
 from ge2.codegen.kernel_values import safe
 from ge2.codegen.layout import Layout, reshaped, viewed
 from ge2.codegen.layout import plain as layout_of
@@ -40,8 +41,6 @@ from ge2.program.failing import may_fail
 from ge2.program.host_control_flow import CONTROL
 from ge2.program.program import END, Buffer, Program, Step
 from ge2.targets.c.blocked.region import tile
-from ge2.targets.c.kernels.generated import CProduct
-from ge2.targets.c.load.blas import services
 from ge2.targets.c.loops import carried, held, stands
 from ge2.targets.cuda.kernels.products import CudaBlas
 from ge2.targets.reference.library import Library, Product
@@ -484,14 +483,12 @@ def weakly(eqn: Eqn) -> bool:
     return any(a.type.weak for a in (*eqn.inputs, *eqn.outs))
 
 
-def served(eqn: Eqn, target: str) -> Family | None:
+def served(eqn: Eqn, target: str) -> Family[Any, Any] | None:
     """The family of kernels of ours that serves the equation, if one does."""
     if len(eqn.outs) == 1 and eqn.outs[0].type.weak:
         return None
     problem = Problem(eqn.op, tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs), target)
     family = select(problem).family
-    if isinstance(family, CProduct) and not family.stands_alone(problem) and not services().dgemm:
-        family = next(f for f in (Product(), Library()) if not f.refuses(problem))  # NumPy between C segments
     return None if isinstance(family, Library) else family
 
 

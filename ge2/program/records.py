@@ -48,6 +48,7 @@ class Made:
     nbytes: Callable[[Atom], int] = array_bytes
     language: str = "c"
     slow: str = ""  # what is to be said of it, if its device is slow at what it computes in
+    choice: object = None  # of its family; printed, with the candidates and the refusals
 
     def within(self, outer: str) -> Made:
         """As a kernel of a loop or a branch, whose program has names of its own."""
@@ -61,7 +62,8 @@ class KernelRecord:
 
     `name` is its own in the program, `function` that in the file, which `calls` steps share. `read` and
     `written` are bytes of arrays, `operations` those on elements. `slow` says what makes it slow on its GPU
-    that could be otherwise. Printed, it is code, its graph on top.
+    that could be otherwise. `choice` is that of its family: printed, it tells which were refused, and why.
+    Printed, it is code, its graph on top.
     """
 
     name: str
@@ -76,6 +78,7 @@ class KernelRecord:
     language: str
     source: str
     slow: str = ""
+    choice: object = None
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -229,7 +232,7 @@ def record_of(made: Made, name: str, calls: int) -> KernelRecord:
         tuple(equation(e, known) for e in graph.eqns),
         tuple(e.op.name for e in graph.eqns),
         tuple(dict.fromkeys(e.source for e in graph.eqns if e.source is not None)),
-        cost(made.eqn, made.nbytes), made.language, made.text(), made.slow,
+        cost(made.eqn, made.nbytes), made.language, made.text(), made.slow, made.choice,
     )  # fmt: skip
 
 

@@ -136,7 +136,17 @@ def test_json_and_a_file(model, capsys, tmp_path):
     code, out, _ = shown(capsys, f"{model}:scaled", *words)
     assert (code, out) == (0, "")
     found = json.loads(file.read_text())
-    assert list(found) == ["graph", "widened", "passes", "regions", "kernels", "source", "plan", "memory"]
+    assert list(found) == [
+        "graph",
+        "widened",
+        "passes",
+        "regions",
+        "kernels",
+        "choice",
+        "source",
+        "plan",
+        "memory",
+    ]
     (kernel,) = found["kernels"]
     assert kernel["equations"][0] == "b:f32[100] = tanh a"
     assert (kernel["read"], kernel["written"]) == (400, 400)

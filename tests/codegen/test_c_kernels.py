@@ -10,11 +10,11 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.choice import choose
 from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Reference
 from ge2.ir import parse
 from ge2.passes import TABLE
+from ge2.targets.c.blocked.family import rendered
 from tests.small import tiny
 from tests.together import needs_compiler
 
@@ -37,10 +37,10 @@ def check(text: str, *arrays: Any, donated: Sequence[bool] = ()) -> None:
 
 @pytest.fixture
 def small(monkeypatch):
-    choose.launch.cache_clear()
+    rendered.cache_clear()
     tiny(monkeypatch)
     yield
-    choose.launch.cache_clear()
+    rendered.cache_clear()
 
 
 def test_a_number_that_python_computes_is_read_as_a_view():

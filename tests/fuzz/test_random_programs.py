@@ -19,11 +19,11 @@ import pytest
 from ge2.base.config import config
 from ge2.base.dtypes import BFLOAT16, INEXACT
 from ge2.base.toolchain.detect import toolchain
-from ge2.choice import choose
 from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Reference
 from ge2.ir import Graph, Literal, parse, verify, write
 from ge2.passes import TABLE
+from ge2.targets.c.blocked.family import rendered
 from tests.fuzz.programs import NARROW, WIDE, Made, build
 from tests.small import tiny
 from tests.together import together
@@ -51,9 +51,9 @@ NO_C = toolchain() is None
 @pytest.fixture
 def cut(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Has small programs written as large ones are."""
-    choose.launch.cache_clear()
+    rendered.cache_clear()
     yield partial(tiny, monkeypatch)
-    choose.launch.cache_clear()
+    rendered.cache_clear()
 
 
 @pytest.mark.exhaustive("small")

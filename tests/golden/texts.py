@@ -10,15 +10,21 @@ from typing import Any
 import ge2
 from ge2.base.config import config
 from ge2.base.formatting import table
-from ge2.choice.family import Problem
+from ge2.choice.choose import choose
+from ge2.choice.prefs import prefs
+from ge2.choice.problem import Problem
 from ge2.cli.compile import drivers
+from ge2.codegen.layout import plain
+from ge2.codegen.text import Operand
 from ge2.compile.analysis import plan_text
-from ge2.compile.catalog import select
+from ge2.compile.catalog import catalog_of
 from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
-from ge2.ir import write
+from ge2.ir import Atom, Literal, write
 from ge2.program.program import Program as Compiled
+from ge2.targets.c.caps import Caps as CpuCaps
 from ge2.targets.cuda.assemble import GpuDriver
+from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.limits import H200, KB
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 from tests.golden.programs import Program
@@ -31,6 +37,7 @@ SMALL = replace(
     shared_per_multiprocessor=100 * KB,
 )
 DEVICES = {"cuda": OfflineDevice(H200), "small_chip": OfflineDevice(SMALL)}
+CAPS = {"c": CpuCaps(2), "cpu": CpuCaps(2), "cuda": Caps.of(DEVICES["cuda"])}
 EXECUTORS = {"c": "c", "blocked": "blocked", "cuda": "c", "small_chip": "c"}
 # the functions of a C file that its launcher, or a loop, calls
 RUN = re.compile(r"^(?:static |GE2_FN )?int \w+\(\n    char \*const \*p", re.MULTILINE)
@@ -94,17 +101,29 @@ def memory_plan(executable: Executable, driver: Any) -> str:
 
 def steps(program: Compiled, margin: str = "") -> Iterator[str]:
     """Each step with the family of kernels that is chosen for it; below a loop, those of its body."""
-    rows = [(str(s.number), s.kind, s.name, family(s, program.target)) for s in program.steps]
+    rows = [(str(s.number), s.kind, s.name, choice_of(s, program)) for s in program.steps]
     for step, line in zip(program.steps, table(rows).split("\n") if rows else [], strict=True):
         yield f"{margin}{line}".rstrip()
         for inner in program.inner.get(step.number, ()):
             yield from steps(inner, f"{margin}    ")
 
 
-def family(step: Any, target: str) -> str:
-    """The choice for a step, by the name of its family."""
+def choice_of(step: Any, program: Compiled) -> str:
+    """The family and the variant that are chosen for a step, its arrays where they are in the program."""
     eqn = step.eqn
     if step.kind not in KINDS or any(v.type.weak for v in eqn.outs):
         return ""
     ins, outs = (tuple(a.type for a in atoms) for atoms in (eqn.inputs, eqn.outs))
-    return select(Problem(eqn.op, ins, outs, target, step.shared)).family.name
+    operands = [
+        *(operand("in", i, a, program) for i, a in enumerate(eqn.inputs)),
+        *(operand("out", i, v, program) for i, v in enumerate(eqn.outs)),
+    ]
+    problem = Problem(eqn.op, ins, outs, program.target, step.shared, tuple(operands))
+    return choose(problem, CAPS.get(program.target), prefs(), catalog_of(program.target)).taken.title
+
+
+def operand(role: str, i: int, a: Atom, program: Compiled) -> Operand:
+    if isinstance(a, Literal) or a.type.weak:
+        return Operand(role, i, (), value=True)
+    layout = program.layouts.get(a) or plain(a.type.shape)
+    return Operand(role, i, layout.strides, layout.offset)

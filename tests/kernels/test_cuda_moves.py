@@ -15,9 +15,10 @@ import ge2
 from ge2.base.config import config
 from ge2.base.dtypes import INTEGERS, SHORT
 from ge2.base.errors import CompilerTrouble
-from ge2.choice.family import Problem
+from ge2.choice.choose import choose
+from ge2.choice.prefs import Prefs
+from ge2.choice.problem import Problem
 from ge2.codegen.text import whole
-from ge2.compile.catalog import select
 from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
 from ge2.dispatch import cache
@@ -27,13 +28,15 @@ from ge2.ops.index import Gather, Scatter, ScatterAdd, UpdateSlice
 from ge2.ops.random import UNSIGNED, RandomBits, RandomFold
 from ge2.ops.shape import Concatenate, Pad, Transpose
 from ge2.passes.take_to_mask import Index
-from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.file import Source
+from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.families import FAMILIES
 from ge2.targets.cuda.kernels import moves, scatter_sums
-from ge2.targets.cuda.kernels.generated import Cuda
 from ge2.targets.cuda.limits import H200
 from ge2.targets.cuda.load.nvrtc import compile
+from ge2.targets.cuda.load.offline import OfflineDevice
 from ge2.targets.cuda.load.toolkit import place
 from tests.kernels.programs import Programs, alike, needs_compiler, numbers
 from tests.kernels.test_indexing_c import drawn
@@ -42,7 +45,7 @@ pytestmark = needs_compiler
 SIZES = (1, 31, 32, 33, 1023, 1025, 4099)
 DTYPES = list(SHORT)
 
-CHIP = Chip.of(H200)
+CAPS = Caps.of(OfflineDevice(H200))
 
 
 def built(programs: Programs, device: ShimDevice) -> Executable:
@@ -72,11 +75,10 @@ def matches(programs: Programs) -> None:
 def launches(op: Op, *types: ArrayType) -> list[Source]:
     """The kernels of an operation, without a program around it."""
     outs = op.infer(*types)
-    problem = Problem(op, types, outs, "cuda")
-    family = select(problem).family
-    assert isinstance(family, Cuda)
     ins = [whole("in", i, t.shape) for i, t in enumerate(types)]
-    found = family.kernels(problem, ins, [whole("out", i, t.shape) for i, t in enumerate(outs)], CHIP)
+    results = [whole("out", i, t.shape) for i, t in enumerate(outs)]
+    problem = Problem(op, types, outs, "cuda", operands=(*ins, *results))
+    found: Kernels = choose(problem, CAPS, Prefs(), FAMILIES).kernels()
     return [Source(k.kind.replace(" ", "_"), k) for k in found.kernels]
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ge2.base.dtypes import COMPLEX, SHORT
-from ge2.choice.family import Problem
+from ge2.choice.problem import Problem
 from ge2.compile.catalog import select
 from ge2.ir.types import ArrayType
 from ge2.ops.sort import ArgSort, SearchSorted, Sort, comparable

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ge2.base.config import config
 from ge2.base.dtypes import COMPLEX, SHORT
-from ge2.choice.family import Problem
+from ge2.choice.problem import Problem
 from ge2.compile.catalog import select
 from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType, Eqn, Graph, Var

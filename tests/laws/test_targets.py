@@ -18,12 +18,12 @@ from ge2 import ops
 from ge2.base.config import config
 from ge2.base.dtypes import BFLOAT16, BOOL, COMPLEX, FLOAT32, FP8, INEXACT
 from ge2.base.errors import InputError
-from ge2.choice import choose
 from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
 from ge2.ir import Eqn, Graph, Literal, Var, rename
 from ge2.ir.text import op_text
 from ge2.ops.elementwise import BY_NAME
+from ge2.targets.c.blocked.family import rendered
 from ge2.test_util.laws import (
     difference,
     eps,
@@ -98,7 +98,7 @@ class Case:
 
 def run(cases: list[Case], patch: pytest.MonkeyPatch, threads: tuple[int, ...] = (1, 3)) -> None:
     """Each case in C, on that many threads, which give the same bits. Names every case that fails."""
-    choose.launch.cache_clear()
+    rendered.cache_clear()
     with together("-O0"):
         built = [[executable(case.graph, n, patch) for n in threads] for case in cases]
     failures = []

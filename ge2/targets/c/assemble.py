@@ -16,12 +16,13 @@ from ge2.base.gc_pause import collector_paused
 from ge2.base.memory import Lifetime, Plan, Room, plan
 from ge2.base.python_source import execute, load
 from ge2.base.record import mutable, record
-from ge2.choice import choose
-from ge2.choice.family import Problem
+from ge2.choice.choose import choose
+from ge2.choice.prefs import prefs
+from ge2.choice.problem import Problem
 from ge2.codegen.environment import render
 from ge2.codegen.kernel_values import Param
 from ge2.codegen.view import KernelView, Line
-from ge2.ir import Atom, Dims, Evaluate, Graph, Literal, Var
+from ge2.ir import Atom, Dims, Evaluate, Literal, Var
 from ge2.ops.dot import DotGeneral
 from ge2.passes.python_scalars import compute
 from ge2.program.cost import Cost, bytes_behind, cost
@@ -29,6 +30,8 @@ from ge2.program.host_control_flow import Inner, bound, hosted
 from ge2.program.program import Buffer, Program, Step
 from ge2.program.records import Made
 from ge2.program.timer import Call, Meter
+from ge2.targets.c.blocked.family import Launch
+from ge2.targets.c.caps import Caps
 from ge2.targets.c.families import BLOCKED
 from ge2.targets.c.linked import Linked
 from ge2.targets.c.load.blas import matmul_on
@@ -396,13 +399,13 @@ class Driver:
     def run_kernel(self, step: Step) -> None:
         eqn = step.eqn
         types = tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs)
-        chosen = choose.launch(Problem(eqn.op, *types, shared=step.shared), BLOCKED)
+        choice = choose(Problem(eqn.op, *types, shared=step.shared), Caps(self.threads), prefs(), BLOCKED)
+        chosen: Launch = choice.kernels()
         view = chosen.view
-        assert view is not None
         name = f"{view.kind}_{len(self.made)}"
         module = load(chosen.source)
         self.names[name] = module[view.name]
-        inner: Graph = chosen.op.graph  # type: ignore[attr-defined]
+        inner = chosen.op.graph
         outer: dict[Atom, Atom] = dict(
             zip((*inner.inputs, *inner.outputs), (*eqn.inputs, *eqn.outs), strict=True)
         )

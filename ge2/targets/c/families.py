@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ge2.choice.family import Family
+from ge2.choice.choose import Catalog
 from ge2.targets.c.blocked.family import BlockedPointwise, BlockedReduce, BlockedRowwise
 from ge2.targets.c.kernels.gather_scatter import CGather, CIndex, CScatter, CScatterAdd
 from ge2.targets.c.kernels.generated import (
@@ -20,9 +20,9 @@ from ge2.targets.c.kernels.scan import CScan
 from ge2.targets.c.kernels.sort import CSearch, CSort, CTop
 from ge2.targets.c.kernels.user_kernels import COwn
 
-FAMILIES: tuple[Family, ...] = (
+FAMILIES: Catalog = (
     CRegion(), CProduct(), CCopy(), CConcatenate(), CPad(), CUpdateSlice(), CConstant(), CTable(),
     CGather(), CScatterAdd(), CScatter(), CIndex(), CScan(), CBits(), CFold(), CSort(), CTop(),
     CSearch(), COwn(),
 )  # fmt: skip
-BLOCKED: tuple[Family, ...] = (BlockedPointwise(), BlockedRowwise(), BlockedReduce())
+BLOCKED: Catalog = (BlockedPointwise(), BlockedRowwise(), BlockedReduce())

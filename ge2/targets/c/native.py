@@ -13,22 +13,25 @@ from ge2.base.dtypes import BOOL, COMPLEX
 from ge2.base.memory import Lifetime
 from ge2.base.record import mutable
 from ge2.base.source import Source
-from ge2.choice.choose import select
-from ge2.choice.family import Problem
+from ge2.choice.choose import Choice, choose
+from ge2.choice.prefs import prefs
+from ge2.choice.problem import Problem
 from ge2.codegen.layout import Layout, plain
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text
-from ge2.ir import Eqn, Graph, Literal, Var
+from ge2.ir import Graph, Literal, Var
 from ge2.ops.loops import RepeatLoop
 from ge2.ops.region import Region
 from ge2.program.carries import WRITES
 from ge2.program.cost import bytes_behind
 from ge2.program.program import Buffer, Program, Step
 from ge2.program.records import Made
+from ge2.targets.c.caps import Caps
 from ge2.targets.c.compile_price import kernel_seconds
 from ge2.targets.c.emit.file import CFile, Named, Run, same_code
 from ge2.targets.c.emit.types import argument, number
 from ge2.targets.c.families import FAMILIES
-from ge2.targets.c.kernels.generated import Generated
+from ge2.targets.c.kernels.generated import Pieces
+from ge2.targets.c.load.blas import services
 from ge2.targets.c.loops import ALIGNED, SMALL, Loop
 from ge2.targets.c.repeated_calls import MANY, repeated_calls
 
@@ -78,6 +81,7 @@ class Native:
 
     def __init__(self, program: Program, threads: int, title: str) -> None:
         self.program, self.threads, self.title = program, threads, title
+        self.caps = Caps(threads, bool(services().dgemm))
         self.named: dict[str, Named] = {}
         self.texts: list[str] = []
         self.runs: list[Run] = []
@@ -172,12 +176,8 @@ class Native:
         if step.kind == "loop":
             segment.calls += Loop(self, segment, step).texts()
             return
-        problem = problem_of(step.eqn, self.surely_shared(step))
-        family = select(problem, FAMILIES).family
-        assert isinstance(family, Generated), f"{step.eqn.op} was taken for C"
-        ins = [self.operand("in", i, a) for i, a in enumerate(step.eqn.inputs)]
-        outs = [self.operand("out", i, v) for i, v in enumerate(step.eqn.outs)]
-        pieces = family.pieces(problem, ins, outs, self.threads)
+        choice = choose(self.problem(step), self.caps, prefs(), FAMILIES)
+        pieces: Pieces = choice.kernels()
         self.products |= pieces.products
         temps = [self.need(nbytes, step.number) for nbytes in pieces.temps]
         for kernel in pieces.kernels:
@@ -190,7 +190,15 @@ class Native:
             segment.calls.append(Text(unless_same(kernel, handed) + call))
             segment.work += work_of(step)
         if pieces.kernels:
-            self.made.append(self.made_of(step, pieces.kernels))
+            self.made.append(self.made_of(step, pieces.kernels, choice))
+
+    def problem(self, step: Step) -> Problem:
+        """What a kernel of a step is chosen for, its arrays where they are in the program."""
+        eqn = step.eqn
+        ins = [self.operand("in", i, a) for i, a in enumerate(eqn.inputs)]
+        outs = [self.operand("out", i, v) for i, v in enumerate(eqn.outs)]
+        types = tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs)
+        return Problem(eqn.op, *types, "c", self.surely_shared(step), (*ins, *outs))
 
     def buffer(self, v: Var) -> Buffer:
         """The buffer whose memory a value lies in."""
@@ -326,7 +334,7 @@ class Native:
 
     # -- for people
 
-    def made_of(self, step: Step, kernels: Sequence[CKernel]) -> Made:
+    def made_of(self, step: Step, kernels: Sequence[CKernel], choice: Choice) -> Made:
         """Its own graph stands above a function that several steps share."""
         named = [Named(self.named[same_code(k)].name, k) for k in kernels]
         region = isinstance(step.eqn.op, Region)
@@ -334,7 +342,7 @@ class Native:
         kind = main.kernel.kind if region or main.kernel.kind == "product" else step.eqn.op.name
         name = f"{kind}_{main.name.rpartition('_')[2]}"
         nbytes = partial(bytes_behind, self.program.layouts)
-        return Made(step.eqn, kind, name, main.name, partial(texts, named), nbytes)
+        return Made(step.eqn, kind, name, main.name, partial(texts, named), nbytes, choice=choice)
 
 
 def shown(graph: Graph) -> str:
@@ -361,10 +369,6 @@ def made(step: Step) -> int:
 
 def texts(named: Sequence[Named]) -> str:
     return "\n".join(dict.fromkeys(n.text() for n in named))
-
-
-def problem_of(eqn: Eqn, shared: frozenset[tuple[int, int]] = frozenset()) -> Problem:
-    return Problem(eqn.op, tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs), "c", shared)
 
 
 def unless_same(kernel: CKernel, handed: Sequence[str]) -> str:

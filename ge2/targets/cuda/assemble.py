@@ -42,7 +42,6 @@ from ge2.targets.cuda.loops.iterate import Body, Turn, loose
 from ge2.targets.cuda.loops.steps import hosted, placed, turned
 from ge2.targets.cuda.steps.host import host, library
 from ge2.targets.cuda.steps.kernels import by_kernels
-from ge2.targets.cuda.steps.products import matmul
 
 if TYPE_CHECKING:
     from ge2.targets.cuda.device_arrays import Failed
@@ -287,9 +286,7 @@ class GpuDriver:
     def step(self, step: Step) -> None:
         if step.kind == "view" and any(isinstance(a, Var) for a in step.eqn.inputs):
             return
-        if step.kind == "matmul":
-            matmul(self, step)
-        elif step.kind == "hosted":
+        if step.kind == "hosted":
             hosted(self, step)
         elif step.kind == "host":
             host(self, step)

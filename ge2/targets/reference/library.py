@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import final
+from collections.abc import Callable
+from typing import Any, final
+
+import numpy as np
 
 from ge2.base.dtypes import HALF
-from ge2.choice.family import Family, Launch, Problem
+from ge2.choice.family import Family, Variant
+from ge2.choice.problem import Problem
 from ge2.ops.dot import DotGeneral
 
 
 @final
-class Product(Family):
+class Product(Family[Any, Callable[..., Any]]):
     """`np.matmul` into an array that is there already."""
 
     name = "matmul"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: object) -> str:
         if not isinstance(problem.op, DotGeneral):
             return f"{problem.op.name} is not a matrix product"
         a, out = problem.inputs[0].dtype, problem.outs[0].dtype
@@ -25,18 +29,18 @@ class Product(Family):
             return "an operand is a Python number"
         return ""
 
-    def launch(self, problem: Problem) -> Launch:
-        return Launch(self.name, problem.op)
+    def kernels(self, problem: Problem, variant: Variant, caps: object) -> Callable[..., Any]:
+        return np.matmul
 
 
 @final
-class Library(Family):
+class Library(Family[Any, Callable[..., Any]]):
     """The reference of the operation."""
 
     name = "library"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: object) -> str:
         return ""
 
-    def launch(self, problem: Problem) -> Launch:
-        return Launch(self.name, problem.op)
+    def kernels(self, problem: Problem, variant: Variant, caps: object) -> Callable[..., Any]:
+        return problem.op.reference

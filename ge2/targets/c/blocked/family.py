@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import ClassVar, final
 
-from ge2.choice.family import Family, Launch, Problem
+from ge2.base.record import record
+from ge2.choice.family import Family, Variant
+from ge2.choice.problem import Problem
+from ge2.codegen.view import KernelView
 from ge2.ops.elementwise import Pointlike
 from ge2.ops.region import Region
 from ge2.targets.c.blocked.numpy_calls import has_text
 from ge2.targets.c.blocked.region import kernel_view, source
+from ge2.targets.c.caps import Caps
 
 
-class Blocked(Family):
+@final
+@record
+class Launch:
+    """A kernel in Python. It serves every region equal to `op`, whose values its view speaks of."""
+
+    op: Region
+    source: str
+    view: KernelView
+
+
+class Blocked(Family[Caps, Launch]):
     """One template for the three kinds of region."""
 
     target = "cpu"
     kind: ClassVar[str]
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
         if not isinstance(op, Region):
             return f"{op.name} is not a region"
@@ -26,10 +41,16 @@ class Blocked(Family):
         lacking = [e.op.name for e in op.graph.eqns if isinstance(e.op, Pointlike) and not has_text(e.op)]
         return f"{lacking[0]} cannot write to an array that is there already" if lacking else ""
 
-    def launch(self, problem: Problem) -> Launch:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Launch:
         assert isinstance(problem.op, Region)
-        view = kernel_view(problem.op, problem.op.kind, problem.shared)
-        return Launch(self.name, problem.op, source(view), view)
+        return rendered(problem.op, problem.shared)
+
+
+@lru_cache(maxsize=256)
+def rendered(op: Region, shared: frozenset[tuple[int, int]]) -> Launch:
+    """The kernel of a region, written once for equal ones."""
+    view = kernel_view(op, op.kind, shared)
+    return Launch(op, source(view), view)
 
 
 @final

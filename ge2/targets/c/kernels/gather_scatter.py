@@ -14,7 +14,8 @@ from typing import final
 import numpy as np
 
 from ge2.base.dtypes import COMPLEX, HALF, accumulator
-from ge2.choice.family import Problem
+from ge2.choice.family import Variant
+from ge2.choice.problem import Problem
 from ge2.codegen.axes import merged, strides_of
 from ge2.codegen.moving import windowed
 from ge2.codegen.text import CKernel, Operand, Text, whole
@@ -22,6 +23,7 @@ from ge2.ir import ArrayType, Dims
 from ge2.ops.index import Gather, Indexed, Scatter, ScatterAdd, spans
 from ge2.ops.reduce import kept
 from ge2.passes.take_to_mask import Index
+from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.types import SUFFIX, expression
 from ge2.targets.c.kernels.generated import Generated, Operands, Pieces, copying, unless_same
 from ge2.targets.c.kernels.strided_loops import GRAIN, Head, loops, shared
@@ -119,10 +121,11 @@ def added(a: str, b: str) -> str:
 class CGather(Generated):
     name = "gather in C"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         return "" if isinstance(problem.op, Gather) else f"{problem.op.name} gathers nothing"
 
-    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        (ins, outs), threads = problem.arrays, caps.threads
         op, (x, *indices) = problem.op, problem.inputs
         assert isinstance(op, Gather)
         rows = Rows(op, x, indices, ins[1:], threads)
@@ -160,7 +163,8 @@ class CGather(Generated):
 class CWriting(Generated):
     """A copy of `x`, then the updates, one index after the other."""
 
-    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        (ins, outs), threads = problem.arrays, caps.threads
         x = problem.inputs[0]
         held = self.held(x.dtype)
         if held == x.dtype:
@@ -232,7 +236,7 @@ class CWriting(Generated):
 class CScatterAdd(CWriting):
     name = "scatter_add in C"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         return "" if isinstance(problem.op, ScatterAdd) else f"{problem.op.name} adds nothing at indices"
 
     def held(self, dtype: np.dtype) -> np.dtype:
@@ -248,7 +252,7 @@ class CScatterAdd(CWriting):
 class CScatter(CWriting):
     name = "scatter in C"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         return "" if isinstance(problem.op, Scatter) else f"{problem.op.name} writes nothing at indices"
 
 
@@ -258,10 +262,11 @@ class CIndex(Generated):
 
     name = "index in C"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         return "" if isinstance(problem.op, Index) else f"{problem.op.name} is no index"
 
-    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        (ins, outs), threads = problem.arrays, caps.threads
         op, (x,) = problem.op, problem.inputs
         assert isinstance(op, Index)
         head, suffix = Head(threads), SUFFIX[x.dtype]

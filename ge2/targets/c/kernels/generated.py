@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -13,7 +12,8 @@ import numpy as np
 
 from ge2.base.dtypes import COMPLEX, FLOATS, accumulator
 from ge2.base.record import record
-from ge2.choice.family import Family, Launch, Problem
+from ge2.choice.family import Family, Variant
+from ge2.choice.problem import Problem
 from ge2.codegen.axes import strides_of
 from ge2.codegen.layout import Layout, viewed
 from ge2.codegen.moving import VIEWS, copied, counted, filled, inside, unspoken
@@ -24,6 +24,7 @@ from ge2.ops.dot import DotGeneral
 from ge2.ops.index import UpdateSlice
 from ge2.ops.region import Region
 from ge2.ops.shape import Concatenate, Iota, Pad
+from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.region import c_kernel
 from ge2.targets.c.emit.types import HELD, STORED, SUFFIX
 
@@ -36,6 +37,9 @@ THINNEST = 1 << 20  # multiplications from which on threads, which BLAS has, are
 FEW = 512  # multiplications of each of many products for whose sizes the loops are written
 MANY = 1 << 18  # multiplications of them all that are worth waking other threads for
 
+BLAS, LOOPS = Variant("BLAS"), Variant("loops")  # of products; BLAS of tiny ones is loops, too
+THIN_LOOPS, SMALL_LOOPS = Variant("loops over few terms"), Variant("loops of known sizes")
+
 
 @final
 @record
@@ -47,30 +51,24 @@ class Pieces:
     products: frozenset[tuple[str, str]] = frozenset()
 
 
-class Generated(Family):
+class Generated(Family[Caps, Pieces]):
     """Kernels in C."""
 
     target = "c"
-
-    @abstractmethod
-    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
-        """The kernels of the problem."""
-
-    def launch(self, problem: Problem) -> Launch:
-        return Launch(self.name, problem.op)
 
 
 @final
 class CRegion(Generated):
     name = "region in C"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
         if not isinstance(op, Region):
             return f"{op.name} is not a region"
         return next((why for e in op.graph.eqns if (why := unspoken(e))), "")
 
-    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        (ins, outs), threads = problem.arrays, caps.threads
         op = problem.op
         assert isinstance(op, Region)
         operands: dict[Var, Operand] = dict(zip(op.graph.inputs, ins, strict=True))
@@ -99,10 +97,11 @@ class CCopy(Generated):
 
     name = "copy in C"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         return "" if isinstance(problem.op, VIEWS) else f"{problem.op.name} is not a copy"
 
-    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        (ins, outs), threads = problem.arrays, caps.threads
         (x,), (to,), op = problem.inputs, problem.outs, problem.op
         if ins[0].value:
             return Pieces((filling(to, ins[0], outs[0], threads),))
@@ -121,10 +120,11 @@ class CConstant(Generated):
 
     name = "iota in C"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         return "" if isinstance(problem.op, Iota) else f"{problem.op.name} counts nothing"
 
-    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        outs, threads = problem.arrays[1], caps.threads
         (to,) = problem.outs
         assert isinstance(problem.op, Iota)
         return Pieces((c_kernel(*counted(problem.op, to, outs[0]), threads),))
@@ -136,12 +136,13 @@ class CTable(Generated):
 
     name = "constant in C"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         if not isinstance(problem.op, Constant):
             return f"{problem.op.name} is no constant"
         return "" if problem.outs[0].nbytes <= TABLE else "the array is too large to stand in the text"
 
-    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        outs = problem.arrays[1]
         op, (to,) = problem.op, problem.outs
         assert isinstance(op, Constant)
         data = ", ".join(f"0x{op.data[i : i + 2]}" for i in range(1, len(op.data), 2))
@@ -157,10 +158,11 @@ class CTable(Generated):
 class CConcatenate(Generated):
     name = "concatenate in C"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         return "" if isinstance(problem.op, Concatenate) else f"{problem.op.name} joins nothing"
 
-    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        (ins, outs), threads = problem.arrays, caps.threads
         op, (to,) = problem.op, problem.outs
         assert isinstance(op, Concatenate)
         kernels, at = [], 0
@@ -176,10 +178,11 @@ class CConcatenate(Generated):
 class CPad(Generated):
     name = "pad in C"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         return "" if isinstance(problem.op, Pad) else f"{problem.op.name} pads nothing"
 
-    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        (ins, outs), threads = problem.arrays, caps.threads
         op, (x,), (to,) = problem.op, problem.inputs, problem.outs
         assert isinstance(op, Pad)
         if (0, 0) in problem.shared:  # x was made there
@@ -237,10 +240,11 @@ def copied_part(
 class CUpdateSlice(Generated):
     name = "update of a slice in C"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         return "" if isinstance(problem.op, UpdateSlice) else f"{problem.op.name} updates no slice"
 
-    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        (ins, outs), threads = problem.arrays, caps.threads
         op, (x, u) = problem.op, problem.inputs
         assert isinstance(op, UpdateSlice)
         if (0, 1) in problem.shared and (0, 0) not in problem.shared:  # u was made there
@@ -279,23 +283,37 @@ class CProduct(Generated):
 
     name = "product in C"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         if not isinstance(problem.op, DotGeneral):
             return f"{problem.op.name} is not a matrix product"
         if any(t.weak for t in problem.inputs):
             return "an operand is a Python number"
+        if caps is not None and not caps.blas and not is_tiny(problem):
+            return "C cannot call the BLAS of this NumPy"
         return ""
 
-    def stands_alone(self, problem: Problem) -> bool:
-        """Whether loops of ours do as well as BLAS, or there is none for the type."""
-        (out,), a = problem.outs, problem.inputs[0]
-        inner = (
-            math.prod(a.shape[i] for i in problem.op.contract[0]) if isinstance(problem.op, DotGeneral) else 0
-        )
-        return product_dtype(problem) not in FLOATS | COMPLEX or out.size * inner <= TINY
+    def variants(self, problem: Problem, caps: Caps) -> Sequence[Variant]:
+        sizes = sides(problem)
+        if product_dtype(problem) not in FLOATS | COMPLEX:
+            return (LOOPS,)
+        return (THIN_LOOPS, BLAS) if is_thin(*sizes) else (SMALL_LOOPS,) if small(sizes) else (BLAS,)
 
-    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
-        return Multiply(problem, ins, outs, threads).run()
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        threads = caps.threads
+        return Multiply(problem, variant, threads).run()
+
+
+def sides(problem: Problem) -> Sides:
+    """How many products there are, and the rows, columns and terms of one."""
+    (a, b), op = problem.inputs, problem.op
+    assert isinstance(op, DotGeneral)
+    free_a, free_b = op.free(a, b)
+    return volume(a, op.beside[0]), volume(a, free_a), volume(b, free_b), volume(a, op.contract[0])
+
+
+def is_tiny(problem: Problem) -> bool:
+    """True if loops do as well as BLAS, or there is none for the type."""
+    return product_dtype(problem) not in FLOATS | COMPLEX or math.prod(sides(problem)) <= TINY
 
 
 def product_dtype(problem: Problem) -> np.dtype:
@@ -307,9 +325,10 @@ def product_dtype(problem: Problem) -> np.dtype:
 class Multiply:
     """A product as copies that make its operands matrices, the product itself, and its rounding."""
 
-    def __init__(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> None:
+    def __init__(self, problem: Problem, variant: Variant, threads: int) -> None:
         assert isinstance(problem.op, DotGeneral)
-        self.op, self.problem, self.ins, self.outs, self.threads = problem.op, problem, ins, outs, threads
+        self.op, self.problem, self.variant, self.threads = problem.op, problem, variant, threads
+        self.ins, self.outs = problem.arrays
         self.dtype = product_dtype(problem)
         self.kernels: list[CKernel] = []
         self.temps: list[int] = []
@@ -317,13 +336,11 @@ class Multiply:
     def run(self) -> Pieces:
         op, (a, b), (out,) = self.op, self.problem.inputs, self.problem.outs
         free_a, free_b = op.free(a, b)
-        m, n, k = volume(a, free_a), volume(b, free_b), volume(a, op.contract[0])
-        count = volume(a, op.beside[0])
         left = self.matrix(0, (op.beside[0], free_a, op.contract[0]))
         right = self.matrix(1, (op.beside[1], op.contract[1], free_b))
         wide = ArrayType(out.shape, self.dtype)
         target = self.outs[0] if out.dtype == self.dtype else self.temp(wide)
-        self.kernels.append(self.product(left, right, target, (count, m, n, k)))
+        self.kernels.append(self.product(left, right, target, sides(self.problem)))
         if target is not self.outs[0]:
             self.kernels.append(copying(wide, out, target, self.outs[0], self.threads))
         suffix = SUFFIX[self.dtype]
@@ -369,8 +386,7 @@ class Multiply:
             Argument(f"{ctype} *c", "result", (out, self.dtype)),
             Argument("int64_t count", "size", sizes[0]),
         ]
-        blas = self.dtype in FLOATS | COMPLEX
-        write = thin if blas and is_thin(*sizes) else by_blas if blas else by_loops
+        write = {THIN_LOOPS: thin, LOOPS: by_loops}.get(self.variant, by_blas)
         line = write(SUFFIX[self.dtype], arguments, a, b, sizes)
         if write is by_blas and not small(sizes):  # which counts by itself, and shares tiles
             arguments.append(Argument("int threads", "threads"))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from typing import final
 
-from ge2.choice.family import Problem
+from ge2.choice.family import Variant
+from ge2.choice.problem import Problem
 from ge2.codegen.axes import merged, strides_of
 from ge2.codegen.text import Text
 from ge2.ops.random import RandomBits, RandomFold
+from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.types import SUFFIX
-from ge2.targets.c.kernels.generated import Generated, Operands, Pieces
+from ge2.targets.c.kernels.generated import Generated, Pieces
 from ge2.targets.c.kernels.strided_loops import Head, loops, shared
 
 PIECE = 1 << 13  # elements that a thread makes at a time; a multiple of those of a block of the generator
@@ -22,10 +24,11 @@ LETTERS = "ijklmopq"
 class CBits(Generated):
     name = "random bits in C"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         return "" if isinstance(problem.op, RandomBits) else f"{problem.op.name} draws no bits"
 
-    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        (ins, outs), threads = problem.arrays, caps.threads
         op, (key,) = problem.op, problem.inputs
         assert isinstance(op, RandomBits)
         head, n = Head(threads), math.prod(op.shape)
@@ -52,10 +55,11 @@ class CBits(Generated):
 class CFold(Generated):
     name = "random fold in C"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         return "" if isinstance(problem.op, RandomFold) else f"{problem.op.name} makes no keys"
 
-    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        (ins, outs), threads = problem.arrays, caps.threads
         op, (key, data) = problem.op, problem.inputs
         assert isinstance(op, RandomFold)
         head = Head(threads)

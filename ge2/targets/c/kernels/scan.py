@@ -14,14 +14,16 @@ from typing import final
 import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX, FLOAT32, FLOAT64, HALF, INEXACT, accumulator
-from ge2.choice.family import Problem
+from ge2.choice.family import Variant
+from ge2.choice.problem import Problem
 from ge2.codegen.axes import merged
 from ge2.codegen.text import Operand, Text
 from ge2.ir import Dims
 from ge2.ops.scan import CumMax, CumMin, CumProd, CumSum, Running, state_of
 from ge2.ops.scan import Scan as Lowered
+from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.types import GATHERED, HELD, SUFFIX, expression, number
-from ge2.targets.c.kernels.generated import Generated, Operands, Pieces
+from ge2.targets.c.kernels.generated import Generated, Pieces
 from ge2.targets.c.kernels.strided_loops import Head, loops, shared
 
 CHUNK = 1 << 15  # elements of a line that one thread takes at a time
@@ -34,10 +36,11 @@ LETTERS = "ijklmopq"
 class CScan(Generated):
     name = "scan in C"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         return "" if isinstance(problem.op, Running) else f"{problem.op.name} runs along no axis"
 
-    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        (ins, outs), threads = problem.arrays, caps.threads
         op, (t,) = problem.op, problem.inputs
         assert isinstance(op, Running)
         x, y = (directed(o, t.shape[op.axis], op) for o in (ins[0], outs[0]))

@@ -6,13 +6,15 @@ import math
 from typing import final
 
 from ge2.base.dtypes import COMPLEX
-from ge2.choice.family import Problem
+from ge2.choice.family import Variant
+from ge2.choice.problem import Problem
 from ge2.codegen.axes import merged, strides_of
 from ge2.codegen.text import Argument, Text
 from ge2.ops.reduce import kept
 from ge2.ops.sort import ArgSort, SearchSorted, Sort, TopK
+from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.types import SUFFIX
-from ge2.targets.c.kernels.generated import Generated, Operands, Pieces
+from ge2.targets.c.kernels.generated import Generated, Pieces
 from ge2.targets.c.kernels.strided_loops import Head, loops, shared
 
 LETTERS = "ijklmopq"
@@ -28,7 +30,7 @@ class CSort(Generated):
 
     name = "sort in C"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
         if not isinstance(op, Sort | ArgSort):
             return f"{op.name} sorts nothing"
@@ -37,7 +39,8 @@ class CSort(Generated):
             return "complex numbers are sorted by NumPy"
         return "" if t.shape[op.axis] < LONGEST else "the line is too long for its indices"
 
-    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        (ins, outs), threads = problem.arrays, caps.threads
         op, (t,) = problem.op, problem.inputs
         assert isinstance(op, Sort | ArgSort)
         (x,), (y,), head, suffix = ins, outs, Head(threads), SUFFIX[t.dtype]
@@ -73,13 +76,14 @@ class CTop(Generated):
 
     name = "top_k in C"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
         if not isinstance(op, TopK):
             return f"{op.name} finds no largest elements"
         return "" if problem.inputs[0].shape[op.axis] < LONGEST else "the line is too long for its indices"
 
-    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        (ins, outs), threads = problem.arrays, caps.threads
         op, (t,) = problem.op, problem.inputs
         assert isinstance(op, TopK)
         (x,), head, suffix = ins, Head(threads), SUFFIX[t.dtype]
@@ -120,12 +124,13 @@ class CTop(Generated):
 class CSearch(Generated):
     name = "search in C"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         if not isinstance(problem.op, SearchSorted):
             return f"{problem.op.name} seeks nothing"
         return "complex numbers are compared by NumPy" if problem.inputs[0].dtype in COMPLEX else ""
 
-    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        (ins, outs), threads = problem.arrays, caps.threads
         op, (line, values) = problem.op, problem.inputs
         assert isinstance(op, SearchSorted)
         head, suffix, beside = Head(threads), SUFFIX[line.dtype], op.beside

@@ -9,7 +9,7 @@ import numpy as np
 
 from ge2.base.errors import VerifyError
 from ge2.base.record import record
-from ge2.choice.family import Problem, described
+from ge2.choice.problem import Problem, described
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text, by_team
 from ge2.targets.c.emit.types import HELD, STORED
 

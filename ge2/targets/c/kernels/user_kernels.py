@@ -6,25 +6,28 @@ from collections.abc import Sequence
 from functools import partial
 from typing import final
 
-from ge2.choice.family import Problem, described
+from ge2.choice.family import Variant
+from ge2.choice.problem import Problem, described
 from ge2.codegen.text import Argument, CKernel, Operand, Text
 from ge2.codegen.user_kernels import Around
 from ge2.ir import ArrayType
 from ge2.ops.user_ops import Own
+from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.types import C, helpers_of
-from ge2.targets.c.kernels.generated import Generated, Operands, Pieces, copying
+from ge2.targets.c.kernels.generated import Generated, Pieces, copying
 
 
 @final
 class COwn(Generated):
     name = "a kernel of your own in C"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         if not isinstance(problem.op, Own):
             return f"{problem.op.name} is an operation of ge2"
         return "" if problem.op.c else f"{problem.op.name} has no C"
 
-    def pieces(self, problem: Problem, ins: Operands, outs: Operands, threads: int) -> Pieces:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        (ins, outs), threads = problem.arrays, caps.threads
         op = problem.op
         assert isinstance(op, Own)
         around = Around[CKernel](op, (problem.inputs, problem.outs), (ins, outs), C, partial(copies, threads))

@@ -38,14 +38,14 @@ PLANS = (  # what is made again rather than kept, where a row is, and whether on
 )
 
 
-def rows_kernel(make: Callable[[], Problem], whole: frozenset[int], chip: Chip) -> Kernels | None:
-    """The kernels of a region that folds the axes `whole`, and perhaps all rows besides; else None."""
+def planned(make: Callable[[], Problem], whole: frozenset[int], chip: Chip) -> Plan | None:
+    """The plan of a kernel that reduces the axes `whole`, and perhaps all rows besides; None if none fits."""
     first = make()
     plans = ((AGAIN, REGISTERED, True), *PLANS) if few(first, whole) else PLANS
     for n, (again, where, alone) in enumerate(plans):
         plan = Plan(make() if n else first, whole, chip, again, where, alone)
         if plan.fits:
-            return Rows(plan).run()
+            return plan
     return None
 
 

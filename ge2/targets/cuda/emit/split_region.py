@@ -31,6 +31,12 @@ def cut(region: Region) -> tuple[Region, Region]:
     return half(region, early, needed), half(region, late, outputs(region))
 
 
+def is_divisible(region: Region) -> bool:
+    """True if a region can be two: it has several reductions, or few numbers come after all rows."""
+    folds = [e for e in region.graph.eqns if isinstance(e.op, Reduce | ArgReduce)]
+    return len(folds) > 1 or bool(after_rows(region))
+
+
 def after_rows(region: Region) -> list[int]:
     """The equations that need what is gathered over all rows, where they are few numbers and fold nothing:
     then no row waits for them. Nothing where there are no such."""

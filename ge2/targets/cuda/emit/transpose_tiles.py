@@ -28,8 +28,8 @@ FEW = 8  # elements along an axis that are not worth a tile
 MOST = 8  # elements of a pack
 
 
-def across(problem: Problem, chip: Chip) -> Kernels | None:
-    """The kernel, if arrays lie across the results, and in one direction."""
+def across(problem: Problem, chip: Chip) -> Across | None:
+    """The writer of the kernel, if arrays lie across the results, and in one direction."""
     lane, strides = lane_of(problem), problem.axes.strides
     if lane < 0 or problem.axes.sizes[lane] < FEW:
         return None
@@ -40,7 +40,7 @@ def across(problem: Problem, chip: Chip) -> Kernels | None:
     taken = [p for p, other in lying if other == side]
     for n in SIDES:
         if largest in taken and sum(n * n * p.var.type.dtype.itemsize for p in taken) <= ROOM:
-            return Across(problem, chip, lane, side, taken, n).run()
+            return Across(problem, chip, lane, side, taken, n)
     return None
 
 

@@ -17,6 +17,7 @@ from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.kernel_parameters import Places
 from ge2.targets.cuda.emit.region import Problem, unrolled
 from ge2.targets.cuda.emit.types import SUFFIX
+from ge2.targets.cuda.launch.product import Product
 
 BLOCK, MOST = 256, 1024
 AT_ONCE = 64  # bytes of parts that a thread reads at once
@@ -24,11 +25,22 @@ AT_ONCE = 64  # bytes of parts that a thread reads at once
 
 @final
 @record
+class LibraryProduct:
+    """A product of matrices by the device's library, and its operands: both factors, the result."""
+
+    product: Product
+    operands: tuple[Operand, Operand, Operand]
+
+
+@final
+@record
 class Kernels:
-    """Launches in order, and the bytes of arrays that they have for themselves."""
+    """Launches in order, the bytes of arrays that they have for themselves, and the library's product after
+    them, if there is one."""
 
     kernels: tuple[CudaKernel, ...]
     temps: tuple[int, ...] = ()
+    product: LibraryProduct | None = None
 
 
 @final

@@ -9,14 +9,15 @@ import math
 from collections.abc import Sequence
 from typing import final
 
-from ge2.choice.family import Problem, described
+from ge2.choice.family import Variant
+from ge2.choice.problem import Problem, described
 from ge2.codegen.axes import merged
 from ge2.codegen.text import Operand, Text
 from ge2.ir import ArrayType, Dims
 from ge2.ops.index import Gather, Indexed, spans
 from ge2.ops.reduce import kept
 from ge2.passes.take_to_mask import Index
-from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import SUFFIX
 from ge2.targets.cuda.kernels.element_grid import ALONG, OVER, Grid, added, far, lettered, packed
@@ -137,13 +138,14 @@ class Rows:
 class CudaGather(Cuda):
     name = "gather in CUDA"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
         if not isinstance(op, Gather):
             return f"{op.name} gathers nothing"
         return nowhere(op, problem.inputs[0], problem.inputs[1:])
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        ins, outs = problem.arrays
         op, (x, *indices) = problem.op, problem.inputs
         assert isinstance(op, Gather)
         rows = Rows(op, x, indices, ins[1:], (ins[0], outs[0]))
@@ -165,13 +167,14 @@ class CudaIndex(Cuda):
 
     name = "index in CUDA"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
         if not isinstance(op, Index):
             return f"{op.name} is no index"
         return "" if op.size or not problem.inputs[0].size else "every index lies outside of an empty axis"
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        ins, outs = problem.arrays
         op, (x,), (to,) = problem.op, problem.inputs, problem.outs
         assert isinstance(op, Index)
         if not x.size:

@@ -2,88 +2,53 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import final
 
-from ge2.choice.family import Family, Launch, Problem
+from ge2.choice.family import Family, Variant
+from ge2.choice.problem import Problem
 from ge2.codegen.axes import strides_of
 from ge2.codegen.layout import Layout, viewed
 from ge2.codegen.moving import VIEWS, copied, counted, filled, unspoken
-from ge2.codegen.text import Operand, whole
+from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Eqn, Var
 from ge2.ops.region import Region
 from ge2.ops.shape import Iota
+from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.chip import Chip
-from ge2.targets.cuda.emit.kernel import CudaKernel
-from ge2.targets.cuda.emit.region_variants import cuda_kernels
-from ge2.targets.cuda.emit.split_region import cut, inhabited
+from ge2.targets.cuda.emit.region_variants import regional, variants
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 
 Operands = Sequence[Operand]
 
 
-class Cuda(Family):
+class Cuda(Family[Caps, Kernels]):
     """Kernels in CUDA."""
 
     target = "cuda"
-
-    @abstractmethod
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
-        """The kernels of the problem on such a chip."""
-
-    def launch(self, problem: Problem) -> Launch:
-        return Launch(self.name, problem.op)
 
 
 @final
 class CudaRegion(Cuda):
     name = "region in CUDA"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
         if not isinstance(op, Region):
             return f"{op.name} is not a region"
         return next((why for e in op.graph.eqns if (why := unspoken(e))), "")
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
-        op = problem.op
-        assert isinstance(op, Region)
-        operands: dict[Var, Operand] = dict(zip(op.graph.inputs, ins, strict=True))
-        for var, operand in zip(op.graph.outputs, outs, strict=True):
-            assert isinstance(var, Var)
-            operands[var] = operand
-        return regional(op, operands, chip)
+    def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
+        region, (ins, outs) = problem.op, problem.arrays
+        assert isinstance(region, Region)
+        graph = region.graph
+        pairs = zip((*graph.inputs, *graph.outputs), (*ins, *outs), strict=True)
+        return variants(region, {v: x for v, x in pairs if isinstance(v, Var)}, caps.chip)
 
-
-def regional(region: Region, operands: Mapping[Var, Operand], chip: Chip) -> Kernels:
-    """The kernels of a region; of its two halves where it is more than one kernel can do."""
-    temps: list[int] = []
-    kernels = written(region, dict(operands), chip, temps)
-    return Kernels(tuple(kernels), tuple(temps))
-
-
-def written(region: Region, operands: dict[Var, Operand], chip: Chip, temps: list[int]) -> list[CudaKernel]:
-    """The same, with the arrays that they have for themselves added to `temps`, and to `operands`."""
-    rest = inhabited(region)
-    if rest is None:
-        return []
-    region = rest
-    found = cuda_kernels(region, operands, chip)
-    if found is not None:
-        kernels = [k.shifted(len(temps)) for k in found.kernels]
-        temps += found.temps
-        return kernels
-    kernels = []
-    for half in cut(region):
-        for var in half.graph.outputs:
-            assert isinstance(var, Var)
-            if var not in operands:
-                operands[var] = whole("temp", len(temps), var.type.shape)
-                temps.append(var.type.nbytes)
-        kernels += written(half, operands, chip, temps)
-    return kernels
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        found: Kernels = variant.plan()
+        return found
 
 
 # ------------------------------------------------------------------------------------------- moving elements
@@ -105,10 +70,11 @@ class CudaCopy(Cuda):
 
     name = "copy in CUDA"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         return "" if isinstance(problem.op, VIEWS) else f"{problem.op.name} is not a copy"
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        (ins, outs), chip = problem.arrays, caps.chip
         (x,), (to,), op = problem.inputs, problem.outs, problem.op
         if ins[0].value:
             return filling(to, ins[0], outs[0], chip)
@@ -127,10 +93,11 @@ class CudaConstant(Cuda):
 
     name = "iota in CUDA"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         return "" if isinstance(problem.op, Iota) else f"{problem.op.name} counts nothing"
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        outs, chip = problem.arrays[1], caps.chip
         (to,) = problem.outs
         assert isinstance(problem.op, Iota)
         return regional(*counted(problem.op, to, outs[0]), chip)

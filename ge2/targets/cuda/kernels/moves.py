@@ -11,12 +11,14 @@ from typing import Final, final
 import numpy as np
 
 from ge2.base.record import record
-from ge2.choice.family import Problem, described
+from ge2.choice.family import Variant
+from ge2.choice.problem import Problem, described
 from ge2.codegen.moving import inside
 from ge2.codegen.text import Operand, Text
 from ge2.ir import ArrayType, Dims
 from ge2.ops.index import UpdateSlice
 from ge2.ops.shape import Concatenate, Pad
+from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
@@ -32,10 +34,11 @@ SMALL: Final = 1 << 16  # elements of what is copied sooner than a kernel is lau
 class CudaConcatenate(Cuda):
     name = "concatenate in CUDA"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         return "" if isinstance(problem.op, Concatenate) else f"{problem.op.name} joins nothing"
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        (ins, outs), chip = problem.arrays, caps.chip
         op, (to,) = problem.op, problem.outs
         assert isinstance(op, Concatenate)
         parts = sum(x.size > 0 for x in problem.inputs)
@@ -78,10 +81,11 @@ def joining(problem: Problem, axis: int, ins: Operands, target: Operand) -> Cuda
 class CudaPad(Cuda):
     name = "pad in CUDA"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         return "" if isinstance(problem.op, Pad) else f"{problem.op.name} pads nothing"
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        (ins, outs), chip = problem.arrays, caps.chip
         op, (x,), (to,), (target,) = problem.op, problem.inputs, problem.outs, outs
         assert isinstance(op, Pad)
         if not to.ndim:
@@ -203,10 +207,11 @@ def side_by_side(axes: list[Side], dtype: np.dtype, source: Operand, target: Ope
 class CudaUpdateSlice(Cuda):
     name = "update of a slice in CUDA"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         return "" if isinstance(problem.op, UpdateSlice) else f"{problem.op.name} updates no slice"
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        (ins, outs), chip = problem.arrays, caps.chip
         op, (x, u) = problem.op, problem.inputs
         assert isinstance(op, UpdateSlice)
         first = () if (0, 0) in problem.shared else copying(x, x, ins[0], outs[0], chip).kernels

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import final
 
-from ge2.choice.family import Problem
+from ge2.choice.family import Variant
+from ge2.choice.problem import Problem
 from ge2.ops.persistent import Resident
-from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
-from ge2.targets.cuda.kernels.generated import Cuda, Operands
+from ge2.targets.cuda.kernels.generated import Cuda
 from ge2.targets.cuda.persistent.kernel import resident_kernel
 
 
@@ -16,10 +17,11 @@ from ge2.targets.cuda.persistent.kernel import resident_kernel
 class CudaResident(Cuda):
     name = "resident steps in CUDA"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         return "" if isinstance(problem.op, Resident) else f"{problem.op.name} is not resident"
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        (ins, outs), chip = problem.arrays, caps.chip
         op = problem.op
         assert isinstance(op, Resident)
         return resident_kernel(op.graph, op.rows, ins, outs, chip, op.grid)

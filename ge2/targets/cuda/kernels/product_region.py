@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import final
 
-from ge2.choice.family import Problem
+from ge2.choice.family import Variant
+from ge2.choice.problem import Problem
 from ge2.codegen.moving import unspoken
 from ge2.codegen.text import Operand
 from ge2.ir import Atom, Var
 from ge2.ops.dot import DotGeneral
 from ge2.ops.product_region import ProductRegion
+from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
-from ge2.targets.cuda.kernels.generated import Cuda, Operands, copying
+from ge2.targets.cuda.kernels.generated import Cuda, copying
 from ge2.targets.cuda.products.gemm import contraction, tight
 from ge2.targets.cuda.products.small import Small
 from ge2.targets.cuda.products.small_region import NAMES, SmallRegion
@@ -25,13 +27,14 @@ class CudaProductRegion(Cuda):
 
     name = "product and region in CUDA"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
         if not isinstance(op, ProductRegion):
             return f"{op.name} is not a product and a region"
         return next((why for e in op.region.graph.eqns if (why := unspoken(e))), "")
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        (ins, outs), chip = problem.arrays, caps.chip
         op = problem.op
         assert isinstance(op, ProductRegion)
         given: dict[Atom, Operand] = dict(zip(op.graph.inputs, ins, strict=True))

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from typing import final
 
 from ge2.base.dtypes import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64
-from ge2.choice.family import Family, Launch, Problem
+from ge2.base.record import record
+from ge2.choice.family import Variant
+from ge2.choice.problem import Problem
 from ge2.codegen.text import Operand
+from ge2.ir import ArrayType
 from ge2.ops.dot import DotGeneral
-from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.kernel import CudaKernel
-from ge2.targets.cuda.emit.two_stage_reduce import Kernels
-from ge2.targets.cuda.kernels.generated import Cuda, Operands, copying
-from ge2.targets.cuda.products.gemm import arranged, contraction
+from ge2.targets.cuda.emit.two_stage_reduce import Kernels, LibraryProduct
+from ge2.targets.cuda.kernels.generated import Cuda, copying
+from ge2.targets.cuda.kernels.small_products import refusal as too_large
+from ge2.targets.cuda.launch.product import Wanted
+from ge2.targets.cuda.products.gemm import Contraction, arranged, by_blas, contraction
 from ge2.targets.cuda.products.matrices import sums_in
 from ge2.targets.cuda.products.small import Small
 from ge2.targets.cuda.products.tiles import Tiles
@@ -32,22 +38,113 @@ def refusal(problem: Problem) -> str:
 
 
 @final
-class CudaBlas(Family):
-    """A product by the device's BLAS, of operands as they lie."""
+class CudaSmallProduct(Cuda):
+    """A small product, in the library's place: docs/design/small_products.md has the rule."""
+
+    name = "small product in CUDA"
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        if reason := refusal(problem):
+            return reason
+        if caps is None or not problem.settled:
+            return "it is not known how the operands lie"
+        (a, b), (y,), rounded = problem.inputs, problem.outs, precision(problem) is not None
+        if not (a.size and b.size):
+            return "there is nothing to multiply"
+        return too_large(axes_of(problem), a.dtype, y.dtype, rounded, caps.limits)
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        (first, second), (result,) = problem.arrays
+        dtype, out = problem.inputs[0].dtype, problem.outs[0].dtype
+        return Kernels((Small(axes_of(problem), (first, second, result), dtype, out).kernel(),))
+
+
+@final
+class CudaBlas(Cuda):
+    """A product by the device's library, of operands as they lie; where it takes none such, of copies."""
 
     name = "product by BLAS"
-    target = "cuda"
 
-    def refuses(self, problem: Problem) -> str:
-        if why := refusal(problem):
-            return why
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        if reason := refusal(problem):
+            return reason
         (a, b), (y,) = problem.inputs, problem.outs
         if (a.dtype, y.dtype) not in BY_BLAS:
             return f"BLAS does not multiply {a.dtype.name} to {y.dtype.name}"
-        return "there is nothing to multiply" if not (a.size and b.size) else ""
+        if not (a.size and b.size):
+            return "there is nothing to multiply"
+        if caps is None or not problem.settled:
+            return ""
+        found = matrices(problem)
+        if found is None:
+            return "BLAS takes no matrices that lie so"
+        return "" if caps.product(found.wanted) else "the library has no such product"
 
-    def launch(self, problem: Problem) -> Launch:
-        return Launch(self.name, problem.op)
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        found = matrices(problem)
+        product = found and caps.product(found.wanted)
+        assert found is not None and product is not None, "it was not refused"
+        kernels = list[CudaKernel]()
+        for t, source, target in found.copies:
+            kernels += copying(t, t, source, target, caps.chip).kernels
+        temps = tuple(t.nbytes for t, _, _ in found.copies)
+        return Kernels(tuple(kernels), temps, LibraryProduct(product, found.operands))
+
+
+@final
+@record
+class Matrices:
+    """A product as the library is asked for it: copies that are made before, and its three operands."""
+
+    wanted: Wanted
+    copies: tuple[tuple[ArrayType, Operand, Operand], ...]
+    operands: tuple[Operand, Operand, Operand]
+
+
+def matrices(problem: Problem) -> Matrices | None:
+    """The product of matrices that a problem is; None if no copies make it one."""
+    (first, second), (result,) = problem.arrays
+    (a, b), (y,), op = problem.inputs, problem.outs, problem.op
+    assert isinstance(op, DotGeneral)
+    found = by_blas(op, a, b, (first.strides, second.strides, result.strides))
+    if found is None:
+        return None
+    strides, g = found
+    operands, copies = [first, second], list[tuple[ArrayType, Operand, Operand]]()
+    for i, (t, lies) in enumerate(zip((a, b), strides, strict=True)):
+        if lies is not None:
+            target = Operand("temp", len(copies), lies)
+            copies.append((t, operands[i], target))
+            operands[i] = target
+    order = (1, 0) if g.second else (0, 1)
+    factors = operands[order[0]], operands[order[1]], result
+    sizes = a.dtype.itemsize, b.dtype.itemsize, y.dtype.itemsize
+    aligned = tuple(
+        math.gcd(16, alignment(x, size), *(call[n] * size for call in g.calls))
+        for n, (x, size) in enumerate(zip(factors, sizes, strict=True))
+    )
+    wanted = Wanted(g, a.dtype, y.dtype, precision(problem), aligned)  # type: ignore[arg-type]
+    return Matrices(wanted, tuple(copies), factors)
+
+
+def alignment(x: Operand, size: int) -> int:
+    """Bytes of which the address of an array is known to be a multiple; 0: of all that matters."""
+    return 0 if x.role == "temp" else math.gcd(x.offset * size, x.loose * size)
+
+
+def precision(problem: Problem) -> str | None:
+    """How float32 may be rounded before it is multiplied; None: not at all."""
+    op = problem.op
+    assert isinstance(op, DotGeneral)
+    return op.precision if op.precision in ("tf32", "bf16") else None
+
+
+def axes_of(problem: Problem) -> Contraction:
+    """The axes of a product, those merged that lie together."""
+    (first, second), (result,) = problem.arrays
+    a, b = problem.inputs
+    assert isinstance(problem.op, DotGeneral)
+    return contraction(problem.op, a, b, (first.strides, second.strides, result.strides))
 
 
 @final
@@ -56,7 +153,7 @@ class CudaProduct(Cuda):
 
     name = "product in CUDA"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         if why := refusal(problem):
             return why
         (a, _), (y,) = problem.inputs, problem.outs
@@ -64,7 +161,8 @@ class CudaProduct(Cuda):
         mixed = len(kinds & {"b", "c"}) and len(kinds) > 1
         return f"{a.dtype.name} is not summed to {y.dtype.name} in CUDA" if mixed else ""
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        (ins, outs), chip = problem.arrays, caps.chip
         (a, b), (y,), op = problem.inputs, problem.outs, problem.op
         assert isinstance(op, DotGeneral)
         if not y.size:
@@ -80,20 +178,3 @@ class CudaProduct(Cuda):
                 kernels += copying(t, t, ins[i], operands[i], chip).kernels
         kernels.append(Tiles(axes, (operands[0], operands[1], outs[0]), a.dtype, y.dtype).kernel())
         return Kernels(tuple(kernels), tuple(temps))
-
-
-@final
-class CudaSmallProduct(Cuda):
-    """A small product, in BLAS's place. Which are, `small_products` says once it is known how operands lie:
-    so it is not in the catalog, which knows types alone."""
-
-    name = "small product in CUDA"
-
-    def refuses(self, problem: Problem) -> str:
-        return refusal(problem)
-
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
-        (a, b), (y,), op = problem.inputs, problem.outs, problem.op
-        assert isinstance(op, DotGeneral)
-        axes = contraction(op, a, b, (ins[0].strides, ins[1].strides, outs[0].strides))
-        return Kernels((Small(axes, (ins[0], ins[1], outs[0]), a.dtype, y.dtype).kernel(),))

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from typing import final
 
-from ge2.choice.family import Problem, described
+from ge2.choice.family import Variant
+from ge2.choice.problem import Problem, described
 from ge2.codegen.axes import merged, strides_of
 from ge2.codegen.text import Operand, Text
 from ge2.ops.random import RandomBits, RandomFold
-from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.kernel import Fixed
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import STORED
 from ge2.targets.cuda.kernels.element_grid import OVER, Grid, added, far, lettered, packed
-from ge2.targets.cuda.kernels.generated import Cuda, Operands
+from ge2.targets.cuda.kernels.generated import Cuda
 
 BYTES = 16  # of a block of the generator
 
@@ -23,10 +24,11 @@ BYTES = 16  # of a block of the generator
 class CudaBits(Cuda):
     name = "random bits in CUDA"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         return "" if isinstance(problem.op, RandomBits) else f"{problem.op.name} draws no bits"
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        ins, outs = problem.arrays
         op, (key,), (to,) = problem.op, problem.inputs, problem.outs
         assert isinstance(op, RandomBits)
         if not to.size:
@@ -58,10 +60,11 @@ class CudaBits(Cuda):
 class CudaFold(Cuda):
     name = "random fold in CUDA"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         return "" if isinstance(problem.op, RandomFold) else f"{problem.op.name} makes no keys"
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        ins, outs = problem.arrays
         op, (key, data), (to,) = problem.op, problem.inputs, problem.outs
         assert isinstance(op, RandomFold)
         if not data.size:

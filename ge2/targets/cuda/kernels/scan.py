@@ -19,15 +19,17 @@ from __future__ import annotations
 import math
 from typing import final
 
-from ge2.choice.family import Problem
+from ge2.choice.family import Variant
+from ge2.choice.problem import Problem
 from ge2.codegen.axes import merged
 from ge2.codegen.text import Operand, Text
 from ge2.ir import ArrayType
 from ge2.ops.scan import Running
+from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.region import power, unrolled
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
-from ge2.targets.cuda.kernels.generated import Cuda, Operands
+from ge2.targets.cuda.kernels.generated import Cuda
 from ge2.targets.cuda.kernels.scan_blocks import RESIDENT, WAITING, Scanned, left_at
 
 BLOCK = 256
@@ -46,10 +48,11 @@ START = "{0}::start()"
 class CudaScan(Cuda):
     name = "scan in CUDA"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         return "" if isinstance(problem.op, Running) else f"{problem.op.name} runs along no axis"
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        (ins, outs), chip = problem.arrays, caps.chip
         (t,) = problem.inputs
         if not t.size:
             return Kernels(())

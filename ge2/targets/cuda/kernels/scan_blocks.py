@@ -13,7 +13,7 @@ import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX, HALF, INEXACT
 from ge2.base.record import record
-from ge2.choice.family import Problem, described
+from ge2.choice.problem import Problem, described
 from ge2.codegen.text import Argument, Operand, Text
 from ge2.ir import ArrayType, Dims
 from ge2.ops.scan import CumMax, CumMin, CumProd, CumSum, Running, state_of

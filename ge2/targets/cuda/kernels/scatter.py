@@ -12,15 +12,16 @@ from typing import final
 
 import numpy as np
 
-from ge2.choice.family import Problem
+from ge2.choice.family import Variant
+from ge2.choice.problem import Problem
 from ge2.codegen.axes import strides_of
 from ge2.codegen.moving import windowed
 from ge2.codegen.text import Text
 from ge2.ops.index import Indexed, Scatter, ScatterAdd
-from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.kernels.gather import Rows, nowhere
-from ge2.targets.cuda.kernels.generated import Cuda, Operands, copying
+from ge2.targets.cuda.kernels.generated import Cuda, copying
 from ge2.targets.cuda.kernels.scatter_sums import Sums
 from ge2.targets.cuda.kernels.updates import Writes, loaded, plus, stored
 
@@ -33,7 +34,8 @@ ATOMIC = {  # whole numbers that one instruction adds
 class CudaWriting(Cuda):
     """A copy of `x`, unless the result lies where it is, then the updates."""
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        (ins, outs), chip = problem.arrays, caps.chip
         op, (x, updates, *indices) = problem.op, problem.inputs
         assert isinstance(op, Indexed)
         target = replace(outs[0], strides=strides_of(x.shape))
@@ -54,7 +56,7 @@ class CudaWriting(Cuda):
 class CudaScatter(CudaWriting):
     name = "scatter in CUDA"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
         if not isinstance(op, Scatter):
             return f"{op.name} writes nothing at indices"
@@ -83,7 +85,7 @@ class CudaScatter(CudaWriting):
 class CudaScatterAdd(CudaWriting):
     name = "scatter_add in CUDA"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
         if not isinstance(op, ScatterAdd):
             return f"{op.name} adds nothing at indices"

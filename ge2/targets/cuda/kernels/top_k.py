@@ -12,12 +12,13 @@ from typing import Final, final
 import numpy as np
 
 from ge2.base.dtypes import COMPLEX, HALF
-from ge2.choice.family import Problem, described
+from ge2.choice.family import Variant
+from ge2.choice.problem import Problem, described
 from ge2.codegen.axes import merged
 from ge2.codegen.text import Operand, Text
 from ge2.ops.reduce import kept
 from ge2.ops.sort import TopK
-from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import SUFFIX
@@ -37,7 +38,7 @@ INT: Final = np.dtype(np.int32)
 class CudaTop(Cuda):
     name = "top_k in CUDA"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
         if not isinstance(op, TopK):
             return f"{op.name} finds no largest elements"
@@ -50,7 +51,8 @@ class CudaTop(Cuda):
         lines = t.size // max(n, 1)
         return "" if n < LONGEST and lines <= LINES else "there are too many elements, or lines"
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        (ins, outs), chip = problem.arrays, caps.chip
         if not problem.outs[0].size:
             return Kernels(())
         lines = Lines(problem, ins[0], outs)

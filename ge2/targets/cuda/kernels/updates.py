@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 
 from ge2.base.dtypes import HALF, accumulator
-from ge2.choice.family import Problem, described
+from ge2.choice.problem import Problem, described
 from ge2.codegen.text import Operand, Text, whole
 from ge2.ir import ArrayType
 from ge2.targets.cuda.chip import Chip

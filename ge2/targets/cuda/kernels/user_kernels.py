@@ -10,16 +10,18 @@ from typing import Any, Final, final
 from ge2.base.errors import ArgumentError
 from ge2.base.record import record
 from ge2.base.source import here
-from ge2.choice.family import Problem, described
+from ge2.choice.family import Variant
+from ge2.choice.problem import Problem, described
 from ge2.codegen.text import Operand, Text
 from ge2.codegen.user_kernels import Around
 from ge2.ir import ArrayType
 from ge2.ops.user_ops import Own
+from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import CUDA, helpers_of
-from ge2.targets.cuda.kernels.generated import Cuda, Operands, copying
+from ge2.targets.cuda.kernels.generated import Cuda, copying
 
 BLOCK: Final = 256  # threads of a block, where the user does not say how many
 MOST: Final = ((2**31 - 1, 65535, 65535), (1024, 1024, 64))  # of blocks and of threads, along x, y and z
@@ -42,12 +44,13 @@ class Grid:
 class CudaOwn(Cuda):
     name = "a kernel of your own in CUDA"
 
-    def refuses(self, problem: Problem) -> str:
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
         if not isinstance(problem.op, Own):
             return f"{problem.op.name} is an operation of ge2"
         return "" if problem.op.cuda else f"{problem.op.name} has no CUDA"
 
-    def kernels(self, problem: Problem, ins: Operands, outs: Operands, chip: Chip) -> Kernels:
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        (ins, outs), chip = problem.arrays, caps.chip
         op = problem.op
         assert isinstance(op, Own)
         if not any(t.size for t in problem.outs):

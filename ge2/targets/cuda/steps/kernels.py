@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ge2.base.dtypes import HALF
-from ge2.choice.choose import select
-from ge2.choice.family import Family, Problem
+from ge2.choice.choose import Choice, choose
+from ge2.choice.prefs import prefs
+from ge2.choice.problem import Problem
 from ge2.codegen.kernel_values import held
-from ge2.codegen.text import Argument
+from ge2.codegen.text import Argument, Operand
 from ge2.ir import Atom, Literal
 from ge2.program.cost import Cost, bytes_behind, computing
 from ge2.program.program import Step
 from ge2.program.records import Made, place
 from ge2.program.timer import Call
-from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.device_arrays import scalar
 from ge2.targets.cuda.emit.file import Source, same_code
 from ge2.targets.cuda.emit.kernel import CudaKernel
-from ge2.targets.cuda.emit.two_stage_reduce import Kernels
+from ge2.targets.cuda.emit.two_stage_reduce import Kernels, LibraryProduct
 from ge2.targets.cuda.families import FAMILIES
-from ge2.targets.cuda.kernels.generated import Cuda
-from ge2.targets.cuda.launch.template import Asked, At, pending
+from ge2.targets.cuda.launch.template import Asked, At, Pending, pending
 from ge2.targets.cuda.load.compile_errors import written
 from ge2.targets.cuda.slow_float64 import slow
 from ge2.targets.cuda.steps.host import narrowing
@@ -34,39 +34,60 @@ if TYPE_CHECKING:
     from ge2.targets.cuda.assemble import GpuDriver
 
 
-def by_kernels(driver: GpuDriver, step: Step, family: Family | None = None) -> None:
-    """A step that a family of kernels serves: the one that is chosen, or the one that is asked for."""
+def by_kernels(driver: GpuDriver, step: Step) -> None:
+    """A step as the launches of the family that is chosen, now that it is known where its arrays are."""
     eqn = step.eqn
     types = tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs)
-    problem = Problem(eqn.op, *types, "cuda", step.shared)
-    family = family or select(problem, FAMILIES).family
-    assert isinstance(family, Cuda), f"{eqn.op} was taken for CUDA"
     ins = [driver.operand("in", i, a) for i, a in enumerate(eqn.inputs)]
     outs = [driver.operand("out", i, v) for i, v in enumerate(eqn.outs)]
-    found = family.kernels(problem, ins, outs, Chip.of(driver.device.limits))
+    problem = Problem(eqn.op, *types, "cuda", step.shared, (*ins, *outs))
+    choice = choose(problem, Caps.of(driver.device), prefs(), FAMILIES)
+    found: Kernels = choice.kernels()
     temps = [driver.need(nbytes, step.number) for nbytes in found.temps]
     driver.fresh(*eqn.outs)
-    launches(driver, step, found, temps, "" if step.kind == "matmul" else slow(eqn, driver.device.limits))
+    launches(driver, step, choice, found, temps)
+    if found.product is not None:
+        library_product(driver, step, found.product, temps)
 
 
-def launches(
-    driver: GpuDriver, step: Step, found: Kernels, temps: Sequence[str], words: str = "", whole: bool = True
-) -> None:
-    """The launches of a step; of a product by BLAS, which is no `whole` step, what comes before it."""
+def launches(driver: GpuDriver, step: Step, choice: Choice, found: Kernels, temps: Sequence[str]) -> None:
+    """The launches of the kernels of a step, the first of which has the step's operations."""
     eqn, named = step.eqn, []
     for kernel in found.kernels:
         number, name = define(driver, kernel)
         named.append((name, kernel))
         driver.owned[name] = written(eqn.op)
         given = tuple(handed(driver, step, a, temps) for a in kernel.given)
-        work = moved(driver, step, kernel, temps) + (computing(eqn) if len(named) == 1 and whole else Cost())
+        full = len(named) == 1 and found.product is None
+        work = moved(driver, step, kernel, temps) + (computing(eqn) if full else Cost())
         what = Call(driver.title, name, "CUDA", eqn, work, Source(source_name(kernel), kernel))
         driver.launch(pending(kernel, number, given, name, place(eqn)), what)
     if named:
         name = named[0][0]
         texts = partial(texts_of, [k for _, k in named])
         nbytes = partial(bytes_behind, driver.program.layouts)
-        driver.made.append(Made(eqn, named[0][1].kind, name, name, texts, nbytes, "cuda", words))
+        words = "" if step.kind == "matmul" else slow(eqn, driver.device.limits)
+        driver.made.append(Made(eqn, named[0][1].kind, name, name, texts, nbytes, "cuda", words, choice))
+
+
+def library_product(driver: GpuDriver, step: Step, found: LibraryProduct, temps: Sequence[str]) -> None:
+    """The launch of the library's product, with scratch of its own."""
+    eqn, product = step.eqn, found.product
+    scratch = At(driver.need(product.workspace, step.number), own=True) if product.workspace else None
+    dtypes = eqn.inputs[0].type.dtype, eqn.inputs[1].type.dtype, eqn.outs[0].type.dtype
+    places = [at(driver, step, x, d, temps) for x, d in zip(found.operands, dtypes, strict=True)]
+    by = "NumPy" if driver.device.xp is np else "cuBLASLt"
+    call = Call(driver.title, eqn.op.name, by, eqn, driver.cost(step))
+    arguments = (*places, scratch)
+    driver.launch(Pending(product, (), (), 0, arguments, frozenset([2, 3]), "dot_general", place(eqn)), call)
+
+
+def at(driver: GpuDriver, step: Step, x: Operand, dtype: np.dtype, temps: Sequence[str]) -> At:
+    """The address of an operand."""
+    if x.role in ("part", "temp"):
+        return At(temps[x.index], x.offset * dtype.itemsize, own=True)
+    atom = (step.eqn.inputs if x.role == "in" else step.eqn.outs)[x.index]
+    return driver.at(atom, x.offset * dtype.itemsize)
 
 
 def moved(driver: GpuDriver, step: Step, kernel: CudaKernel, temps: Sequence[str]) -> Cost:
@@ -103,12 +124,10 @@ def handed(driver: GpuDriver, step: Step, a: Argument, temps: Sequence[str]) -> 
         constant, dtype = a.value
         return scalar(np.asarray(constant), held(dtype))
     operand, dtype = a.value
-    if operand.role in ("part", "temp"):
-        return At(temps[operand.index], operand.offset * dtype.itemsize, own=True)
-    atom = (step.eqn.inputs if operand.role == "in" else step.eqn.outs)[operand.index]
     if a.kind == "value":
+        atom = (step.eqn.inputs if operand.role == "in" else step.eqn.outs)[operand.index]
         return value(driver, atom, dtype)
-    return driver.at(atom, operand.offset * dtype.itemsize)
+    return at(driver, step, operand, dtype, temps)
 
 
 def value(driver: GpuDriver, atom: Atom, dtype: np.dtype) -> Asked | np.generic:

@@ -1,0 +1,16 @@
+"""Limits of this machine's processor for generated C."""
+
+from __future__ import annotations
+
+from typing import final
+
+from ge2.base.record import record
+
+
+@final
+@record
+class Caps:
+    """`threads`: those that a kernel may share its work among. `blas`: C can call NumPy's BLAS."""
+
+    threads: int
+    blas: bool = True

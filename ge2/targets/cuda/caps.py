@@ -1,0 +1,29 @@
+"""Limits and libraries of a device for CUDA kernels."""
+
+from __future__ import annotations
+
+from typing import final
+
+from ge2.base.record import record
+from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.device import Device
+from ge2.targets.cuda.launch.product import Product, Wanted
+from ge2.targets.cuda.limits import Limits
+
+
+@final
+@record
+class Caps:
+    """A chip, its limits as its driver tells them, and the device whose library multiplies matrices."""
+
+    chip: Chip
+    limits: Limits
+    device: Device
+
+    @staticmethod
+    def of(device: Device) -> Caps:
+        return Caps(Chip.of(device.limits), device.limits, device)
+
+    def product(self, wanted: Wanted) -> Product | None:
+        """The library's product of matrices; None if it has none such."""
+        return self.device.product(wanted)
