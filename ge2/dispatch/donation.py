@@ -108,20 +108,27 @@ def refusal(x: Any, owners: Counter[int]) -> str:
 
 
 def shared(x: Any, y: Any) -> bool:
-    """Whether two arrays may have memory in common."""
-    if on_gpu(x) or on_gpu(y):
-        return on_gpu(x) and on_gpu(y) and x.data.mem is y.data.mem
-    return isinstance(y, np.ndarray) and np.may_share_memory(x, y)
+    """True if two arrays of a GPU have memory in common."""
+    return on_gpu(y) and x.data.mem is y.data.mem
 
 
-def spoil(donated: Sequence[Any], results: Sequence[Any]) -> None:
-    """Fills donated arrays that hold no result, so that a program that still reads them is found out."""
-    for x in donated:
-        if not any(shared(x, y) for y in results):
-            x.fill(
-                np.nan
-                if x.dtype in INEXACT
-                else x.dtype.type(1)
-                if x.dtype == bool
-                else np.iinfo(x.dtype).max
-            )
+def spoiling(
+    run: Callable[..., list[Any]], arrays: Sequence[Any], donated: Sequence[bool], written: Sequence[Any]
+) -> list[Any]:
+    """The results of copies; then what was donated, and not written, is filled with NaN.
+
+    So whoever still reads a donated array, or a view that was taken of it, is found out. State on a GPU stays
+    where it is, for launches that are captured know its address: there only what holds no result is filled.
+    """
+    kept = {id(x) for x in written}
+    lost = [d and id(x) not in kept for x, d in zip(arrays, donated, strict=True)]
+    results = run(*(x.copy() if gone and not on_gpu(x) else x for x, gone in zip(arrays, lost, strict=True)))
+    for x, gone in zip(arrays, lost, strict=True):
+        if gone and not (on_gpu(x) and any(shared(x, y) for y in (*results, *written))):
+            x.fill(rubbish(x.dtype))
+    return results
+
+
+def rubbish(dtype: np.dtype) -> Any:
+    """What no program means: NaN, true, or the largest integer."""
+    return np.nan if dtype in INEXACT else dtype.type(1) if dtype.kind == "b" else np.iinfo(dtype).max

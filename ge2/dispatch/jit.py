@@ -63,7 +63,8 @@ def jit(
     Arrays, numbers and containers of them are arguments; a changed number is no new signature. Strings,
     functions and the arguments named by `static_argnums` or `static_argnames` (hashable) are constants and
     part of the signature, as is what the function closes over: arrays there are inputs like arguments.
-    Arguments named by `donate_argnums` or `donate_argnames` may be overwritten with results. The latest 512
+    Arguments named by `donate_argnums` or `donate_argnames` may be overwritten with results, and so may
+    views that were taken of them before: `GE2_CHECK=1` fills them all with NaN. The latest 512
     signatures are remembered; with `max_traces`, a call that would be one trace more than that is a
     RetraceError, which shows `cache_report()`. Results are new arrays, writable and contiguous.
     Arguments that `fun` writes (`x += 1`, `x[0] = y`, `out=x`) are the caller's arrays, which change when

@@ -35,7 +35,7 @@ from ge2.base.source import here
 from ge2.base.tracebacks import hide, hides
 from ge2.dispatch.cache import Entry
 from ge2.dispatch.closures.capture import NOTHING, Closure, Seen
-from ge2.dispatch.donation import Donation, spoil, stands
+from ge2.dispatch.donation import Donation, spoiling, stands
 from ge2.dispatch.key import NO_LEAVES, Function, Key, arguments_of, careful_keys
 from ge2.dispatch.signature import (
     ARRAY_TYPE,
@@ -169,11 +169,10 @@ class Jitted(Generic[P, R]):
             from ge2.compile.repro import dump_inputs
 
             dump_inputs(executable.label, arrays)
-        results = executable(*arrays)
         if entry.donated and config.check:
             written = entry.writes.of_inputs(arrays) if entry.writes else []
-            spoil([x for x, d in zip(arrays, entry.donated, strict=True) if d], [*results, *written])
-        return entry.finish(results)
+            return entry.finish(spoiling(executable, arrays, entry.donated, written))
+        return entry.finish(executable(*arrays))
 
     def prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
         """What is remembered of a call's signature, and the arrays that its program is called with."""

@@ -115,14 +115,15 @@ def test_a_weak_shape_is_a_python_number() -> None:
 
 
 def test_donation_is_that_of_the_shapes() -> None:
-    compiled = ge2.jit(lambda x: x * 2, donate_argnums=0).lower(SHAPE).compile()
-    assert compiled.memory_analysis().donated == 12
-    x = X.copy()
-    assert np.shares_memory(compiled(x), x)
-    view = np.arange(6, dtype=np.float32)[:3]
-    with pytest.warns(ge2.errors.Ge2Warning, match="was not donated: it is a view"):
-        np.testing.assert_array_equal(compiled(view), X * 2)
-    np.testing.assert_array_equal(view, X)
+    with ge2.config.using(check=False):
+        compiled = ge2.jit(lambda x: x * 2, donate_argnums=0).lower(SHAPE).compile()
+        assert compiled.memory_analysis().donated == 12
+        x = X.copy()
+        assert np.shares_memory(compiled(x), x)
+        view = np.arange(6, dtype=np.float32)[:3]
+        with pytest.warns(ge2.errors.Ge2Warning, match="was not donated: it is a view"):
+            np.testing.assert_array_equal(compiled(view), X * 2)
+        np.testing.assert_array_equal(view, X)
 
 
 def test_a_compiled_function_reads_what_it_closes_over_as_it_is_now() -> None:

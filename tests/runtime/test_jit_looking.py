@@ -26,6 +26,17 @@ def test_a_donated_array_is_spoiled_under_check():
     np.testing.assert_array_equal(y, X)
 
 
+@pytest.mark.parametrize("make", [lambda: X.copy(), lambda: np.arange(5), lambda: np.array([True, False])])
+def test_views_of_a_donated_array_are_spoiled_too(make):
+    """Its memory would hold a result, and a view cannot be found from its base."""
+    f, x = ge2.jit(lambda x: x * 2, donate_argnums=0), make()
+    view, names, wanted = x[1:], [x], x * 2
+    np.testing.assert_array_equal(f(x), wanted)
+    spoiled = {"f": np.nan, "i": np.iinfo("i8").max, "b": True}[x.dtype.kind]
+    for each in (view, *names):
+        np.testing.assert_array_equal(each, np.full_like(each, spoiled))
+
+
 def test_donation_by_name_and_in_containers():
     f = ge2.jit(lambda params, x: {k: v + x for k, v in params.items()}, donate_argnames="params")
     for call in (lambda p: f(p, 1.0), lambda p: f(params=p, x=1.0)):

@@ -462,7 +462,8 @@ def test_scalars_are_bound_anew_and_arrays_without_axes_change() -> None:
 def test_a_donated_argument_may_be_written_and_gives_its_memory() -> None:
     f = ge2.jit(lambda x: x.__iadd__(1), donate_argnums=0)
     x = np.zeros(8)
-    y = f(x)
+    with ge2.config.using(check=False):
+        y = f(x)
     np.testing.assert_array_equal(y, np.ones(8))
     assert np.shares_memory(x, y)
 
