@@ -16,6 +16,7 @@ from ge2.cli.digits import start, train_step
 from ge2.codegen.environment import MARGIN, WIDTH, note
 from ge2.codegen.view import Line
 from ge2.compile.compile import compile_graph
+from ge2.passes.captured_iota import iotas
 from ge2.targets.cuda.emit.kernel import bare
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 
@@ -184,7 +185,7 @@ def step_for_a_gpu(batch, arch):
     step = ge2.jit(lambda *args: adamw(ge2, np, *args), donate_argnums=0)
     with ge2.config.using(executor="reference"):  # nothing of the CPU's is compiled
         entry = step.trace(weights(rng, np.asarray), x, y).entry
-    return for_a_gpu(entry.as_run(), arch, donated=entry.donated)
+    return for_a_gpu(entry.graph, arch, donated=entry.donated, iotas=iotas(entry.graph, entry.captured))
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100"])

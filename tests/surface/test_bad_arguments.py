@@ -30,6 +30,13 @@ BAD: dict[str, Any] = {
 SAMPLE = 3  # of the functions, one in so many; another each seed
 
 
+@pytest.fixture(autouse=True)
+def numpys_own_settings() -> Iterator[None]:
+    """`set_printoptions` takes some of what is bad, and other tests print."""
+    with np.printoptions(), np.errstate():
+        yield
+
+
 def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
     for module in MODULES:
         for name in module.__all__:
