@@ -287,14 +287,14 @@ static int64_t nanoseconds(clockid_t clock) {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* `cpu` is the caller's own time on a core, `all` that of the process: where that is most of what its threads
-   could have, the others who use the cores are its own, such as threads of NumPy's BLAS, which soon sleep. */
+/* `cpu` is the caller's own time on a core, `all` that of the process: where the rest of it is most of what the other
+   threads could have, those who use the cores are its own, such as threads of NumPy's BLAS, which soon sleep. */
 static void learn(int single, int threads, int64_t now, int64_t wall, int64_t cpu, int64_t all) {
     if (wall < BRIEF) return;
     if (single) {
         crowd.fine = cpu * 20 > wall * 19 ? crowd.fine + 1 : 0; /* 0.95: the machine may be quiet again */
         if (crowd.fine >= 4 && now - crowd.since > PAUSE * 2) crowd.until = 0, crowd.fine = 0;
-    } else if (cpu * 5 < wall * 3 && all * 4 < wall * 3 * threads) { /* 0.6, and 0.75 of all */
+    } else if (cpu * 5 < wall * 3 && (all - cpu) * 4 < wall * 3 * (threads - 1)) { /* 0.6, and 0.75 */
         crowd.fine = 0;
         if (++crowd.slow < 2 && !crowd.pause) return;
         crowd.pause = crowd.pause ? crowd.pause * 2 : PAUSE;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 
 import ge2
 from ge2.base.config import allowed_cores, quota
+from ge2.base.toolchain.compiler import library
 from ge2.targets.c.load import blas
-from tests.backends.compilers import needs_compiler
+from tests.backends.compilers import call, needs_compiler
 
 # rows, columns, inner, count, transposed: rows in tiles, columns in tiles, ragged, whole, many small
 SHAPES = [
@@ -48,6 +50,33 @@ def test_the_bits_are_those_of_any_number_of_threads(dtype, rng):
         wide = np.matmul(a.astype("c16"), b.astype("c16"))
         bound = 8 * np.finfo(dtype).eps * np.sqrt(k) * max(np.abs(wide).max(), np.sqrt(k))
         assert np.abs(found[0] - wide).max() <= bound
+
+
+TEAMS = """#include <ge2/core.h>
+int ge2_run(int n) {
+    int total = 0;
+    for (int r = 0; r < n; r++) {
+        ge2_team team = ge2_team_here();
+        #pragma omp parallel num_threads(3)
+        {
+            ge2_begin(&team);
+            #pragma omp for schedule(dynamic) nowait
+            for (int i = 0; i < 8; i++) __atomic_add_fetch(&total, i, __ATOMIC_RELAXED);
+            ge2_end(&team);
+        }
+        ge2_over(&team);
+    }
+    return total;
+}
+"""
+
+
+@needs_compiler
+def test_threads_that_the_caller_moves_to_its_processor_finish_their_work():
+    """With no patience at all, it does so in nearly every region."""
+    before = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    assert call(library(TEAMS, "teams", ("-DGE2_PATIENCE=0",)), 200) == 200 * 28
+    assert before is None or os.sched_getaffinity(0) == before
 
 
 @needs_compiler

@@ -7,12 +7,14 @@
 #endif
 #ifdef _OPENMP
 int omp_get_thread_num(void);
+int omp_get_num_threads(void);
 #define GE2_THREAD omp_get_thread_num()
 #else
 #define GE2_THREAD 0
 #endif
 #ifdef __linux__
 #include <sched.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #endif
 #include <stdint.h>
@@ -98,9 +100,78 @@ GE2_FN void ge2_apart(int home) {
     CPU_CLR(home, &others);
     if (CPU_COUNT(&others)) sched_setaffinity(0, sizeof others, &others);
 }
+
+/* A team that shares its work by a counter is over when its slowest thread is. One that another process, or a spinning
+   thread of this one, keeps from its processor would have it wait for a slice of the scheduler, some 4 ms, although the
+   caller's processor is free by then: so the caller lets it go on there. */
+#define GE2_TEAM 64 /* threads that are known, of a larger team the first */
+#ifndef GE2_PATIENCE
+#define GE2_PATIENCE 100 /* microseconds */
+#endif
+typedef struct {
+    int home, finished, moved, threads[GE2_TEAM];
+} ge2_team;
+
+GE2_FN ge2_team ge2_team_here(void) { return (ge2_team){ge2_home(), 0, 0, {0}}; }
+
+/* Each thread says so when it begins, ... */
+GE2_FN void ge2_begin(ge2_team *team) {
+    const int me = GE2_THREAD;
+    if (me > 0 && me < GE2_TEAM) __atomic_store_n(&team->threads[me], (int)syscall(SYS_gettid), __ATOMIC_RELEASE);
+    ge2_apart(team->home);
+}
+
+static __attribute__((unused, noinline, cold)) void ge2_take_in(ge2_team *team) {
+    cpu_set_t here;
+    CPU_ZERO(&here);
+    CPU_SET(sched_getcpu(), &here);
+    for (int i = 1; i < GE2_TEAM; i++) {
+        const int thread = __atomic_load_n(&team->threads[i], __ATOMIC_ACQUIRE);
+        if (thread > 0 && !sched_setaffinity(thread, sizeof here, &here)) team->moved = 1;
+        if (thread < 0) team->threads[i] = 0; /* it has finished, and stays where it is */
+    }
+}
+
+/* After the region, so that the next one does not begin with two threads on one processor. */
+static __attribute__((unused, noinline, cold)) void ge2_send_back(const ge2_team *team) {
+    cpu_set_t others;
+    if (sched_getaffinity(getpid(), sizeof others, &others)) return;
+    CPU_CLR(sched_getcpu(), &others);
+    for (int i = 1; i < GE2_TEAM && CPU_COUNT(&others); i++) {
+        const int thread = team->threads[i];
+        if (thread) sched_setaffinity(thread < 0 ? -thread : thread, sizeof others, &others);
+    }
+}
+
+GE2_FN void ge2_over(const ge2_team *team) {
+    if (team->moved) ge2_send_back(team);
+}
+
+/* ... and when it finds no more work. All of them are in the region still, so the numbers are theirs. */
+static __attribute__((unused, noinline)) void ge2_end(ge2_team *team) {
+    const int me = GE2_THREAD, others = omp_get_num_threads() - 1;
+    if (me > 0) {
+        if (me < GE2_TEAM) __atomic_store_n(&team->threads[me], -team->threads[me], __ATOMIC_RELEASE);
+        __atomic_add_fetch(&team->finished, 1, __ATOMIC_ACQ_REL);
+        return;
+    }
+    struct timespec began, now;
+    clock_gettime(CLOCK_MONOTONIC, &began);
+    while (__atomic_load_n(&team->finished, __ATOMIC_ACQUIRE) < others) {
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        if ((now.tv_sec - began.tv_sec) * 1000000 + (now.tv_nsec - began.tv_nsec) / 1000 < GE2_PATIENCE) continue;
+        ge2_take_in(team);
+        return;
+    }
+}
 #else
+typedef int ge2_team;
 GE2_FN int ge2_home(void) { return 0; }
 GE2_FN void ge2_apart(int home) { (void)home; }
+GE2_FN ge2_team ge2_team_here(void) { return 0; }
+GE2_FN void ge2_begin(ge2_team *team) { (void)team; }
+GE2_FN void ge2_end(ge2_team *team) { (void)team; }
+GE2_FN void ge2_over(const ge2_team *team) { (void)team; }
 #endif
 
 /* An array by three numbers: the pointer among p or -1 for the arena, and two offsets from there. */

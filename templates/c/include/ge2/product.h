@@ -275,18 +275,19 @@ GE2_FN int64_t ge2_tile(int64_t size, int64_t work) {
         const int64_t down = (m + high - 1) / high, along = (n + wide - 1) / wide, tiles = count * down * along;    \
         const int64_t task = work < GE2_TILE_WORK ? GE2_TILE_WORK / work : 1; /* tiles of one */                    \
         ge2_products_begin(lib);                                                                                    \
-        const int home = ge2_home();                                                                                \
+        ge2_team team = ge2_team_here();                                                                            \
         _Pragma("omp parallel num_threads(threads)") {                                                              \
-            ge2_apart(home);                                                                                        \
-            _Pragma("omp for schedule(dynamic, task)") for (int64_t t = 0; t < tiles; t++) {                        \
+            ge2_begin(&team);                                                                                       \
+            _Pragma("omp for schedule(dynamic, task) nowait") for (int64_t t = 0; t < tiles; t++) {                 \
                 const int64_t i = t / (down * along), top = t / along % down * high, left = t % along * wide;       \
                 ge2_product_##S(                                                                                    \
                     lib, ge2_least(high, m - top), ge2_least(wide, n - left), k,                                    \
                     a + i * a_batch + top * a_row, a_row, a_column, b + i * b_batch + left * b_column, b_row,       \
                     b_column, c + i * m * n + top * n + left, n);                                                   \
             }                                                                                                       \
+            ge2_end(&team);                                                                                         \
         }                                                                                                           \
-        (void)home;                                                                                                 \
+        ge2_over(&team);                                                                                            \
         ge2_products_end(lib);                                                                                      \
     }
 

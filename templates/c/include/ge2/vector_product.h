@@ -68,10 +68,10 @@ GE2_FN int64_t ge2_stretch(int64_t size, int64_t across, int64_t cut) {
         const int64_t along = (length + wide - 1) / wide, high = ge2_stretch(lines, wide, along);                   \
         const int64_t tasks = (lines + high - 1) / high * along;                                                    \
         GE2_WIDE_##S parts[GE2_VECTOR_TASKS][GE2_VECTOR_TASKS]; /* of few lines */                                  \
-        const int home = ge2_home();                                                                                \
+        ge2_team team = ge2_team_here();                                                                            \
         _Pragma("omp parallel num_threads(threads)") {                                                              \
-            ge2_apart(home);                                                                                        \
-            _Pragma("omp for schedule(dynamic)") for (int64_t t = 0; t < tasks; t++) {                              \
+            ge2_begin(&team);                                                                                       \
+            _Pragma("omp for schedule(dynamic) nowait") for (int64_t t = 0; t < tasks; t++) {                       \
                 const int64_t left = t % along * wide, width = ge2_least(wide, length - left);                      \
                 const int64_t top = t / along * high, end = ge2_least(top + high, lines);                           \
                 GE2_WIDE_##S sums[4];                                                                               \
@@ -89,8 +89,9 @@ GE2_FN int64_t ge2_stretch(int64_t size, int64_t across, int64_t cut) {
                             c[i + r] = (T)sums[r];                                                                  \
                 }                                                                                                   \
             }                                                                                                       \
+            ge2_end(&team);                                                                                         \
         }                                                                                                           \
-        (void)home;                                                                                                 \
+        ge2_over(&team);                                                                                            \
         for (int64_t i = 0; along > 1 && i < lines; i++) {                                                          \
             GE2_WIDE_##S sum = parts[i][0];                                                                         \
             for (int64_t t = 1; t < along; t++) sum += parts[i][t];                                                 \
@@ -109,22 +110,24 @@ GE2_FN int64_t ge2_stretch(int64_t size, int64_t across, int64_t cut) {
         const int64_t down = (lines + high - 1) / high;                                                             \
         GE2_WIDE_##S *parts = malloc((size_t)(down * length) * sizeof *parts);                                      \
         if (!parts) return 0;                                                                                       \
-        const int home = ge2_home();                                                                                \
+        ge2_team team = ge2_team_here();                                                                            \
         _Pragma("omp parallel num_threads(threads)") {                                                              \
-            ge2_apart(home);                                                                                        \
-            _Pragma("omp for schedule(dynamic)") for (int64_t t = 0; t < down * along; t++) {                       \
+            ge2_begin(&team);                                                                                       \
+            _Pragma("omp for schedule(dynamic) nowait") for (int64_t t = 0; t < down * along; t++) {                \
                 const int64_t left = t % along * wide, top = t / along * high;                                      \
                 ge2_sum_of_lines_##S(                                                                               \
                     ge2_least(high, lines - top), ge2_least(wide, length - left), a + top * lead + left, lead,      \
                     x + top * step, step, parts + t / along * length + left);                                       \
             }                                                                                                       \
+            ge2_end(&team);                                                                                         \
+            _Pragma("omp barrier")                                                                                  \
             _Pragma("omp for schedule(static)") for (int64_t j = 0; j < length; j++) {                              \
                 GE2_WIDE_##S sum = parts[j];                                                                        \
                 for (int64_t t = 1; t < down; t++) sum += parts[t * length + j];                                    \
                 c[j] = (T)sum;                                                                                      \
             }                                                                                                       \
         }                                                                                                           \
-        (void)home;                                                                                                 \
+        ge2_over(&team);                                                                                            \
         free(parts);                                                                                                \
         return 1;                                                                                                   \
     }
