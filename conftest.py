@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from types import FunctionType
 from typing import Any
 
@@ -23,6 +24,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background jobs begin so
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     SAMPLING.every, SAMPLING.seed = config.getoption("--all"), config.getoption("--sample-seed")
 
 

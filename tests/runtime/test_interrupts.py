@@ -32,16 +32,23 @@ class Stop(KeyboardInterrupt):
 
 @contextmanager
 def interrupted(seconds):
+    """Raises Stop, once, after so many seconds; suppress or expect it outside of this, not inside.
+
+    It may come when the body has ended and the timer is about to be stopped.
+    """
+
     def stop(*_):
         raise Stop
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        finally:
+            signal.signal(signal.SIGALRM, before)
 
 
 def until(x, end):
@@ -60,7 +67,7 @@ def long(x):
 def ends(f, x):
     """Interrupts a call that never ends, twice, and then has one that does."""
     for _ in range(2):
-        with interrupted(0.05), pytest.raises(Stop):
+        with pytest.raises(Stop), interrupted(0.05):
             f(x, 1 << 62)
         np.testing.assert_array_equal(f(x, 3), x)
 
@@ -86,12 +93,12 @@ def test_loops_within_loops_and_long_ones():
     x = np.zeros(4)
     with config.using(executor="c"):
         ends(ge2.jit(nested), x)
-        with interrupted(0.05), pytest.raises(Stop):
+        with pytest.raises(Stop), interrupted(0.05):
             ge2.jit(long)(x)
 
 
 def test_a_loop_that_is_run_as_it_stands_can_be_interrupted():
-    with interrupted(0.05), pytest.raises(Stop):
+    with pytest.raises(Stop), interrupted(0.05):
         until(np.ones(3), 1 << 62)
 
 
@@ -103,7 +110,7 @@ def test_an_argument_that_is_written_after_the_loop_is_unchanged():
     f, x = ge2.jit(writes), np.arange(4.0)
     with config.using(executor="c"):
         f(np.zeros(4), 3)
-        with interrupted(0.05), pytest.raises(Stop):
+        with pytest.raises(Stop), interrupted(0.05):
             f(x, 1 << 62)
     np.testing.assert_array_equal(x, np.arange(4.0))
 
@@ -126,7 +133,7 @@ def test_arguments_that_a_loop_writes_are_unchanged(executor, f):
     f, x, y = ge2.jit(f), np.arange(4.0), np.arange(5.0)
     with config.using(executor=executor):
         for _ in range(2):
-            with interrupted(0.2), pytest.raises(Stop):
+            with pytest.raises(Stop), interrupted(0.2):
                 f(x, y, 1 << 62)
             np.testing.assert_array_equal(x, np.arange(4.0))
             np.testing.assert_array_equal(y, np.arange(5.0))
@@ -146,7 +153,7 @@ def test_arguments_change_together_or_not_at_all(executor):
         f(x, y, z)
         for _ in range(30):
             before = z[0]
-            with interrupted(chance.uniform(0.0001, 0.004)), suppress(Stop):
+            with suppress(Stop), interrupted(chance.uniform(0.0001, 0.004)):
                 for _ in range(4):
                     f(x, y, z)
             state = {(a.min(), a.max()) for a in (z, x + z, y - z)}
@@ -160,7 +167,7 @@ def test_calls_that_were_interrupted_anywhere_leave_a_usable_state():
     for n in range(12):
         f = ge2.jit(lambda x, n=n: np.tanh(x * n).sum() + np.sin(x + n))
         x = np.arange(6.0)
-        with interrupted(chance.uniform(0.0005, 0.06)), suppress(Stop):
+        with suppress(Stop), interrupted(chance.uniform(0.0005, 0.06)):
             f(x)
         if n % 4 == 3:
             np.testing.assert_allclose(f(x), np.tanh(x * n).sum() + np.sin(x + n))
