@@ -9,8 +9,9 @@ from typing import final
 
 from ge2.base.record import mutable
 from ge2.codegen.kernel_values import Held, Param, Step
-from ge2.codegen.loop_nest import AGAIN, COSTLY, Spec, Work, is_state
+from ge2.codegen.loop_nest import AGAIN, Spec, Work, is_state
 from ge2.ir import Dims
+from ge2.ir.op import BRANCHING
 
 Strides = Mapping[int, int]  # of an array along each axis of the space, in elements
 LANES = 32  # the columns that are worked on together where rows are folded
@@ -113,7 +114,7 @@ class Axes:
         Nothing is kept between the stages, so what is costly to make again speaks against it.
         """
         panel = math.prod(self.sizes[a] for a in whole) * LANES * 4
-        costly = any(w.cost >= COSTLY and not w.axes.isdisjoint(whole) for w in works)
+        costly = any(w.cost >= BRANCHING.instructions and not w.axes.isdisjoint(whole) for w in works)
         return panel > CACHE and self.sizes[self.lane] < WIDE and not costly
 
     def panels(self, whole: frozenset[int], folded: frozenset[int], works: Sequence[Work]) -> bool:

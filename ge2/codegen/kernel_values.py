@@ -22,10 +22,9 @@ from ge2.ir import Atom, Dims, Eqn, Literal, Names, Op, Var
 from ge2.ops.random import Draw
 from ge2.ops.reduce import ArgReduce, Reduce, kept
 from ge2.ops.region import Region
-from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
+from ge2.ops.shape import BroadcastInDim, Iota, Transpose
 
 NONE = -1
-VIEWS = (BroadcastInDim, Transpose, Reshape)
 
 
 def held(dtype: np.dtype) -> np.dtype:
@@ -97,7 +96,7 @@ class Values:
             self.where[y] = tuple(at[i] for i in kept(folded_axes(eqn.op), len(at)))
             if isinstance(eqn.op, Iota):
                 self.env[y] = self.count(eqn.op, at), at
-            elif isinstance(eqn.op, VIEWS):
+            elif eqn.op.is_view:
                 self.env[y] = self.read(eqn.inputs[0], view_axes(eqn, at)), at
             elif isinstance(eqn.op, Reduce | ArgReduce):
                 self.fold(eqn, at)

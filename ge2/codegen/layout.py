@@ -7,7 +7,7 @@ from typing import final
 from ge2.base.record import record
 from ge2.codegen.axes import strides_of
 from ge2.ir import Dims, Eqn
-from ge2.ops.shape import Barrier, BroadcastInDim, Reshape, Rev, Slice, StopGradient, Transpose
+from ge2.ops.shape import BroadcastInDim, Identity, Reshape, Rev, Slice, Transpose
 
 
 @final
@@ -27,7 +27,7 @@ def plain(shape: Dims) -> Layout:
 def viewed(eqn: Eqn, x: Layout) -> Layout | None:
     """The layout of the result of a view; None if it needs a copy."""
     op, shape = eqn.op, eqn.inputs[0].type.shape
-    if isinstance(op, StopGradient | Barrier):
+    if isinstance(op, Identity):
         return x
     if isinstance(op, Transpose):
         return Layout(x.offset, tuple(x.strides[i] for i in op.order))

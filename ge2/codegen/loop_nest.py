@@ -16,14 +16,6 @@ from ge2.codegen.kernel_values import Held, Param, Step
 from ge2.ops.reduce import ArgReduce
 
 AGAIN = 6  # the most operations that are done again rather than kept
-CHEAP = frozenset((
-    "add", "sub", "mul", "neg", "positive", "abs", "max", "min", "fmax", "fmin", "where", "square", "not",
-    "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "logical_not", "convert_element_type", "copysign",
-    "bitcast_convert_type",
-    "sign", "conj", "real", "imag", "complex", "is_nan", "is_finite", "is_inf", "sign_bit",
-))  # fmt: skip
-COSTLY = 16
-DIVISIONS = frozenset(("div", "sqrt", "reciprocal", "rsqrt", "integer_pow", "floor", "ceil", "trunc", "rint"))
 
 
 @final
@@ -59,8 +51,7 @@ class Work:
         eqn = None if self.step is None else self.step.eqn
         if eqn is None or self.kind == "fold":
             return 1
-        name = eqn.op.name
-        return 1 if name in CHEAP else 4 if name in DIVISIONS else COSTLY
+        return eqn.op.cost.instructions
 
 
 @final

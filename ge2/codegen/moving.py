@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from ge2.codegen.text import Operand
-from ge2.ir import ArrayType, Dims, Eqn, Graph, Literal, Var
+from ge2.ir import ArrayType, Dims, Eqn, Graph, Literal, Op, Var
 from ge2.ops.elementwise import ConvertElementType, Pointlike, Pointwise
 from ge2.ops.index import Indexed, spans
 from ge2.ops.reduce import kept
 from ge2.ops.region import Region
-from ge2.ops.shape import BroadcastInDim, Iota, Pad, Reshape, Rev, Slice, StopGradient, Transpose
+from ge2.ops.shape import BroadcastInDim, Iota, Pad
 
 Moved = tuple[Region, dict[Var, Operand]]
-VIEWS = (BroadcastInDim, Transpose, Reshape, Slice, Rev, StopGradient)
 
 
 def copied(x: ArrayType, to: ArrayType, source: Operand, target: Operand) -> Moved:
@@ -37,6 +36,11 @@ def counted(op: Iota, to: ArrayType, target: Operand) -> Moved:
     a, b, at = Var(to), Var(to), tuple(range(to.ndim))
     eqns = (Eqn(op, (), (a,)), Eqn(ConvertElementType(to.dtype), (a,), (b,)))
     return Region("pointwise", to.shape, (at, at), Graph((), eqns, (b,))), {b: target}
+
+
+def not_a_copy(op: Op) -> str:
+    """The reason why an operation is no copy of its one input under other indices; "" if it is one."""
+    return "" if op.is_view and not op.several else f"{op.name} is not a copy"
 
 
 def unspoken(eqn: Eqn) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, final
 
 import numpy as np
@@ -16,20 +17,24 @@ import numpy as np
 from ge2.base.dtypes import BOOL, COMPLEX, FLOAT32, HALF, INTEGERS, SHORT
 from ge2.base.record import record
 from ge2.ir import Eqn
+from ge2.ops import NAMED as NAMED_OPS
+from ge2.ops import Bessel, Pointwise, Polygamma
 
 SUFFIX = SHORT
 INTEGER = {d: f"{'u' if d.kind == 'u' else ''}int{8 * d.itemsize}_t" for d in INTEGERS}
 BITS = {d: f"uint{8 * d.itemsize}_t" for d in HALF}
 BAKED = frozenset((0.0, 0.5, 1.0, 2.0, 3.0))  # numbers that stand in the text, whatever their sign
-RETYPES = frozenset(("convert_element_type", "bitcast_convert_type"))
 CALL = re.compile(r"ge2_(\w+)(?:<(-?\w+)>)?\(")
 LONGEST = sorted(map(re.escape, SHORT.values()), key=len, reverse=True)
 NAMED = re.compile(rf"\bge2_([a-z0-9]+(?:_[a-z]+[a-z0-9]*)*?)_({'|'.join(LONGEST)})\b")
-# Functions of special.h and special.cuh; erf and erfc CUDA has itself.
-SPECIAL = frozenset((
-    "bessel", "bessel_scaled", "digamma", "erfcx", "erfinv", "gammaln", "log_ndtr", "logistic", "logit",
-    "ndtr", "ndtri", "polygamma", "xlog1py", "xlogy",
-))  # fmt: skip
+
+
+@cache
+def subjects() -> Mapping[str, str]:
+    """The header of each function in an operation's expression, by its subject, as the operation names it."""
+    made = (*NAMED_OPS, Polygamma(1), Bessel(0), Bessel(0, scaled=True))
+    texts = [op.lowering for op in made if isinstance(op.lowering, Pointwise)]
+    return {name: text.header for text in texts for name, _ in CALL.findall(text.expression)}
 
 
 @final

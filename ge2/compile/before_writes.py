@@ -7,17 +7,14 @@ to write a copy of the argument and copy that back; and another argument whose c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from ge2.ir import Atom, Eqn, Graph, Op, Var
 from ge2.ops.index import Indexed, UpdateSlice
-from ge2.ops.shape import BroadcastInDim, Reshape, Rev, Slice, StopGradient, Transpose
+from ge2.ops.shape import Identity, StopGradient
 from ge2.passes.context import Context
 from ge2.passes.take_to_mask import Index
 from ge2.passes.writes import reads_elsewhere
 from ge2.program.carries import WRITES
-
-VIEWS: Final = (BroadcastInDim, Transpose, Reshape, Slice, Rev)
 
 
 def with_copies(graph: Graph, context: Context) -> Graph:
@@ -41,6 +38,11 @@ def with_copies(graph: Graph, context: Context) -> Graph:
     return Graph(graph.inputs, tuple(eqns), tuple(outputs), graph.consts)
 
 
+def is_view(eqn: Eqn) -> bool:
+    """True if the result is a view of the input. A `stop_gradient` is the copy that `with_copies` makes."""
+    return eqn.op.is_view and not isinstance(eqn.op, Identity)
+
+
 def begun(makers: dict[Var, Eqn], a: Atom) -> Atom:
     """The value that a chain of updates begins with."""
     while isinstance(a, Var) and a in makers and isinstance(makers[a].op, WRITES):
@@ -55,7 +57,7 @@ def behind(eqns: Sequence[Eqn], x: Var, a: Var) -> int:
     for n, eqn in enumerate(eqns):
         if not views.isdisjoint(eqn.inputs) or a in eqn.outs:
             place = n + 1
-        if isinstance(eqn.op, VIEWS) and eqn.inputs[0] in views:
+        if is_view(eqn) and eqn.inputs[0] in views:
             views.update(eqn.outs)
     return place
 
@@ -66,7 +68,7 @@ def views_first(graph: Graph, context: Context) -> Graph:
     first: list[Eqn] = []
     rest: list[Eqn] = []
     for eqn in graph.eqns:
-        early = isinstance(eqn.op, VIEWS) and eqn.inputs[0] in known
+        early = is_view(eqn) and eqn.inputs[0] in known
         (first if early else rest).append(eqn)
         known.update(eqn.outs if early else ())
     return Graph(graph.inputs, (*first, *rest), graph.outputs, graph.consts) if first else graph
@@ -163,7 +165,7 @@ def own_parts(graph: Graph) -> set[Atom]:
     of: dict[Atom, Atom] = {}  # what each view is a view of
     found: set[Atom] = set()
     for eqn in graph.eqns:
-        if isinstance(eqn.op, VIEWS):
+        if is_view(eqn):
             of[eqn.outs[0]] = of.get(eqn.inputs[0], eqn.inputs[0])
         elif isinstance(eqn.op, UpdateSlice) and reads_elsewhere(makers, eqn):
             continue
@@ -190,7 +192,7 @@ def read_later(graph: Graph, x: Var, first: int) -> set[Atom] | None:
     views: set[Atom] = {x}
     found: set[Atom] = set()
     for n, eqn in enumerate(graph.eqns):
-        if isinstance(eqn.op, VIEWS) and eqn.inputs[0] in views:
+        if is_view(eqn) and eqn.inputs[0] in views:
             views.update(eqn.outs)
         elif n >= first:
             found.update(a for a in eqn.inputs[n == first :] if a in views)

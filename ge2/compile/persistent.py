@@ -37,7 +37,6 @@ from ge2.passes.pipeline import TIDY, run
 from ge2.passes.take_to_mask import Index
 from ge2.passes.wrap_indices import Wrap
 from ge2.targets.cuda.emit.kernel_parameters import FAR
-from ge2.targets.cuda.persistent.index_text import VIEWS
 from ge2.targets.cuda.persistent.kernel import fits_grid, shared_bytes
 from ge2.targets.cuda.persistent.nodes import FOLDS, Unwritten
 from ge2.targets.cuda.persistent.rows import Tangled, split
@@ -148,7 +147,7 @@ def near(eqns: Sequence[Eqn], rule: Rule) -> list[int]:
     kept: set[int] = set()
     for n, eqn in enumerate(eqns):
         if isinstance(eqn.op, CONTROL) or not after.isdisjoint(eqn.inputs):
-            large = rule.grid and isinstance(eqn.op, VIEWS) and eqn.outs[0].type.size > rule.around
+            large = rule.grid and eqn.op.is_view and eqn.outs[0].type.size > rule.around
             kept.update(() if large else (n,))
             after.update(eqn.outs)
     needed: set[Atom] = set()
@@ -262,7 +261,7 @@ def fits(eqns: Sequence[Eqn], rule: Rule, constants: Sequence[Atom] = ()) -> boo
     """Whether equations of a round, or one step, are little enough for who can do them."""
     same = set(constants)
     for eqn in eqns:
-        if isinstance(eqn.op, VIEWS) and same.issuperset(eqn.inputs):
+        if eqn.op.is_view and same.issuperset(eqn.inputs):
             same.update(eqn.outs)
     each = [work(e, rule.product if same.isdisjoint(e.inputs) else rule.kept) for e in eqns]
     return all(possible(e, rule.elements) for e in eqns) and sum(each) <= rule.work
@@ -290,7 +289,7 @@ def possible(eqn: Eqn, elements: int) -> bool:
         return False
     if isinstance(op, CONTROL):
         return True  # its own rounds were looked at
-    if isinstance(op, VIEWS):
+    if op.is_view:
         return all(isinstance(a, Var) for a in eqn.inputs) or eqn.outs[0].type.size <= elements
     known = isinstance(op, (*FOLDS, DotGeneral)) or (isinstance(op, POINTS) and spoken(eqn))
     return known and all(v.type.size <= elements for v in eqn.outs)
@@ -299,7 +298,7 @@ def possible(eqn: Eqn, elements: int) -> bool:
 def work(eqn: Eqn, product: float = 1) -> float:
     """How many elements are computed, or gone through; a product of two numbers counts for so many."""
     op: Any = eqn.op
-    if isinstance(op, (*CONTROL, *VIEWS)):
+    if op.is_view or isinstance(op, CONTROL):
         return 0
     size = eqn.outs[0].type.size
     if isinstance(op, DotGeneral):

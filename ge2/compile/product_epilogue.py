@@ -21,7 +21,6 @@ from ge2.ops.loops import ScanLoop
 from ge2.ops.product_region import ProductRegion
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.region import Region
-from ge2.ops.shape import BroadcastInDim, Reshape, Rev, Slice, Transpose
 from ge2.ops.while_loop import WhileLoop
 from ge2.passes.context import Caps, Context
 from ge2.passes.round_halves import round_halves
@@ -30,7 +29,6 @@ from ge2.targets.cuda.emit.split_region import half
 from ge2.targets.cuda.kernels.small_products import refusal
 from ge2.targets.cuda.products.gemm import contraction
 
-VIEWS: Final = (BroadcastInDim, Transpose, Reshape, Slice, Rev)
 FOLDS: Final = (Reduce, ArgReduce)
 MANY: Final = 24  # arrays of a region: a thread has an element of each in a register while it multiplies
 TINY: Final = 1 << 16  # operations that a block next to a loop does in no time
@@ -97,7 +95,7 @@ class Epilogues:
         if not isinstance(a, Var) or a.type.weak:
             return None
         maker = self.makers.get(a)
-        if maker is None or not isinstance(maker.op, VIEWS):
+        if maker is None or not maker.op.is_view or maker.op.several:
             return plain(a.type.shape)
         source = self.layout(maker.inputs[0])
         return None if source is None else viewed(maker, source)
@@ -127,7 +125,9 @@ def parted(eqn: Eqn, product: Var) -> tuple[Eqn, ...] | None:
     if eqn.inputs.count(product) != 1 or region.space != product.type.shape or len(eqn.inputs) > MANY:
         return None
     place = region.graph.inputs[eqn.inputs.index(product)]
-    if not all(at == (0, 1) and not isinstance(e.op, VIEWS + FOLDS) for e, at in reading(region, {place})):
+    if not all(
+        at == (0, 1) and not (e.op.is_view or isinstance(e.op, FOLDS)) for e, at in reading(region, {place})
+    ):
         return None
     if not any(isinstance(e.op, FOLDS) for e in region.graph.eqns):
         return (eqn,)
@@ -179,9 +179,9 @@ def needed(region: Region, wanted: Iterable[Atom], there: set[Atom]) -> list[int
 
 
 def solid(region: Region, numbers: Iterable[int]) -> list[int]:
-    return [n for n in numbers if not isinstance(region.graph.eqns[n].op, VIEWS)]
+    return [n for n in numbers if not region.graph.eqns[n].op.is_view]
 
 
 def only_seen(region: Region, outputs: set[Atom]) -> bool:
     """Whether a result is nothing but a view."""
-    return any(isinstance(e.op, VIEWS) and not outputs.isdisjoint(e.outs) for e in region.graph.eqns)
+    return any(e.op.is_view and not outputs.isdisjoint(e.outs) for e in region.graph.eqns)

@@ -11,7 +11,6 @@ from ge2.base.source import Source
 from ge2.ir import Eqn, Graph, Var
 from ge2.ops.region import Region
 from ge2.ops.shape import Barrier
-from ge2.passes.rematerialise import VIEWS
 from ge2.program.cost import computing
 from ge2.program.host_control_flow import passes
 from ge2.program.program import Buffer, Program
@@ -143,13 +142,13 @@ class Waiting:
         while waiting:
             for i in self.readers.get(waiting.pop(), ()):
                 eqn = self.graph.eqns[i]
-                if isinstance(eqn.op, VIEWS) and eqn.outs[0] not in found:
+                if is_view(eqn) and eqn.outs[0] not in found:
                     found[eqn.outs[0]] = None
                     waiting.append(eqn.outs[0])
         return sorted(found, key=self.place.__getitem__)
 
     def is_late(self, eqn: Eqn) -> bool:
-        if isinstance(eqn.op, VIEWS) or not eqn.outs:
+        if is_view(eqn) or not eqn.outs:
             return False
         return self.steps.get(eqn.outs[0], -1) > self.fullest
 
@@ -234,8 +233,13 @@ def fullest(spans: Iterable[Lifetime]) -> int:
     return at
 
 
+def is_view(eqn: Eqn) -> bool:
+    """True if the result is a view of the input. A barrier is a step, which waits for all that it reads."""
+    return eqn.op.is_view and not eqn.op.several
+
+
 def operations(eqn: Eqn) -> int:
     """What it costs to compute an equation again; to move elements costs something too."""
     found = computing(eqn)
-    moved = 0 if isinstance(eqn.op, (*VIEWS, Barrier)) else sum(v.type.size for v in eqn.outs)
+    moved = 0 if eqn.op.is_view else sum(v.type.size for v in eqn.outs)
     return found.flops + TRANSCENDENTAL * found.transcendentals or moved

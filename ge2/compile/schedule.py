@@ -28,9 +28,6 @@ from ge2.ops.shape import (
     Iota,
     Pad,
     Reshape,
-    Rev,
-    Slice,
-    StopGradient,
     Transpose,
 )
 from ge2.passes.context import Context
@@ -45,19 +42,9 @@ from ge2.targets.c.loops import carried, held, stands
 from ge2.targets.cuda.kernels.products import CudaBlas
 from ge2.targets.reference.library import Library, Product
 
-VIEWS = (BroadcastInDim, Transpose, Reshape, Slice, Rev, StopGradient, Barrier)
 IN_C = ("kernel", "copy", "loop")
 LARGE = 1 << 24  # bytes that are worth a patch of a captured graph
 NATIVE = ("c", "cuda")  # targets whose kernels take arrays by their layouts
-# Library operations whose results share no memory with their inputs; of others that is assumed.
-# fmt: off
-FRESH = frozenset((
-    "gather", "scatter", "scatter_add", "update_slice", "concatenate", "pad", "index", "cond", "cond_saving",
-    "sort", "argsort", "top_k", "searchsorted", "cumsum", "cumprod", "cummax", "cummin", "argmax", "argmin",
-    "dot_general", "random_bits", "random_fold", "pure_callback", "fft", "rfft", "irfft", "solve", "pinv",
-    "det", "slogdet", "cholesky", "qr", "eigh", "eig", "svd",
-))
-# fmt: on
 
 
 @collector_paused
@@ -244,7 +231,7 @@ class Scheduler:
             for a in eqn.inputs:
                 if isinstance(a, Var):
                     self.touch(a, n)
-            if kind == "library" and eqn.op.name not in FRESH:  # a result may be a view of an input
+            if kind == "library" and eqn.op.may_alias:
                 whole = self.joined(eqn)
                 for v in eqn.outs:
                     self.buffers[v].base = whole
@@ -472,7 +459,7 @@ def kind_of(eqn: Eqn, target: str) -> str:
     )
     if constant:
         return "kernel" if target in NATIVE else "view"
-    if isinstance(eqn.op, VIEWS):
+    if eqn.op.is_view:
         return "view" if all(isinstance(a, Var) and not a.type.weak for a in eqn.inputs) else "library"
     family = served(eqn, target)
     return "library" if family is None else "matmul" if isinstance(family, Product | CudaBlas) else "kernel"
@@ -516,7 +503,7 @@ def in_place(eqn: Eqn, i: int, x: Var, target: str) -> bool:
                 return False  # a reduction
             orientation = at
     for e, at in zip(op.graph.eqns, op.axes, strict=True):
-        if inner in e.inputs and (isinstance(e.op, VIEWS) or at != orientation):
+        if inner in e.inputs and (e.op.is_view or at != orientation):
             return False
     if target in NATIVE:  # the loops of any other axis may read it again
         return {a for a, n in enumerate(op.space) if n > 1} <= set(orientation or ())

@@ -11,6 +11,7 @@ from ge2.ir.graph import without_dead_code as without_dead_code
 from ge2.ir.op import ON_GPU as ON_GPU
 from ge2.ir.op import Axis as Axis
 from ge2.ir.op import Batched as Batched
+from ge2.ir.op import CostClass as CostClass
 from ge2.ir.op import Cotangents as Cotangents
 from ge2.ir.op import Derive as Derive
 from ge2.ir.op import Evaluate as Evaluate

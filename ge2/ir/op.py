@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, final
 
 import numpy as np
 
 from ge2.base.dtypes import PYTHON
 from ge2.base.errors import NoRuleError
 from ge2.base.gpu import on_gpu
+from ge2.base.record import record
 from ge2.ir.types import ArrayType, type_of
 from ge2.ir.value import Value
 
@@ -34,18 +35,56 @@ class Lowering:
     __slots__ = ()
 
 
+@final
+@record
+class CostClass:
+    """What one element of an operation costs, on any processor.
+
+    `instructions` counts simple ones, such as an addition. A `transcendental` function is counted apart from
+    flops, as XLA does. `compile_seconds` is what gcc takes at -O3 for one more of them in a kernel, measured
+    on one core of a server.
+    """
+
+    name: str
+    instructions: int
+    transcendental: bool = False
+    compile_seconds: float = 0.0007
+
+
+# fmt: off
+FREE      = CostClass("free", 0)  # an index expression of whatever reads it
+SIMPLE    = CostClass("simple", 1)
+DIVISION  = CostClass("division", 4)  # a rounding and a small power too
+BRANCHING = CostClass("branching", 16)  # cases or a loop
+ROOT      = CostClass("root",       4, transcendental=True, compile_seconds=0.012)
+FUNCTION  = CostClass("function",  16, transcendental=True, compile_seconds=0.012)
+LOGARITHM = CostClass("logarithm", 16, transcendental=True, compile_seconds=0.04)  # of two tables
+POWER     = CostClass("power",     16, transcendental=True, compile_seconds=0.05)
+PERIODIC  = CostClass("periodic",  16, transcendental=True, compile_seconds=0.06)  # of several ranges
+# fmt: on
+
+
 class Op:  # not an ABC, whose `isinstance` costs more than most passes do
     """An operation with its parameters, for example `ReduceSum(axes=(1,))`.
 
     Subclasses are abstract (a family of operations) or final (one operation); a final class is a frozen
     dataclass, so two equal operations are interchangeable and an operation can be part of a cache key.
+
+    What the compiler asks of an operation are the attributes below; they stand in its class, or in its line
+    of a table, and nowhere else is there a list of names.
     """
 
     __slots__ = ()
     name: str
     lowering: Lowering | None = None
-    several: ClassVar[bool] = False  # whether calling it gives a tuple of results rather than one
-    linear: ClassVar[bool] = False  # whether it is linear in all of its inexact inputs together
+    cost: CostClass = SIMPLE  # of an element of its result
+    several: ClassVar[bool] = False  # calling it gives a tuple of results rather than one
+    linear: bool = False  # in all of its inexact inputs together
+    is_view: ClassVar[bool] = False  # result i has elements of input i, under other indices
+    retypes: ClassVar[bool] = False  # the same numbers, or the same bits, in another dtype
+    may_alias: ClassVar[bool] = True  # what its reference returns may be memory of its inputs
+    exact: bool = False  # of numbers that a dtype has it makes numbers that the dtype has
+    jumps: bool = False  # an operand's rounding error may change the result by a whole step
 
     @property
     def effect(self) -> str | None:

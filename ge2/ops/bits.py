@@ -11,6 +11,7 @@ from ge2.base.dtypes import BOOL, COMPLEX
 from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Axis, Batched, Cotangents, Flags, Value
+from ge2.ir.op import SIMPLE
 from ge2.ops.elementwise import Pointlike
 
 
@@ -24,6 +25,8 @@ class BitcastConvertType(Pointlike):
 
     dtype: np.dtype
     name = "bitcast_convert_type"
+    cost = SIMPLE
+    retypes = True
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         (x,) = types

@@ -291,6 +291,7 @@ class Cond(GraphOp):
 
     branches: tuple[Graph, ...]
     name = "cond"
+    may_alias = False
 
     def graphs(self) -> tuple[Graph, ...]:
         return self.branches
@@ -389,6 +390,7 @@ class CondSaving(Reversing):
     residuals: int
     again: Dims = ()
     name = "cond_saving"
+    may_alias = False
 
     def graphs(self) -> tuple[Graph, ...]:
         return (*self.branches, *self.backward)

@@ -37,6 +37,7 @@ class DotGeneral(Op):
     precision: str | None = None
     out: np.dtype | None = None
     name = "dot_general"
+    may_alias = False
     lowering = Contraction()
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:

@@ -225,6 +225,7 @@ class PureCallback(HostOp):
     method: str | None = None
     loops: Loops = ()
     name = "pure_callback"
+    may_alias = False
 
     def __post_init__(self) -> None:
         read_name(self)

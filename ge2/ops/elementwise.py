@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any, final
@@ -25,29 +26,37 @@ from ge2.base.dtypes import (
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Lowering, Number, Op, Value
+from ge2.ir.op import (
+    BRANCHING,
+    DIVISION,
+    FUNCTION,
+    LOGARITHM,
+    PERIODIC,
+    POWER,
+    ROOT,
+    SIMPLE,
+    CostClass,
+)
 
 Partial = Callable[..., Value | Number]  # dy/dx of (y, *xs)
+Numpy = Callable[..., Any]
 KINDS = {"b": "bool", "i": "integer", "f": "float", "c": "complex"}
-# fmt: off
-TRANSCENDENTAL: frozenset[str] = frozenset((
-    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "logaddexp", "logaddexp2", "logistic", "pow",
-    "sqrt", "rsqrt", "cbrt", "hypot", "erf", "erfc", "sin", "cos", "tan", "asin", "acos", "atan", "atan2",
-    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erfcx", "erfinv", "ndtr", "ndtri", "log_ndtr",
-    "logit", "xlogy", "xlog1py", "gammaln", "digamma", "polygamma", "bessel",
-))
-# fmt: on
 
 
 @record
 class Pointwise(Lowering):
     """One expression per element, in functions of `templates/*/include`; `{0}`, ... are the inputs.
 
-    A user's own may be in functions of `helpers`, and have another expression in `cuda`.
+    `header` says by its subject which header defines them; each target knows the file. `numpy` is how NumPy
+    writes the result to `{y}`, in statements parted by `; `, where the operation is no ufunc. A user's own
+    expression may be in functions of `helpers`, and be another one in `cuda`.
     """
 
     expression: str
     helpers: str = ""
     cuda: str = ""
+    header: str = "basic"
+    numpy: str = ""
 
 
 KIND: dict[np.dtype, str] = {BOOL: "b"}
@@ -72,6 +81,8 @@ class Pointlike(Op):
     """What all operations on single elements share: shapes, batching."""
 
     __slots__ = ()
+    cost: CostClass = BRANCHING
+    through_float32: bool = True  # half types may be computed in float32 and rounded
 
     def shape_of(self, types: Sequence[ArrayType]) -> Dims:
         """The one shape of the operands that are not scalars."""
@@ -136,7 +147,13 @@ class Elementwise(Pointlike):
     result: Callable[[np.dtype], np.dtype] = field(compare=False, repr=False, default=same)
     push: Callable[..., Value] | None = field(compare=False, repr=False, default=None)
     pull: Callable[..., Cotangents] | None = field(compare=False, repr=False, default=None)
-    through_float32: bool = field(compare=False, repr=False, default=True)  # for `dtypes.EXTENDED`
+    through_float32: bool = field(compare=False, repr=False, default=True)
+    cost: CostClass = field(compare=False, repr=False, default=BRANCHING)
+    linear: bool = field(compare=False, repr=False, default=False)
+    exact: bool = field(compare=False, repr=False, default=False)
+    jumps: bool = field(compare=False, repr=False, default=False)
+    dense: bool = field(compare=False, repr=False, default=False)  # see `unary`
+    python: Numpy | None = field(compare=False, repr=False, default=None)  # the same of Python numbers
     edition: int = field(repr=False, default=0)  # of a user's own, which may be defined again
 
     def params(self) -> dict[str, Any]:
@@ -200,25 +217,31 @@ def scaled(ct: Value | None, by: Value | Number) -> Value:
     return ct * by
 
 
-Numpy = Callable[..., Any]
+# The makers of tables. `dense`: NumPy's loop goes wrong where both its input and its output have gaps between
+# their elements (seen in NumPy 2.4.6).
 
 
-def unary(name: str, f: Numpy, takes: str, c: str, d: Partial | None, **more: Any) -> Elementwise:
-    return Elementwise(name, f, takes, Pointwise(c), (d,), **more)
+def unary(
+    name: str, f: Numpy, takes: str, cost: CostClass, c: str, d: Partial | None,
+    header: str = "basic", numpy: str = "", **more: Any,
+) -> Elementwise:  # fmt: skip
+    lowering = Pointwise(c, header=header, numpy=numpy)
+    return Elementwise(name, f, takes, lowering, (d,), cost=cost, **more)
 
 
 def binary(
-    name: str, f: Numpy, takes: str, c: str, da: Partial | None, db: Partial | None, **more: Any
-) -> Elementwise:
-    return Elementwise(name, f, takes, Pointwise(c), (da, db), **more)
+    name: str, f: Numpy, takes: str, cost: CostClass, c: str, da: Partial | None, db: Partial | None,
+    header: str = "basic", **more: Any,
+) -> Elementwise:  # fmt: skip
+    return Elementwise(name, f, takes, Pointwise(c, header=header), (da, db), cost=cost, **more)
 
 
-def test(name: str, f: Numpy, takes: str, c: str) -> Elementwise:
-    return Elementwise(name, f, takes, Pointwise(c), (None,), boolean)
+def test(name: str, f: Numpy, takes: str, c: str, **more: Any) -> Elementwise:
+    return Elementwise(name, f, takes, Pointwise(c), (None,), boolean, cost=SIMPLE, **more)
 
 
-def relation(name: str, f: Numpy, takes: str, c: str) -> Elementwise:
-    return Elementwise(name, f, takes, Pointwise(c), (None, None), boolean)
+def relation(name: str, f: Numpy, takes: str, c: str, python: Numpy) -> Elementwise:
+    return Elementwise(name, f, takes, Pointwise(c), (None, None), boolean, cost=SIMPLE, python=python)
 
 
 def first_wins(y: Value, a: Value, b: Value) -> Value:
@@ -235,6 +258,13 @@ def by_base(a: Value, b: Value) -> Value:
     """b a**(b - 1), and 0 for 0**0. Where b alone is 0 no guard may cut off the derivative by b."""
     both: Value = AND(a.same(0), b.same(0))
     return both.select(b.zeros(), b * POW(both.select(a.ones(), a), b - 1))
+
+
+def by_exponent(y: Value, a: Value, b: Value) -> Value:
+    """log(a) a**b, and 0 where a is 0."""
+    nothing = a.same(0)
+    logarithm: Value = LOG(nothing.select(a.ones(), a))
+    return nothing.select(b.zeros(), logarithm) * y
 
 
 def below(x: Value, y: Value, other: Value, half: float) -> Value:
@@ -270,113 +300,169 @@ LDEXP: Ldexp
 # fmt: off
 LN2, LN10 = math.log(2.0), math.log(10.0)
 ALL_KINDS, NUMERIC, REAL = "bifc", "ifc", "bif"
+STEP: dict[str, Any] = {"exact": True, "jumps": True}
 
-NEG        = unary("neg",        np.negative,   NUMERIC, "ge2_neg({0})", lambda y, x: -1.0)
-POSITIVE   = unary("positive",   np.positive,   NUMERIC, "{0}",         lambda y, x: 1.0)
-SIGN       = unary("sign",       np.sign,       NUMERIC, "ge2_sign({0})", None,
-                   push=lambda t, y, x: turned(y, conj(y) * t, x),
+NEG        = unary("neg", np.negative, NUMERIC, SIMPLE, "ge2_neg({0})",
+                   lambda y, x: -1.0, python=operator.neg, linear=True, exact=True, dense=True)
+POSITIVE   = unary("positive", np.positive, NUMERIC, SIMPLE, "{0}",
+                   lambda y, x: 1.0, python=operator.pos, linear=True, exact=True)
+SIGN       = unary("sign",  np.sign,    NUMERIC, SIMPLE,    "ge2_sign({0})",
+                   None, **STEP, push=lambda t, y, x: turned(y, conj(y) * t, x),
                    pull=lambda ct, y, x: [turned(conj(y), y * ct, x)])
-EXP        = unary("exp",        np.exp,        "fc", "ge2_exp({0})",   lambda y, x: y)
-EXP2       = unary("exp2",       np.exp2,       "fc", "ge2_exp2({0})",  lambda y, x: y * LN2)
-EXPM1      = unary("expm1",      np.expm1,      "fc", "ge2_expm1({0})", lambda y, x: y + 1.0)
-LOG        = unary("log",        np.log,        "fc", "ge2_log({0})",   lambda y, x: 1.0 / x)
-LOG2       = unary("log2",       np.log2,       "fc", "ge2_log2({0})",  lambda y, x: 1.0 / (x * LN2))
-LOG10      = unary("log10",      np.log10,      "fc", "ge2_log10({0})", lambda y, x: 1.0 / (x * LN10))
-LOG1P      = unary("log1p",      np.log1p,      "fc", "ge2_log1p({0})", lambda y, x: 1.0 / (x + 1.0))
-SQRT       = unary("sqrt",       np.sqrt,       "fc", "ge2_sqrt({0})",  lambda y, x: 0.5 / y)
-RSQRT      = unary("rsqrt",      lambda x: 1 / np.sqrt(x), "fc", "ge2_rsqrt({0})", lambda y, x: y / x * -0.5)
-CBRT       = unary("cbrt",       np.cbrt,       "f",  "ge2_cbrt({0})",  lambda y, x: 1.0 / (SQUARE(y) * 3.0))
-SQUARE     = unary("square",     np.square,     NUMERIC, "ge2_square({0})", lambda y, x: x * 2)
-RECIPROCAL = unary("reciprocal", np.reciprocal, NUMERIC, "ge2_reciprocal({0})", lambda y, x: -SQUARE(y))
-SIN        = unary("sin",        np.sin,        "fc", "ge2_sin({0})",   lambda y, x: COS(x))
-COS        = unary("cos",        np.cos,        "fc", "ge2_cos({0})",   lambda y, x: -SIN(x))
-TAN        = unary("tan",        np.tan,        "fc", "ge2_tan({0})",   lambda y, x: SQUARE(y) + 1.0)
-ASIN       = unary("asin",       np.arcsin,     "fc", "ge2_asin({0})",  lambda y, x: RSQRT(1.0 - SQUARE(x)))
-ACOS       = unary("acos",       np.arccos,     "fc", "ge2_acos({0})",  lambda y, x: -RSQRT(1.0 - SQUARE(x)))
-ATAN       = unary("atan",       np.arctan,     "fc", "ge2_atan({0})",  lambda y, x: 1.0 / (SQUARE(x) + 1.0))
-SINH       = unary("sinh",       np.sinh,       "fc", "ge2_sinh({0})",  lambda y, x: COSH(x))
-COSH       = unary("cosh",       np.cosh,       "fc", "ge2_cosh({0})",  lambda y, x: SINH(x))
-TANH       = unary("tanh",       np.tanh,       "fc", "ge2_tanh({0})",  lambda y, x: 1.0 - SQUARE(y))
-ASINH      = unary("asinh",      np.arcsinh,    "fc", "ge2_asinh({0})", lambda y, x: RSQRT(SQUARE(x) + 1.0))
-ACOSH      = unary("acosh",      np.arccosh,    "fc", "ge2_acosh({0})",
-                   lambda y, x: RSQRT(x - 1.0) * RSQRT(x + 1.0))
-ATANH      = unary("atanh",      np.arctanh,    "fc", "ge2_atanh({0})", lambda y, x: 1.0 / (1.0 - SQUARE(x)))
-DEGREES    = unary("degrees",    np.degrees,    "f",  "ge2_degrees({0})", lambda y, x: 180.0 / math.pi)
-RADIANS    = unary("radians",    np.radians,    "f",  "ge2_radians({0})", lambda y, x: math.pi / 180.0)
-FLOOR      = unary("floor",      np.floor,      REAL, "ge2_floor({0})", None)
-CEIL       = unary("ceil",       np.ceil,       REAL, "ge2_ceil({0})",  None)
-TRUNC      = unary("trunc",      np.trunc,      REAL, "ge2_trunc({0})", None)
-RINT       = unary("rint",       np.rint,       "fc", "ge2_rint({0})",  None)
-SPACING    = unary("spacing",    np.spacing,    "f",  "ge2_spacing({0})", None, through_float32=False)
-NOT        = unary("not",        np.invert,     "bi", "ge2_not({0})",   None)
-MANTISSA   = unary("frexp_mantissa", lambda x: np.frexp(x)[0], "f", "ge2_frexp_mantissa({0})",
-                   lambda y, x: LDEXP(x.ones(), -EXPONENT(x)))
-EXPONENT   = unary("frexp_exponent", lambda x: np.frexp(x)[1], "f", "ge2_frexp_exponent({0})", None,
-                   result=lambda d: np.dtype(np.int32))
-BIT_COUNT  = unary("population_count", np.bitwise_count, "i", "ge2_popcount({0})", None,
-                   result=lambda d: np.dtype(np.uint8))
+EXP        = unary("exp",   np.exp,     "fc",    FUNCTION,  "ge2_exp({0})",
+                   lambda y, x: y, header="exp")
+EXP2       = unary("exp2",  np.exp2,    "fc",    FUNCTION,  "ge2_exp2({0})",
+                   lambda y, x: y * LN2, header="exp")
+EXPM1      = unary("expm1", np.expm1,   "fc",    FUNCTION,  "ge2_expm1({0})",
+                   lambda y, x: y + 1.0, header="exp")
+LOG        = unary("log",   np.log,     "fc",    LOGARITHM, "ge2_log({0})",
+                   lambda y, x: 1.0 / x, header="log")
+LOG2       = unary("log2",  np.log2,    "fc",    LOGARITHM, "ge2_log2({0})",
+                   lambda y, x: 1.0 / (x * LN2), header="log")
+LOG10      = unary("log10", np.log10,   "fc",    LOGARITHM, "ge2_log10({0})",
+                   lambda y, x: 1.0 / (x * LN10), header="log")
+LOG1P      = unary("log1p", np.log1p,   "fc",    LOGARITHM, "ge2_log1p({0})",
+                   lambda y, x: 1.0 / (x + 1.0), header="log")
+SQRT       = unary("sqrt",  np.sqrt,    "fc",    ROOT,      "ge2_sqrt({0})",
+                   lambda y, x: 0.5 / y, header="root", python=math.sqrt)
+RSQRT      = unary("rsqrt", lambda x: 1 / np.sqrt(x), "fc", ROOT, "ge2_rsqrt({0})",
+                   lambda y, x: y / x * -0.5, header="root",
+                   numpy="sqrt({0}, out={y}); divide({one}, {y}, out={y})")
+CBRT       = unary("cbrt",  np.cbrt,    "f",     FUNCTION,  "ge2_cbrt({0})",
+                   lambda y, x: 1.0 / (SQUARE(y) * 3.0), header="power")
+SQUARE     = unary("square", np.square, NUMERIC, SIMPLE, "ge2_square({0})", lambda y, x: x * 2)
+RECIPROCAL = unary("reciprocal", np.reciprocal, NUMERIC, DIVISION, "ge2_reciprocal({0})",
+                   lambda y, x: -SQUARE(y))
+SIN        = unary("sin",   np.sin,     "fc",    PERIODIC,  "ge2_sin({0})",
+                   lambda y, x: COS(x), header="trig")
+COS        = unary("cos",   np.cos,     "fc",    PERIODIC,  "ge2_cos({0})",
+                   lambda y, x: -SIN(x), header="trig")
+TAN        = unary("tan",   np.tan,     "fc",    PERIODIC,  "ge2_tan({0})",
+                   lambda y, x: SQUARE(y) + 1.0, header="trig")
+ASIN       = unary("asin",  np.arcsin,  "fc",    FUNCTION,  "ge2_asin({0})",
+                   lambda y, x: RSQRT(1.0 - SQUARE(x)), header="trig")
+ACOS       = unary("acos",  np.arccos,  "fc",    FUNCTION,  "ge2_acos({0})",
+                   lambda y, x: -RSQRT(1.0 - SQUARE(x)), header="trig")
+ATAN       = unary("atan",  np.arctan,  "fc",    FUNCTION,  "ge2_atan({0})",
+                   lambda y, x: 1.0 / (SQUARE(x) + 1.0), header="trig")
+SINH       = unary("sinh",  np.sinh,    "fc",    FUNCTION,  "ge2_sinh({0})",
+                   lambda y, x: COSH(x), header="exp")
+COSH       = unary("cosh",  np.cosh,    "fc",    FUNCTION,  "ge2_cosh({0})",
+                   lambda y, x: SINH(x), header="exp")
+TANH       = unary("tanh",  np.tanh,    "fc",    FUNCTION,  "ge2_tanh({0})",
+                   lambda y, x: 1.0 - SQUARE(y), header="exp")
+ASINH      = unary("asinh", np.arcsinh, "fc",    FUNCTION,  "ge2_asinh({0})",
+                   lambda y, x: RSQRT(SQUARE(x) + 1.0), header="log")
+ACOSH      = unary("acosh", np.arccosh, "fc",    FUNCTION,  "ge2_acosh({0})",
+                   lambda y, x: RSQRT(x - 1.0) * RSQRT(x + 1.0), header="log")
+ATANH      = unary("atanh", np.arctanh, "fc",    FUNCTION,  "ge2_atanh({0})",
+                   lambda y, x: 1.0 / (1.0 - SQUARE(x)), header="log")
+DEGREES    = unary("degrees", np.degrees, "f", SIMPLE, "ge2_degrees({0})",
+                   lambda y, x: 180.0 / math.pi)
+RADIANS    = unary("radians", np.radians, "f", SIMPLE, "ge2_radians({0})",
+                   lambda y, x: math.pi / 180.0)
+FLOOR      = unary("floor", np.floor,   REAL,    DIVISION,  "ge2_floor({0})", None, **STEP)
+CEIL       = unary("ceil",  np.ceil,    REAL,    DIVISION,  "ge2_ceil({0})",  None, **STEP)
+TRUNC      = unary("trunc", np.trunc,   REAL,    DIVISION,  "ge2_trunc({0})", None, **STEP)
+RINT       = unary("rint",  np.rint,    "fc",    DIVISION,  "ge2_rint({0})",  None, **STEP)
+SPACING    = unary("spacing", np.spacing, "f", BRANCHING, "ge2_spacing({0})",
+                   None, through_float32=False)
+NOT        = unary("not",   np.invert,  "bi",    SIMPLE,    "ge2_not({0})",
+                   None, python=operator.invert)
+MANTISSA   = unary("frexp_mantissa", lambda x: np.frexp(x)[0], "f", BRANCHING,
+                   "ge2_frexp_mantissa({0})", lambda y, x: LDEXP(x.ones(), -EXPONENT(x)),
+                   numpy="copyto({y}, frexp({0})[0])")
+EXPONENT   = unary("frexp_exponent", lambda x: np.frexp(x)[1], "f", BRANCHING,
+                   "ge2_frexp_exponent({0})", None, result=lambda d: np.dtype(np.int32),
+                   numpy="copyto({y}, frexp({0})[1])")
+BIT_COUNT  = unary("population_count", np.bitwise_count, "i", BRANCHING, "ge2_popcount({0})",
+                   None, result=lambda d: np.dtype(np.uint8))
 
-IS_FINITE  = test("is_finite", np.isfinite,    ALL_KINDS, "ge2_isfinite({0})")
-IS_INF     = test("is_inf",    np.isinf,       ALL_KINDS, "ge2_isinf({0})")
-IS_NAN     = test("is_nan",    np.isnan,       ALL_KINDS, "ge2_isnan({0})")
-SIGN_BIT   = test("sign_bit",  np.signbit,     "f",       "ge2_signbit({0})")
-IS_ZERO    = test("logical_not", np.logical_not, ALL_KINDS, "!ge2_truth({0})")
+IS_FINITE = test("is_finite",   np.isfinite,    ALL_KINDS, "ge2_isfinite({0})", dense=True)
+IS_INF    = test("is_inf",      np.isinf,       ALL_KINDS, "ge2_isinf({0})",    dense=True)
+IS_NAN    = test("is_nan",      np.isnan,       ALL_KINDS, "ge2_isnan({0})",    dense=True)
+SIGN_BIT  = test("sign_bit",    np.signbit,     "f",       "ge2_signbit({0})",  dense=True)
+IS_ZERO   = test("logical_not", np.logical_not, ALL_KINDS, "!ge2_truth({0})")
 
-EQ = relation("eq", np.equal,         ALL_KINDS, "{0} == {1}")
-NE = relation("ne", np.not_equal,     ALL_KINDS, "{0} != {1}")
-LT = relation("lt", np.less,          ALL_KINDS, "ge2_lt({0}, {1})")
-LE = relation("le", np.less_equal,    ALL_KINDS, "ge2_le({0}, {1})")
-GT = relation("gt", np.greater,       ALL_KINDS, "ge2_lt({1}, {0})")
-GE = relation("ge", np.greater_equal, ALL_KINDS, "ge2_le({1}, {0})")
+EQ = relation("eq", np.equal,         ALL_KINDS, "{0} == {1}",       python=operator.eq)
+NE = relation("ne", np.not_equal,     ALL_KINDS, "{0} != {1}",       python=operator.ne)
+LT = relation("lt", np.less,          ALL_KINDS, "ge2_lt({0}, {1})", python=operator.lt)
+LE = relation("le", np.less_equal,    ALL_KINDS, "ge2_le({0}, {1})", python=operator.le)
+GT = relation("gt", np.greater,       ALL_KINDS, "ge2_lt({1}, {0})", python=operator.gt)
+GE = relation("ge", np.greater_equal, ALL_KINDS, "ge2_le({1}, {0})", python=operator.ge)
 
-ADD  = binary("add",  np.add,       ALL_KINDS, "ge2_add({0}, {1})", lambda y, a, b: 1.0, lambda y, a, b: 1.0)
-SUB  = binary("sub",  np.subtract,  NUMERIC,   "ge2_sub({0}, {1})", lambda y, a, b: 1.0, lambda y, a, b: -1.0)
-MUL  = binary("mul",  np.multiply,  ALL_KINDS, "ge2_mul({0}, {1})", lambda y, a, b: b,   lambda y, a, b: a)
-DIV  = binary("div",  np.divide,    "fc",      "ge2_div({0}, {1})",
-              lambda y, a, b: 1.0 / b, lambda y, a, b: -y / b)
-FLOOR_DIV = binary("floor_div", np.floor_divide, "if", "ge2_floor_div({0}, {1})", None, None)
-REM  = binary("rem",  np.remainder, "if",      "ge2_rem({0}, {1})",
-              lambda y, a, b: 1.0, lambda y, a, b: -FLOOR_DIV(a, b))
-FMOD = binary("fmod", np.fmod,      "if",      "ge2_fmod({0}, {1})",
-              lambda y, a, b: 1.0, lambda y, a, b: -TRUNC(a / b))
-POW  = binary("pow",  np.power,     NUMERIC,   "ge2_pow({0}, {1})",
-              lambda y, a, b: by_base(a, b),
-              lambda y, a, b: a.same(0).select(b.zeros(), LOG(a.same(0).select(a.ones(), a))) * y)
-MAX  = binary("max",  np.maximum,   ALL_KINDS, "ge2_max({0}, {1})",  first_wins, second_wins)
-MIN  = binary("min",  np.minimum,   ALL_KINDS, "ge2_min({0}, {1})",  first_wins, second_wins)
-FMAX = binary("fmax", np.fmax,      ALL_KINDS, "ge2_fmax({0}, {1})", first_wins, second_wins)
-FMIN = binary("fmin", np.fmin,      ALL_KINDS, "ge2_fmin({0}, {1})", first_wins, second_wins)
-ATAN2 = binary("atan2", np.arctan2, "f",       "ge2_atan2({0}, {1})",
-               lambda y, a, b: b / (SQUARE(a) + SQUARE(b)), lambda y, a, b: -a / (SQUARE(a) + SQUARE(b)))
-HYPOT = binary("hypot", np.hypot,   "f",  "ge2_hypot({0}, {1})", lambda y, a, b: a / y, lambda y, a, b: b / y)
-LOGADDEXP  = binary("logaddexp",  np.logaddexp,  "f", "ge2_logaddexp({0}, {1})",
-                    lambda y, a, b: EXP(below(a, y, b, -LN2)), lambda y, a, b: EXP(below(b, y, a, -LN2)))
-LOGADDEXP2 = binary("logaddexp2", np.logaddexp2, "f", "ge2_logaddexp2({0}, {1})",
-                    lambda y, a, b: EXP2(below(a, y, b, -1.0)), lambda y, a, b: EXP2(below(b, y, a, -1.0)))
-COPYSIGN   = binary("copysign",   np.copysign,   "f", "ge2_copysign({0}, {1})",
-                    lambda y, a, b: SIGN_BIT(a).same(SIGN_BIT(b)).select(y.ones(), -y.ones()), None)
-NEXTAFTER  = binary("nextafter",  np.nextafter,  "f", "ge2_nextafter({0}, {1})", lambda y, a, b: 1.0, None,
-                    through_float32=False)
-HEAVISIDE  = binary("heaviside",  np.heaviside,  "f", "ge2_heaviside({0}, {1})",
-                    None, lambda y, a, b: a.same(0.0).select(b.ones(), b.zeros()))
-GCD = binary("gcd", np.gcd,            "i",  "ge2_gcd({0}, {1})", None, None)
-LCM = binary("lcm", np.lcm,            "i",  "ge2_lcm({0}, {1})", None, None)
-AND = binary("and", np.bitwise_and,    "bi", "{0} & {1}", None, None)
-OR  = binary("or",  np.bitwise_or,     "bi", "{0} | {1}", None, None)
-XOR = binary("xor", np.bitwise_xor,    "bi", "{0} ^ {1}", None, None)
-SHIFT_LEFT  = binary("shift_left",  np.left_shift,  "i", "ge2_shift_left({0}, {1})",  None, None)
-SHIFT_RIGHT = binary("shift_right", np.right_shift, "i", "ge2_shift_right({0}, {1})", None, None)
+ADD         = binary("add", np.add, ALL_KINDS, SIMPLE, "ge2_add({0}, {1})",
+                     lambda y, a, b: 1.0, lambda y, a, b: 1.0, python=operator.add, linear=True)
+SUB         = binary("sub",       np.subtract,     NUMERIC, SIMPLE,    "ge2_sub({0}, {1})",
+                     lambda y, a, b: 1.0, lambda y, a, b: -1.0, python=operator.sub, linear=True)
+MUL         = binary("mul", np.multiply, ALL_KINDS, SIMPLE, "ge2_mul({0}, {1})",
+                     lambda y, a, b: b, lambda y, a, b: a, python=operator.mul)
+DIV         = binary("div",       np.divide,       "fc",    DIVISION,  "ge2_div({0}, {1})",
+                     lambda y, a, b: 1.0 / b, lambda y, a, b: -y / b, python=operator.truediv)
+FLOOR_DIV   = binary("floor_div", np.floor_divide, "if",    BRANCHING, "ge2_floor_div({0}, {1})",
+                     None, None, python=operator.floordiv, jumps=True)
+REM         = binary("rem",       np.remainder,    "if",    BRANCHING, "ge2_rem({0}, {1})",
+                     lambda y, a, b: 1.0, lambda y, a, b: -FLOOR_DIV(a, b), python=operator.mod,
+                     jumps=True)
+FMOD        = binary("fmod",      np.fmod,         "if",    BRANCHING, "ge2_fmod({0}, {1})",
+                     lambda y, a, b: 1.0, lambda y, a, b: -TRUNC(a / b), jumps=True)
+POW         = binary("pow",       np.power,        NUMERIC, POWER,     "ge2_pow({0}, {1})",
+                     lambda y, a, b: by_base(a, b), lambda y, a, b: by_exponent(y, a, b),
+                     header="power", python=operator.pow)
+MAX         = binary("max", np.maximum, ALL_KINDS, SIMPLE, "ge2_max({0}, {1})",
+                     first_wins, second_wins, exact=True)
+MIN         = binary("min", np.minimum, ALL_KINDS, SIMPLE, "ge2_min({0}, {1})",
+                     first_wins, second_wins, exact=True)
+FMAX        = binary("fmax", np.fmax, ALL_KINDS, SIMPLE, "ge2_fmax({0}, {1})",
+                     first_wins, second_wins, exact=True)
+FMIN        = binary("fmin", np.fmin, ALL_KINDS, SIMPLE, "ge2_fmin({0}, {1})",
+                     first_wins, second_wins, exact=True)
+ATAN2       = binary("atan2",     np.arctan2,      "f",     FUNCTION,  "ge2_atan2({0}, {1})",
+                     lambda y, a, b: b / (SQUARE(a) + SQUARE(b)),
+                     lambda y, a, b: -a / (SQUARE(a) + SQUARE(b)), header="trig")
+HYPOT       = binary("hypot",     np.hypot,        "f",     FUNCTION,  "ge2_hypot({0}, {1})",
+                     lambda y, a, b: a / y, lambda y, a, b: b / y, header="power")
+LOGADDEXP   = binary("logaddexp", np.logaddexp,    "f",     FUNCTION,  "ge2_logaddexp({0}, {1})",
+                     lambda y, a, b: EXP(below(a, y, b, -LN2)),
+                     lambda y, a, b: EXP(below(b, y, a, -LN2)), header="exp")
+LOGADDEXP2  = binary("logaddexp2", np.logaddexp2, "f", FUNCTION, "ge2_logaddexp2({0}, {1})",
+                     lambda y, a, b: EXP2(below(a, y, b, -1.0)),
+                     lambda y, a, b: EXP2(below(b, y, a, -1.0)), header="exp")
+COPYSIGN    = binary("copysign",  np.copysign,     "f",     SIMPLE,    "ge2_copysign({0}, {1})",
+                     lambda y, a, b: SIGN_BIT(a).same(SIGN_BIT(b)).select(y.ones(), -y.ones()),
+                     None, exact=True)
+NEXTAFTER   = binary("nextafter", np.nextafter,    "f",     BRANCHING, "ge2_nextafter({0}, {1})",
+                     lambda y, a, b: 1.0, None, through_float32=False)
+HEAVISIDE   = binary("heaviside", np.heaviside,    "f",     BRANCHING, "ge2_heaviside({0}, {1})",
+                     None, lambda y, a, b: a.same(0.0).select(b.ones(), b.zeros()))
+GCD         = binary("gcd",       np.gcd,          "i",     BRANCHING, "ge2_gcd({0}, {1})",
+                     None, None)
+LCM         = binary("lcm",       np.lcm,          "i",     BRANCHING, "ge2_lcm({0}, {1})",
+                     None, None)
+AND         = binary("and",       np.bitwise_and,  "bi",    SIMPLE,    "{0} & {1}",
+                     None, None, python=operator.and_)
+OR          = binary("or",        np.bitwise_or,   "bi",    SIMPLE,    "{0} | {1}",
+                     None, None, python=operator.or_)
+XOR         = binary("xor",       np.bitwise_xor,  "bi",    SIMPLE,    "{0} ^ {1}",
+                     None, None, python=operator.xor)
+SHIFT_LEFT  = binary("shift_left", np.left_shift, "i", BRANCHING, "ge2_shift_left({0}, {1})",
+                     None, None, python=operator.lshift)
+SHIFT_RIGHT = binary("shift_right", np.right_shift, "i", BRANCHING, "ge2_shift_right({0}, {1})",
+                     None, None, python=operator.rshift)
 
 # Not holomorphic: JAX's convention, in which the cotangent of z = a + bi is da - i db.
-ABS  = unary("abs", np.absolute, ALL_KINDS, "ge2_abs({0})", lambda y, x: SIGN(x), result=real_part,
-            push=lambda t, y, x: real(t * conj(SIGN(x))),
-            pull=lambda ct, y, x: [ct.cast(x.dtype) * conj(SIGN(x))])
-REAL_PART = unary("real", np.real, "c", "ge2_real({0})",                None, result=real_part,
-             push=lambda t, y, x: REAL_PART(t), pull=lambda ct, y, x: [ct.cast(x.dtype)])
-IMAG = unary("imag", np.imag, "c", "ge2_imag({0})",                     None, result=real_part,
-             push=lambda t, y, x: IMAG(t), pull=lambda ct, y, x: [COMPLEX_OF(ct.zeros(), -ct)])
-CONJ = unary("conj", np.conjugate, "c", "ge2_conj({0})",                None,
-             push=lambda t, y, x: CONJ(t), pull=lambda ct, y, x: [CONJ(ct)])
+ABS       = unary("abs",  np.absolute,  ALL_KINDS, SIMPLE, "ge2_abs({0})",
+                  lambda y, x: SIGN(x), result=real_part, python=operator.abs, exact=True,
+                  push=lambda t, y, x: real(t * conj(SIGN(x))),
+                  pull=lambda ct, y, x: [ct.cast(x.dtype) * conj(SIGN(x))])
+REAL_PART = unary("real", np.real,      "c",       SIMPLE, "ge2_real({0})",
+                  None, result=real_part, numpy="copyto({y}, {0}.real)", linear=True,
+                  push=lambda t, y, x: REAL_PART(t), pull=lambda ct, y, x: [ct.cast(x.dtype)])
+IMAG      = unary("imag", np.imag,      "c",       SIMPLE, "ge2_imag({0})",
+                  None, result=real_part, numpy="copyto({y}, {0}.imag)", linear=True,
+                  push=lambda t, y, x: IMAG(t), pull=lambda ct, y, x: [COMPLEX_OF(ct.zeros(), -ct)])
+CONJ      = unary("conj", np.conjugate, "c",       SIMPLE, "ge2_conj({0})",
+                  None, linear=True, push=lambda t, y, x: CONJ(t), pull=lambda ct, y, x: [CONJ(ct)])
 # fmt: on
 
 
@@ -392,7 +478,9 @@ class Complex(Pointlike):
     """The complex number with those real and imaginary parts, float32 or float64."""
 
     name = "complex"
-    lowering = Pointwise("ge2_complex({0}, {1})")
+    cost = SIMPLE
+    linear = True
+    lowering = Pointwise("ge2_complex({0}, {1})", numpy="{y}.real = {0}; {y}.imag = {1}")
     reference = staticmethod(_complex)
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
@@ -429,6 +517,8 @@ class Where(Pointlike):
     """Elements of the second where the mask holds, of the third elsewhere."""
 
     name = "where"
+    cost = SIMPLE
+    linear = exact = True
     lowering = Pointwise("{0} ? {1} : {2}")
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
@@ -464,8 +554,9 @@ class ConvertElementType(Pointlike):
     dtype: np.dtype
     weak: bool = False
     name = "convert_element_type"
+    cost = SIMPLE
     lowering = Pointwise("ge2_cast({0})")
-    linear = True
+    linear = retypes = True
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         (x,) = types
@@ -514,6 +605,7 @@ class IntegerPow(Pointlike):
 
     y: int
     name = "integer_pow"
+    cost = DIVISION
 
     @property
     def lowering(self) -> Pointwise:  # type: ignore[override]
@@ -547,7 +639,7 @@ class Ldexp(Pointlike):
     """x * 2**n for integer n."""
 
     name = "ldexp"
-    lowering = Pointwise("ge2_ldexp({0}, {1})")
+    lowering = Pointwise("ge2_ldexp({0}, {1})", numpy="ldexp({0}, {1}, out={y})")
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         if len(types) != 2 or kind(types[0].dtype) != "f" or kind(types[1].dtype) != "i":

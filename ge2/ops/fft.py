@@ -34,6 +34,7 @@ class Fft(Op):
     axes: Dims
     inverse: bool = False
     name = "fft"
+    may_alias = False
     linear = True
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
@@ -78,6 +79,7 @@ class Rfft(Op):
 
     axis: int
     name = "rfft"
+    may_alias = False
     linear = True
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
@@ -121,6 +123,7 @@ class Irfft(Op):
     axis: int
     n: int
     name = "irfft"
+    may_alias = False
     linear = True
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:

@@ -29,6 +29,7 @@ class Indexed(Op):
     __slots__ = ()
     axes: Dims
     linear = True
+    may_alias = False
 
     def check(self, x: ArrayType, indices: Sequence[ArrayType]) -> Dims:
         """The shape of the selection: the indices' shape, then the axes of `x` that are not indexed."""
@@ -295,6 +296,7 @@ class UpdateSlice(Op):
     start: Dims
     step: Dims
     name = "update_slice"
+    may_alias = False
     linear = True
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:

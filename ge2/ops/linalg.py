@@ -27,6 +27,7 @@ class Linalg(Op):
     """An operation on matrices, one beside the other along the axes before the last two."""
 
     __slots__ = ()
+    may_alias = False
 
     def matrix(self, x: ArrayType, square: bool = True) -> ArrayType:
         """The type, if it is one of matrices that LAPACK takes."""

@@ -57,6 +57,7 @@ class Keyed(Op):
     """Takes a key uint32[2], or an array of them with the words on its last axis."""
 
     __slots__ = ()
+    may_alias = False
 
     def check_key(self, key: ArrayType) -> None:
         if key.dtype != UINT32 or not key.ndim or key.shape[-1] != 2:

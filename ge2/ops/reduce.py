@@ -126,6 +126,7 @@ class Extreme(Reduce):
     """The largest or smallest; equal winners share the cotangent."""
 
     __slots__ = ()
+    exact = True
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         found = super().infer(*types)
@@ -190,6 +191,7 @@ class ArgReduce(Op):
     """The index of the first extreme along one axis, as int64; a NaN is an extreme, as in NumPy."""
 
     __slots__ = ()
+    may_alias = False
     axis: int
     function: ClassVar[Any]
 

@@ -30,6 +30,7 @@ class Running(Op):
     """All partial results along `axis`, from its start or, with `reverse`, from its end."""
 
     __slots__ = ()
+    may_alias = False
     axis: int
     reverse: bool
     ufunc: ClassVar[np.ufunc]

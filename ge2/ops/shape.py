@@ -11,6 +11,7 @@ import numpy as np
 from ge2.base.errors import ShapeError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Lowering, Op, Value
+from ge2.ir.op import FREE, SIMPLE
 
 
 @record
@@ -32,7 +33,8 @@ class Unary(Op):
     """One array in, one out, linear, its results independent of the values."""
 
     __slots__ = ()
-    linear = True
+    cost = FREE
+    linear = is_view = True
     lowering = View()
 
     def refuse(self, why: str) -> ShapeError:
@@ -195,6 +197,8 @@ class Pad(Unary):
     high: Dims
     inner: Dims
     name = "pad"
+    cost = SIMPLE
+    is_view = may_alias = False
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         (x,) = types
@@ -242,6 +246,7 @@ class Concatenate(Op):
     name = "concatenate"
     lowering = View()
     linear = True
+    may_alias = False
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         first, axis = types[0], self.axis
@@ -285,6 +290,7 @@ class Iota(Op):
     axis: int
     dtype: np.dtype
     name = "iota"
+    cost = FREE
     lowering = View()
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
@@ -304,6 +310,8 @@ class Identity(Op):
     """Passes its arrays on."""
 
     __slots__ = ()
+    cost = FREE
+    is_view = True
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         return types

@@ -30,6 +30,7 @@ class Ordering(Op):
     """One array in, one of its shape out, each line along `axis` by itself."""
 
     __slots__ = ()
+    may_alias = False
     axis: int
 
     def result(self, x: ArrayType) -> ArrayType:
@@ -100,6 +101,7 @@ class TopK(Op):
     k: int
     axis: int
     name = "top_k"
+    may_alias = False
     several = True
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
@@ -154,6 +156,7 @@ class SearchSorted(Op):
     side: str = "left"
     beside: int = 0
     name = "searchsorted"
+    may_alias = False
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         line, values = types

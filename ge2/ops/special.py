@@ -14,6 +14,7 @@ from typing import Any, final
 from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Cotangents, Flags, Value
+from ge2.ir.op import FUNCTION
 from ge2.ops.elementwise import (
     EXP,
     LOG,
@@ -57,28 +58,32 @@ def quotient(a: Value, b: Value) -> Value:
 
 
 # fmt: off
-ERF      = unary("erf",      computed("erf"),      "f", "ge2_erf({0})",
-                 lambda y, x: EXP(-SQUARE(x)) * (2 / sqrt(pi)))
-ERFC     = unary("erfc",     computed("erfc"),     "f", "ge2_erfc({0})",
-                 lambda y, x: EXP(-SQUARE(x)) * (-2 / sqrt(pi)))
-ERFCX    = unary("erfcx",    computed("erfcx"),    "f", "ge2_erfcx({0})",
-                 lambda y, x: x * y * 2.0 - 2 / sqrt(pi))
-ERFINV   = unary("erfinv",   computed("erfinv"),   "f", "ge2_erfinv({0})",
-                 lambda y, x: EXP(SQUARE(y)) * (sqrt(pi) / 2))
-NDTR     = unary("ndtr",     computed("ndtr"),     "f", "ge2_ndtr({0})", lambda y, x: density(x))
-NDTRI    = unary("ndtri",    computed("ndtri"),    "f", "ge2_ndtri({0})", lambda y, x: 1.0 / density(y))
-LOG_NDTR = unary("log_ndtr", computed("log_ndtr"), "f", "ge2_log_ndtr({0})",
-                 lambda y, x: sqrt(2 / pi) / ERFCX(x * -sqrt(0.5)))
-LOGISTIC = unary("logistic", computed("logistic"), "f", "ge2_logistic({0})", lambda y, x: y * (1.0 - y))
-LOGIT    = unary("logit",    computed("logit"),    "f", "ge2_logit({0})",
-                 lambda y, x: 1.0 / (x * (1.0 - x)))
-GAMMALN  = unary("gammaln",  computed("gammaln"),  "f", "ge2_gammaln({0})", lambda y, x: DIGAMMA(x))
-DIGAMMA  = unary("digamma",  computed("digamma"),  "f", "ge2_digamma({0})",
-                 lambda y, x: Polygamma(1)(x))
-XLOGY    = binary("xlogy",   computed("xlogy"),    "f", "ge2_xlogy({0}, {1})",
-                  lambda y, a, b: LOG(b), lambda y, a, b: quotient(a, b))
-XLOG1PY  = binary("xlog1py", computed("xlog1py"),  "f", "ge2_xlog1py({0}, {1})",
-                  lambda y, a, b: LOG1P(b), lambda y, a, b: quotient(a, b + 1.0))
+ERF      = unary("erf",      computed("erf"),      "f", FUNCTION, "ge2_erf({0})",
+                 lambda y, x: EXP(-SQUARE(x)) * (2 / sqrt(pi)), header="erf")
+ERFC     = unary("erfc",     computed("erfc"),     "f", FUNCTION, "ge2_erfc({0})",
+                 lambda y, x: EXP(-SQUARE(x)) * (-2 / sqrt(pi)), header="erf")
+ERFCX    = unary("erfcx",    computed("erfcx"),    "f", FUNCTION, "ge2_erfcx({0})",
+                 lambda y, x: x * y * 2.0 - 2 / sqrt(pi), header="special")
+ERFINV   = unary("erfinv",   computed("erfinv"),   "f", FUNCTION, "ge2_erfinv({0})",
+                 lambda y, x: EXP(SQUARE(y)) * (sqrt(pi) / 2), header="special")
+NDTR     = unary("ndtr",     computed("ndtr"),     "f", FUNCTION, "ge2_ndtr({0})",
+                 lambda y, x: density(x), header="special")
+NDTRI    = unary("ndtri",    computed("ndtri"),    "f", FUNCTION, "ge2_ndtri({0})",
+                 lambda y, x: 1.0 / density(y), header="special")
+LOG_NDTR = unary("log_ndtr", computed("log_ndtr"), "f", FUNCTION, "ge2_log_ndtr({0})",
+                 lambda y, x: sqrt(2 / pi) / ERFCX(x * -sqrt(0.5)), header="special")
+LOGISTIC = unary("logistic", computed("logistic"), "f", FUNCTION, "ge2_logistic({0})",
+                 lambda y, x: y * (1.0 - y), header="special")
+LOGIT    = unary("logit",    computed("logit"),    "f", FUNCTION, "ge2_logit({0})",
+                 lambda y, x: 1.0 / (x * (1.0 - x)), header="special")
+GAMMALN  = unary("gammaln",  computed("gammaln"),  "f", FUNCTION, "ge2_gammaln({0})",
+                 lambda y, x: DIGAMMA(x), header="special")
+DIGAMMA  = unary("digamma",  computed("digamma"),  "f", FUNCTION, "ge2_digamma({0})",
+                 lambda y, x: Polygamma(1)(x), header="special")
+XLOGY   = binary("xlogy",   computed("xlogy"),   "f", FUNCTION, "ge2_xlogy({0}, {1})",
+                 lambda y, a, b: LOG(b), lambda y, a, b: quotient(a, b), header="special")
+XLOG1PY = binary("xlog1py", computed("xlog1py"), "f", FUNCTION, "ge2_xlog1py({0}, {1})",
+                 lambda y, a, b: LOG1P(b), lambda y, a, b: quotient(a, b + 1.0), header="special")
 # fmt: on
 
 
@@ -86,6 +91,7 @@ class Family(Pointlike):
     """A function of one real number with a parameter, of which derivatives are others of its family."""
 
     __slots__ = ()
+    cost = FUNCTION
 
     @abstractmethod
     def slope(self, y: Value, x: Value) -> Value:
@@ -114,7 +120,7 @@ class Polygamma(Family):
 
     @property
     def lowering(self) -> Pointwise:  # type: ignore[override]
-        return Pointwise(f"ge2_polygamma<{self.n}>({{0}})")
+        return Pointwise(f"ge2_polygamma<{self.n}>({{0}})", header="special")
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         if not 1 <= self.n <= MOST:
@@ -143,7 +149,8 @@ class Bessel(Family):
 
     @property
     def lowering(self) -> Pointwise:  # type: ignore[override]
-        return Pointwise(f"ge2_bessel{'_scaled' if self.scaled else ''}<{self.n}>({{0}})")
+        name = "ge2_bessel_scaled" if self.scaled else "ge2_bessel"
+        return Pointwise(f"{name}<{self.n}>({{0}})", header="special")
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         return self.float_type(types)

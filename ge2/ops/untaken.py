@@ -12,7 +12,7 @@ from ge2.base.dtypes import BOOL, INEXACT
 from ge2.base.source import Source
 from ge2.ir import ArrayType, Atom, Eqn, Flags, Graph, GraphOp, Literal, Op, Reversing, Var, rename
 from ge2.ops.dot import DotGeneral
-from ge2.ops.elementwise import WHERE, ConvertElementType
+from ge2.ops.elementwise import WHERE, ConvertElementType, Pointlike
 from ge2.ops.index import Gather
 from ge2.ops.shape import StopGradient
 
@@ -59,7 +59,8 @@ class Shield:
         mixed = any(a in self.split for a in inputs)
         shared = mixed and any(a in self.live and a not in self.split for a in inputs)
         product = isinstance(op, DotGeneral)
-        late = shared and (op.linear or product or isinstance(op, Gather))
+        moves = op.linear and not isinstance(op, Pointlike)
+        late = shared and (moves or product or isinstance(op, Gather))
         if shared and not late:
             inputs = tuple(a if a in self.split else self.gated(a, self.taken, eqn.source) for a in inputs)
         elif late and product:

@@ -28,7 +28,6 @@ from ge2.passes.scalar_prologue import early
 
 BLOCK = 1 << 15
 NOTHING: frozenset[int] = frozenset()
-EXACT_HALF = ("nextafter", "spacing")  # their results depend on the type itself, so float32 cannot stand in
 
 
 def fuse(graph: Graph) -> Graph:
@@ -69,7 +68,7 @@ def fusible(eqn: Eqn) -> bool:
     op = eqn.op
     if isinstance(op, Pointlike):
         out = eqn.outs[0].type
-        return not out.weak and not (op.name in EXACT_HALF and out.dtype in HALF)
+        return not out.weak and (op.through_float32 or out.dtype not in HALF)
     return isinstance(op, Reduce | ArgReduce)
 
 

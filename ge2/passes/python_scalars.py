@@ -6,7 +6,6 @@ derivatives stay defined; a division of integers by zero is an error, as in Pyth
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,19 +14,9 @@ import numpy as np
 
 from ge2.base.dtypes import FLOATS, HALF, python_type
 from ge2.ir import ArrayType, Eqn, Evaluate, GraphOp, Op
+from ge2.ops.elementwise import ConvertElementType, Elementwise
 
-# fmt: off
-PYTHON_OPERATORS: dict[str, Callable[..., Any]] = {
-    "neg": operator.neg, "positive": operator.pos, "abs": operator.abs, "not": operator.invert,
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv,
-    "sqrt": math.sqrt, "floor_div": operator.floordiv, "rem": operator.mod, "pow": operator.pow,
-    "shift_left": operator.lshift, "shift_right": operator.rshift,
-    "and": operator.and_, "or": operator.or_, "xor": operator.xor,
-    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le,
-    "gt": operator.gt, "ge": operator.ge,
-}
-# fmt: on
-WHOLE_DIVISIONS = ("floor_div", "rem")
+WHOLE_DIVISIONS = (operator.floordiv, operator.mod)
 EVALUATE = Evaluate()
 
 
@@ -41,20 +30,20 @@ def on_host(eqn: Eqn) -> bool:
 
 def compute(op: Op, out: ArrayType, *numbers: Any) -> Any:
     """The result of an equation on Python numbers: a Python number, or a 0-d array if it is strong."""
-    if out.weak and op.name in PYTHON_OPERATORS and bool not in map(type, numbers):
-        y = as_python_does(op.name, numbers)
+    if out.weak and isinstance(op, Elementwise) and op.python and bool not in map(type, numbers):
+        y = as_python_does(op.python, numbers)
         if type(y) is python_type(out.dtype):
             return y
-    if op.name == "convert_element_type" and out.dtype in FLOATS - HALF and type(numbers[0]) in (int, float):
+    if isinstance(op, ConvertElementType) and out.dtype in FLOATS - HALF and type(numbers[0]) in (int, float):
         return float(numbers[0]) if out.weak else np.array(numbers[0], out.dtype)
     (y,) = EVALUATE.apply(op, numbers)
     return python_type(out.dtype)(y) if out.weak else np.asarray(y, out.dtype)
 
 
-def as_python_does(name: str, numbers: Sequence[Any]) -> Any:
+def as_python_does(f: Callable[..., Any], numbers: Sequence[Any]) -> Any:
     try:
-        return PYTHON_OPERATORS[name](*numbers)
+        return f(*numbers)
     except (ArithmeticError, ValueError, TypeError):  # `math` knows no complex numbers
-        if name in WHOLE_DIVISIONS and all(type(x) is int for x in numbers):
+        if f in WHOLE_DIVISIONS and all(type(x) is int for x in numbers):
             raise
         return None  # NumPy says

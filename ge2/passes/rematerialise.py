@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ge2.ir import Atom, Eqn, Graph, Var, rename
-from ge2.ops.shape import Barrier, BroadcastInDim, Reshape, Rev, Slice, StopGradient, Transpose
-
-VIEWS = (BroadcastInDim, Transpose, Reshape, Slice, Rev, StopGradient)
+from ge2.ops.shape import Barrier
 
 
 def repeated(graph: Graph, again: Sequence[Eqn], at: int, after: Var | None) -> Graph:

@@ -14,16 +14,7 @@ import numpy as np
 from ge2.base.dtypes import HALF
 from ge2.ir import Atom, Dims, Eqn, Graph, Var
 from ge2.ops.elementwise import ConvertElementType
-from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
-
-VIEWS = (BroadcastInDim, Transpose, Reshape)
-KEEPS = frozenset((  # of numbers that a type has, numbers that it has
-    "neg", "abs", "positive", "max", "min", "fmax", "fmin", "where", "copysign", "reduce_max", "reduce_min",
-))  # fmt: skip
-JUMPS = frozenset(("floor", "ceil", "trunc", "rint", "sign", "rem", "floor_div", "fmod"))  # tests, too
-MAKES = frozenset((  # of any numbers, numbers that it has
-    "sign", "floor", "ceil", "trunc", "rint", "convert_element_type", "bitcast_convert_type",
-))  # fmt: skip
+from ge2.ops.shape import Iota
 
 
 def round_halves(
@@ -54,9 +45,10 @@ class Rounding:
 
     def take(self, eqn: Eqn, at: Dims) -> None:
         dtypes = {v.type.dtype for v in eqn.outs}
-        test = eqn.op.name in JUMPS
-        inputs = tuple(self.operand(a, at) if test or leaves(a, dtypes) else a for a in eqn.inputs)
-        self.add(eqn if inputs == eqn.inputs else Eqn(eqn.op, inputs, eqn.outs, eqn.source), at)
+        first = eqn.op.jumps
+        inputs = tuple(self.operand(a, at) if first or leaves(a, dtypes) else a for a in eqn.inputs)
+        eqn = eqn if inputs == eqn.inputs else Eqn(eqn.op, inputs, eqn.outs, eqn.source)
+        self.add(eqn, at)
         if dtypes & HALF and not self.keeps(eqn):
             self.inexact.update(eqn.outs)
 
@@ -66,10 +58,9 @@ class Rounding:
 
     def keeps(self, eqn: Eqn) -> bool:
         """True if the results are numbers of their type."""
-        if eqn.op.name in MAKES or isinstance(eqn.op, Iota):
+        if eqn.op.retypes or isinstance(eqn.op, Iota):
             return True
-        known = eqn.op.name in KEEPS or isinstance(eqn.op, VIEWS)
-        return known and self.inexact.isdisjoint(eqn.inputs)
+        return (eqn.op.exact or eqn.op.is_view) and self.inexact.isdisjoint(eqn.inputs)
 
     def operand(self, x: Atom, at: Dims) -> Atom:
         """The value as its type has it."""

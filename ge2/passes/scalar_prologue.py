@@ -13,13 +13,7 @@ from ge2.ir import Eqn, Graph, Var
 from ge2.ops.elementwise import Pointlike
 from ge2.passes.python_scalars import on_host
 
-# What may as well be computed for each element.
-SIMPLE = frozenset((
-    "add", "sub", "mul", "neg", "positive", "abs", "max", "min", "fmax", "fmin", "where", "square", "not",
-    "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "logical_not", "convert_element_type", "copysign",
-    "bitcast_convert_type",
-    "sign", "div", "sqrt", "reciprocal", "rsqrt", "floor", "ceil", "trunc", "rint",
-))  # fmt: skip
+EASY = 4  # instructions that may as well be computed for each element
 
 
 def early(graph: Graph, takes: Callable[[Eqn], bool]) -> set[int]:
@@ -37,7 +31,7 @@ def early(graph: Graph, takes: Callable[[Eqn], bool]) -> set[int]:
         elif isinstance(eqn.op, Pointlike) and takes(eqn):
             known.update(eqn.outs)
             found.append(index)
-            if eqn.op.name not in SIMPLE or not costly.isdisjoint(read):
+            if eqn.op.cost.instructions > EASY or not costly.isdisjoint(read):
                 costly.update(eqn.outs)
                 chosen.add(index)
     needed = {a for i in chosen for a in graph.eqns[i].inputs}

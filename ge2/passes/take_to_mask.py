@@ -36,6 +36,7 @@ class Index(Op):
     size: int
     axis: int
     name = "index"
+    may_alias = False
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         (x,) = types

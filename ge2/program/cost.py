@@ -11,9 +11,10 @@ from ge2.codegen.layout import Layout
 from ge2.ir import Atom, Eqn, GraphOp, Var
 from ge2.ops.control import Cond, CondSaving
 from ge2.ops.dot import DotGeneral
-from ge2.ops.elementwise import TRANSCENDENTAL, Pointlike
+from ge2.ops.elementwise import Pointlike
 from ge2.ops.loops import RepeatLoop, ScanLoop, ScanSaving
 from ge2.ops.reduce import ArgReduce, Reduce
+from ge2.ops.scan import Running
 from ge2.ops.user_ops import Own
 
 CHOICES = (Cond, CondSaving)
@@ -84,10 +85,9 @@ def computing(eqn: Eqn) -> Cost:
     if isinstance(op, Own):
         return Cost(op.operations(*(a.type for a in inputs)))
     if isinstance(op, Pointlike):
-        moves = op.name in ("convert_element_type", "bitcast_convert_type")
-        elements = 0 if moves or out.weak else out.size
-        return Cost(0, elements) if op.name in TRANSCENDENTAL else Cost(elements)
-    if isinstance(op, Reduce | ArgReduce) or op.name in ("cumsum", "cumprod", "cummax", "cummin"):
+        elements = 0 if op.retypes or out.weak else out.size
+        return Cost(0, elements) if op.cost.transcendental else Cost(elements)
+    if isinstance(op, Reduce | ArgReduce | Running):
         return Cost(inputs[0].type.size)
     return Cost()
 

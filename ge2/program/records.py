@@ -20,10 +20,6 @@ from ge2.ops.product_region import ProductRegion
 from ge2.ops.region import Region
 from ge2.program.cost import Cost, array_bytes, cost
 
-MOVES: Final = frozenset((
-    "broadcast_in_dim", "convert_element_type", "reshape", "transpose", "slice", "rev", "stop_gradient",
-    "barrier", "bitcast_convert_type",
-))  # fmt: skip
 WIDTH = 104  # of a comment
 OPS, PLACES = 40, 36  # the widest that columns of the table may be
 BLOCK: Final = "/* ", "   ", " */"
@@ -60,7 +56,8 @@ class Made:
 class KernelRecord:
     """A kernel as one step of a program uses it.
 
-    `name` is its own in the program, `function` that in the file, which `calls` steps share. `read` and
+    `name` is its own in the program, `function` that in the file, which `calls` steps share. `computes` are
+    the `ops` that do more than move elements. `read` and
     `written` are bytes of arrays, `operations` those on elements. `slow` says what makes it slow on its GPU
     that could be otherwise. `choice` is that of its family: printed, it tells which were refused, and why.
     Printed, it is code, its graph on top.
@@ -73,6 +70,7 @@ class KernelRecord:
     region: str
     equations: tuple[str, ...]
     ops: tuple[str, ...]
+    computes: tuple[str, ...]
     sources: tuple[Source, ...]
     cost: Cost
     language: str
@@ -153,7 +151,7 @@ class Kernels(tuple[KernelRecord, ...]):
 
 
 def row(kernel: KernelRecord) -> tuple[str, ...]:
-    computes = cut([op for op in kernel.ops if op not in MOVES] or list(kernel.ops), OPS)
+    computes = cut(kernel.computes or kernel.ops, OPS)
     return (kernel.name, computes, *amounts(kernel.cost), cut(places(kernel.sources), PLACES, ", "))
 
 
@@ -231,6 +229,7 @@ def record_of(made: Made, name: str, calls: int) -> KernelRecord:
         name, made.kind, made.function, calls, region,
         tuple(equation(e, known) for e in graph.eqns),
         tuple(e.op.name for e in graph.eqns),
+        tuple(e.op.name for e in graph.eqns if not (e.op.is_view or e.op.retypes)),
         tuple(dict.fromkeys(e.source for e in graph.eqns if e.source is not None)),
         cost(made.eqn, made.nbytes), made.language, made.text(), made.slow, made.choice,
     )  # fmt: skip

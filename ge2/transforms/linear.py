@@ -11,7 +11,7 @@ from ge2.base.dtypes import INEXACT
 from ge2.base.errors import GradientError
 from ge2.base.source import here
 from ge2.base.tracebacks import hides
-from ge2.ir import Atom, Eqn, Flags, Graph, GraphOp, Literal, Op, Var, without_dead_code
+from ge2.ir import Atom, Eqn, Flags, Graph, GraphOp, Literal, Var, without_dead_code
 from ge2.ops.control import CALLS, Cond
 from ge2.ops.custom import CUSTOM
 from ge2.ops.elementwise import Elementwise
@@ -24,9 +24,6 @@ from ge2.transforms.derive import DERIVE
 from ge2.transforms.pullback import cotangents
 from ge2.transforms.vjp import vjp_graph
 
-TOGETHER = frozenset(
-    ("add", "sub", "neg", "positive", "conj", "real", "imag", "complex", "where", "concatenate")
-)
 PRODUCTS = frozenset(("mul", "dot_general"))
 
 
@@ -115,7 +112,7 @@ class Proof:
     def walk(self, graph: Graph, moves: set[Atom], zeros: set[Atom]) -> None:
         for eqn in graph.eqns:
             chosen = [a for a in eqn.inputs if a in moves]
-            if not chosen and together(eqn.op) and eqn.inputs and all(is_zero(a, zeros) for a in eqn.inputs):
+            if not chosen and eqn.op.linear and eqn.inputs and all(is_zero(a, zeros) for a in eqn.inputs):
                 zeros.update(eqn.outs)
             elif chosen and isinstance(eqn.op, GraphOp):
                 self.of_graphs(eqn, moves, zeros)
@@ -131,7 +128,7 @@ class Proof:
             for a, partial in zip(eqn.inputs, op.partials, strict=True):
                 if a in moves and partial is None:
                     raise self.fails(eqn, f"{op.name} rounds it")
-        if together(op):
+        if op.linear:
             rest = [a for a in eqn.inputs if a not in moves and a.type.dtype in INEXACT]
             if not all(is_zero(a, zeros) for a in rest):
                 raise self.fails(eqn, f"{op.name} puts a constant beside it")
@@ -163,11 +160,6 @@ class Proof:
     def fails(self, eqn: Eqn | None, why: str) -> GradientError:
         place = (eqn.source if eqn is not None else None) or here()
         return GradientError(f"{self.title} is not linear: {why}", where=place, fix="ge2.vjp, at a point")
-
-
-def together(op: Op) -> bool:
-    """Whether it is linear in all of its floating operands at once, so that none may be a constant."""
-    return op.linear or op.name in TOGETHER
 
 
 def is_zero(a: Atom, zeros: set[Atom]) -> bool:

@@ -14,7 +14,8 @@ from ge2.base.errors import VerifyError
 from ge2.base.gc_pause import collector_paused
 from ge2.base.record import record
 from ge2.ir import Atom, Eqn, Flags, Graph, Literal, Var, rename, without_dead_code
-from ge2.ops.elementwise import TRANSCENDENTAL, Pointlike
+from ge2.ir.op import FREE
+from ge2.ops.elementwise import Pointlike
 from ge2.ops.index import Gather
 from ge2.ops.policy import Rule
 from ge2.ops.reduce import ArgReduce, Reduce
@@ -22,7 +23,7 @@ from ge2.ops.shape import Concatenate, Pad
 from ge2.trace import tidy
 from ge2.transforms.mincut import NEVER, Network
 from ge2.transforms.policies import by_label, is_looked_into, labels, looked_into, may_save, renamed, unnamed
-from ge2.transforms.twins import VIEWS, twins
+from ge2.transforms.twins import twins
 
 BYTE: Final = (
     1 << 20
@@ -97,20 +98,23 @@ def constants(eqn: Eqn) -> int:
     return NEVER if eqn.op.effect or not all(isinstance(a, Literal) for a in eqn.inputs) else 0
 
 
+AGAIN = (Pointlike, Reduce, ArgReduce, Pad, Concatenate, Gather)  # what may be computed again
+
+
 def effort(eqn: Eqn, dispatch: int) -> int:
     """What it costs to compute an equation again, as a part of the time that saving its bytes takes."""
     op: Any = eqn.op
-    if op.effect or not isinstance(op, (*VIEWS, Pointlike, Reduce, ArgReduce, Pad, Concatenate, Gather)):
+    if op.effect or not (op.cost is FREE or isinstance(op, AGAIN)):
         return NEVER
     if not eqn.inputs or all(isinstance(a, Literal) for a in eqn.inputs):
         return 0
-    if isinstance(op, VIEWS):
+    if op.cost is FREE:
         return 1
     nbytes = eqn.outs[0].type.nbytes
     if isinstance(op, Reduce | ArgReduce):  # a pass over what it reads, and a wait for its end
         nbytes, parts = eqn.inputs[0].type.nbytes, 4
     else:
-        parts = 8 if op.name in TRANSCENDENTAL else 4 if isinstance(op, Gather) else 32
+        parts = 8 if op.cost.transcendental else 4 if isinstance(op, Gather) else 32
     return (nbytes // parts + dispatch) * BYTE + 1
 
 

@@ -6,19 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from ge2.base.dtypes import INEXACT
 from ge2.ir import Atom, Eqn, Var
-from ge2.ops.shape import (
-    Barrier,
-    BroadcastInDim,
-    Iota,
-    Name,
-    Reshape,
-    Rev,
-    Slice,
-    StopGradient,
-    Transpose,
-)
-
-VIEWS = (BroadcastInDim, Iota, Transpose, Reshape, Slice, Rev, StopGradient, Name, Barrier)
 
 
 def twins(eqns: Sequence[Eqn]) -> dict[Eqn, list[Eqn]]:
@@ -46,7 +33,7 @@ def twins(eqns: Sequence[Eqn]) -> dict[Eqn, list[Eqn]]:
 def seen_through(makers: Mapping[Var, Eqn], atom: Atom) -> Atom:
     """The value that another is a view of."""
     while isinstance(atom, Var) and (eqn := makers.get(atom)) is not None:
-        if not isinstance(eqn.op, VIEWS) or not eqn.inputs:
+        if not eqn.op.is_view:
             return atom
         atom = eqn.inputs[eqn.outs.index(atom)]
     return atom

@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import final
 
 from ge2.ir import Atom, Eqn, Graph, Literal, Var, rename, without_dead_code
+from ge2.ir.op import FREE
 from ge2.ops.dot import DotGeneral
 from ge2.ops.loops import ScanLoop
-from ge2.ops.shape import Barrier, BroadcastInDim, Iota, Reshape, Rev, Slice, StopGradient, Transpose
+from ge2.ops.shape import BroadcastInDim, Transpose
 from ge2.passes.loops.sink import late
-
-CHEAP = (Iota, BroadcastInDim, Transpose, Reshape, Slice, Rev, StopGradient, Barrier)  # as index expressions
 
 
 def trim(graph: Graph) -> Graph:
@@ -117,7 +116,7 @@ class Scan:
             moved.append(Eqn(eqn.op, rename(outer, eqn.inputs), fresh, eqn.source))
             outer.update(zip(eqn.outs, fresh, strict=True))
             stays.append(eqn)
-        heavy = [e for e in self.body.eqns if not isinstance(e.op, CHEAP) and all(v in outer for v in e.outs)]
+        heavy = [e for e in self.body.eqns if e.op.cost is not FREE and all(v in outer for v in e.outs)]
         if not heavy:
             return
         out = {v for e in heavy for v in e.outs}

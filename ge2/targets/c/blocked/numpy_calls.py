@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any, final
@@ -12,8 +13,15 @@ from ge2.base.dtypes import BOOL, COMPLEX, HALF
 from ge2.base.record import mutable
 from ge2.codegen.kernel_values import held
 from ge2.ir import Atom, Eqn, Literal, Op
-from ge2.ops.elementwise import Elementwise
-from ge2.ops.reduce import ArgReduce, Reduce
+from ge2.ops.bits import BitcastConvertType
+from ge2.ops.elementwise import (
+    ConvertElementType,
+    Elementwise,
+    IntegerPow,
+    Pointlike,
+    Pointwise,
+    Where,
+)
 
 
 @final
@@ -59,17 +67,13 @@ def dtype_text(dtype: np.dtype) -> str:
 Render = Callable[[Eqn, str, Sequence[str], Vocabulary], list[str]]
 
 
-def simple(text: str) -> Render:
-    """Statements with {y} for the result and {0}, {1}, ... for the operands, one after another by `;`."""
-    names = [word for word in ("copyto", "sqrt", "divide", "frexp") if word in text]
-
-    def render(eqn: Eqn, y: str, xs: Sequence[str], words: Vocabulary) -> list[str]:
-        one = words.number(1, eqn.outs[0].type.dtype) if "{one}" in text else ""
-        for name in names:
-            words.use(name)
-        return text.format(*xs, y=y, one=one).split("; ")
-
-    return render
+def as_written(eqn: Eqn, y: str, xs: Sequence[str], words: Vocabulary) -> list[str]:
+    """The statements of the operation's own lowering."""
+    text: str = eqn.op.lowering.numpy  # type: ignore[union-attr]
+    one = words.number(1, eqn.outs[0].type.dtype) if "{one}" in text else ""
+    for name in CALLED.findall(text):
+        words.use(name)
+    return text.format(*xs, y=y, one=one).split("; ")
 
 
 def cast(eqn: Eqn, y: str, xs: Sequence[str], words: Vocabulary) -> list[str]:
@@ -149,48 +153,41 @@ def wants_temp(eqn: Eqn, elements: int) -> np.dtype | None:
     """The integer type in which a `where` of so many elements is better done."""
     dtype = eqn.outs[0].type.dtype
     plain = dtype.kind in "iuf" and dtype.itemsize in (4, 8) and not any(a.type.weak for a in eqn.inputs)
-    if eqn.op.name != "where" or not plain or elements < MANY or zero_or_one(eqn):
+    if not isinstance(eqn.op, Where) or not plain or elements < MANY or zero_or_one(eqn):
         return None
     return np.dtype(f"int{8 * dtype.itemsize}")
 
 
-# fmt: off
-SPECIAL: dict[str, Render] = {
-    "rsqrt":          simple("sqrt({0}, out={y}); divide({one}, {y}, out={y})"),
-    "real":           simple("copyto({y}, {0}.real)"),
-    "imag":           simple("copyto({y}, {0}.imag)"),
-    "frexp_mantissa": simple("copyto({y}, frexp({0})[0])"),
-    "frexp_exponent": simple("copyto({y}, frexp({0})[1])"),
-    "complex":        simple("{y}.real = {0}; {y}.imag = {1}"),
-    "where":          choose,
-    "integer_pow":    integer_pow,
-    "convert_element_type": cast,
-    "bitcast_convert_type": bitcast,
+WRITERS: dict[type[Op], Render] = {
+    Where: choose,
+    IntegerPow: integer_pow,
+    ConvertElementType: cast,
+    BitcastConvertType: bitcast,
 }
-# fmt: on
+CALLED = re.compile(r"(\w+)\(")
+ELSEWHERE = ("copyto", "{y}.")  # beginnings of texts whose results lie apart from their operands
 MANY = 600  # from so many elements on, three integer operations beat a masked copy
-ONLY_THIRD = frozenset(("where",))  # the first two operands are read after the result is begun
-NEVER = frozenset((
-    "complex", "real", "imag", "frexp_mantissa", "frexp_exponent", "convert_element_type",
-    "bitcast_convert_type",
-))  # fmt: skip
-
-# NumPy's loops for these go wrong where both the input and the output are strided (seen in 2.4.6).
-FRAGILE = frozenset(("neg", "is_nan", "is_inf", "is_finite", "sign_bit"))
 
 
 def may_overwrite(op: Op, operand: int) -> bool:
-    """Whether the result may be written over that operand."""
-    if op.name in ONLY_THIRD:
-        return operand == 2
-    if isinstance(op, Reduce | ArgReduce):
-        return False
-    return op.name not in NEVER and not (op.name == "integer_pow" and getattr(op, "y", 0) == 3)
+    """True if the result may be written over that operand."""
+    if isinstance(op, Where):
+        return operand == 2  # the first two are read after the result is begun
+    if isinstance(op, IntegerPow):
+        return op.y != 3
+    return isinstance(op, Pointlike) and not op.retypes and not own_text(op).startswith(ELSEWHERE)
+
+
+def own_text(op: Pointlike) -> str:
+    """What the operation's line says of writing it with NumPy."""
+    return op.lowering.numpy if isinstance(op.lowering, Pointwise) else ""
 
 
 def has_text(op: Op) -> bool:
-    """Whether the operation can be written as NumPy calls."""
-    return op.name in SPECIAL or op.name == "ldexp" or (isinstance(op, Elementwise) and known_ufunc(op))
+    """True if the operation can be written as NumPy calls."""
+    if type(op) in WRITERS or (isinstance(op, Pointlike) and own_text(op)):
+        return True
+    return isinstance(op, Elementwise) and known_ufunc(op)
 
 
 def known_ufunc(op: Elementwise) -> bool:
@@ -204,10 +201,14 @@ def statements(
     """The equation, its result written to `y`; `dense`: that has no gaps between its elements."""
     if temp:
         return choose_bits(eqn, y, xs, words, temp)
-    special = SPECIAL.get(eqn.op.name)
-    if special is not None:
-        return special(eqn, y, xs, words)
-    ufunc = "ldexp" if eqn.op.name == "ldexp" else eqn.op.ufunc.__name__  # type: ignore[attr-defined]
-    if eqn.op.name in FRAGILE and not dense:
+    op = eqn.op
+    writer = WRITERS.get(type(op))
+    if writer is None and isinstance(op, Pointlike) and own_text(op):
+        writer = as_written
+    if writer is not None:
+        return writer(eqn, y, xs, words)
+    assert isinstance(op, Elementwise)
+    ufunc = op.ufunc.__name__
+    if op.dense and not dense:
         return [f"{words.use('copyto')}({y}, {words.use(ufunc)}({', '.join(xs)}))"]
     return [f"{words.use(ufunc)}({', '.join(xs)}, out={y})"]

@@ -39,7 +39,7 @@ from ge2.targets.c.emit.reductions import (
     vectorises,
     word,
 )
-from ge2.targets.c.emit.types import HELD, RETYPES, SUFFIX, expression, helpers_of, number, retyped
+from ge2.targets.c.emit.types import HELD, SUFFIX, expression, helpers_of, number, retyped
 
 GRAIN = 1 << 21  # simple operations that are worth waking other threads for, some 50 us
 LEAST = 1 << 19  # simple operations that a task has at least, some 10 us
@@ -498,7 +498,7 @@ class Writer:
                 if op.name == "reduce_sum"
                 else operands[0]
             )
-        if op.name in RETYPES:
+        if op.retypes:
             return retyped(operands[0], eqn)
         if op.name == "pow" and dtype.kind == "i":
             return self.power(operands, dtype)

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, HALF
-from ge2.codegen.spelling import BITS, INTEGER, NAMED, RETYPES, SPECIAL, SUFFIX, Spelling, baked
+from ge2.codegen.spelling import BITS, INTEGER, NAMED, SUFFIX, Spelling, baked, subjects
 
 STORED: dict[np.dtype, str] = {  # the type of an element of an array
     BOOL: "uint8_t", FLOAT32: "float", FLOAT64: "double",
@@ -27,7 +27,7 @@ C = Spelling(
 )
 expression, retyped, spelt, number = C.expression, C.retyped, C.spelt, C.number
 __all__ = ["GATHERED", "HELD", "STORED", "SUFFIX", "C", "argument", "baked", "expression", "headers"]
-__all__ += ["RETYPES", "helpers_of", "number", "retyped", "spelt"]
+__all__ += ["helpers_of", "number", "retyped", "spelt"]
 
 
 def helpers_of(text: str, dtype: np.dtype) -> tuple[str, ...]:
@@ -47,14 +47,9 @@ def argument(index: str, dtype: np.dtype) -> str:
 
 
 # Which header defines a function: by the kind of the type it is named after, then by the function.
-EXPONENTIALS = ("exp", "exp2", "expm1", "sinh", "cosh", "tanh", "logaddexp", "logaddexp2")
-LOGARITHMS = ("log", "log2", "log10", "log1p", "asinh", "acosh", "atanh")
-ANGLES = ("sin", "cos", "tan", "asin", "acos", "atan", "atan2")
-POWERS = ("pow", "cbrt", "hypot")
-FLOAT_HEADERS = {
-    **dict.fromkeys(EXPONENTIALS, "float_exp"), **dict.fromkeys(LOGARITHMS, "float_log"),
-    **dict.fromkeys(ANGLES, "float_trig"), **dict.fromkeys(POWERS, "float_power"),
-    **dict.fromkeys((*SPECIAL, "erf", "erfc"), "special"),
+FLOAT_HEADERS = {  # by the subject that an operation names
+    "exp": "float_exp", "log": "float_log", "trig": "float_trig", "power": "float_power",
+    "erf": "special", "special": "special",
 }  # fmt: skip
 FOLDS = frozenset(("indexed", "first", "at", "argmax", "argmin", "compensate", "compensated"))
 
@@ -84,7 +79,7 @@ def header(name: str, suffix: str) -> str:
     if name.split("_")[0] == "index":
         return "index"
     if suffix in ("f32", "f64"):
-        return "complex" if name == "complex" else FLOAT_HEADERS.get(name, "float_basic")
+        return "complex" if name == "complex" else FLOAT_HEADERS.get(subjects().get(name, ""), "float_basic")
     if suffix in ("c64", "c128"):
         return "complex"
     return "bool" if suffix == "bool" else "integer"

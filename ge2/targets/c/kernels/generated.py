@@ -16,7 +16,7 @@ from ge2.choice.family import Family, Variant
 from ge2.choice.problem import Problem
 from ge2.codegen.axes import strides_of
 from ge2.codegen.layout import Layout, viewed
-from ge2.codegen.moving import VIEWS, copied, counted, filled, inside, unspoken
+from ge2.codegen.moving import copied, counted, filled, inside, not_a_copy, unspoken
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text, by_team, whole
 from ge2.ir import ArrayType, Dims, Eqn, Var
 from ge2.ops.constant import Constant
@@ -98,7 +98,7 @@ class CCopy(Generated):
     name = "copy in C"
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        return "" if isinstance(problem.op, VIEWS) else f"{problem.op.name} is not a copy"
+        return not_a_copy(problem.op)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         (ins, outs), threads = problem.arrays, caps.threads

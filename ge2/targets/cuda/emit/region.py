@@ -23,7 +23,7 @@ from ge2.ops.region import Region
 from ge2.ops.shape import Iota
 from ge2.targets.cuda.emit import reductions
 from ge2.targets.cuda.emit.kernel_parameters import RESERVED, Places, label
-from ge2.targets.cuda.emit.types import HELD, RETYPES, SUFFIX, expression, helpers_of, number, retyped
+from ge2.targets.cuda.emit.types import HELD, SUFFIX, expression, helpers_of, number, retyped
 
 UNROLL = "#pragma unroll"
 OF_PACK = ".at[v]"  # the element of a pack that is at hand
@@ -210,7 +210,7 @@ class Statements:
                 return self.drawn[w.y]
             place = self.places.among(sorted(w.y.axes), self.v)
             return f"ge2_random_bits_{SUFFIX[op.dtype]}({', '.join(operands)}, {place})"
-        if op.name in RETYPES:
+        if op.retypes:
             return retyped(operands[0], eqn)
         if getattr(op, "edition", 0):
             self.helpers.update(dict.fromkeys(helpers_of(op.lowering.helpers, dtype)))

@@ -8,11 +8,9 @@ from typing import Any
 
 from ge2.codegen.kernel_values import folded_axes
 from ge2.ir import Eqn, Graph, Var
+from ge2.ir.op import FREE
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.region import Region
-from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
-
-VIEWS = (BroadcastInDim, Transpose, Reshape, Iota)
 
 
 def cut(region: Region) -> tuple[Region, Region]:
@@ -24,9 +22,9 @@ def cut(region: Region) -> tuple[Region, Region]:
         folds = [n for n, e in enumerate(eqns) if isinstance(e.op, Reduce | ArgReduce)]
         assert len(folds) > 1, "a region of one reduction is one kernel"
         late = list(range(folds[(len(folds) - 1) // 2] + 1, len(eqns)))
-    late = [n for n in late if not isinstance(eqns[n].op, VIEWS)]
-    early = [n for n in range(late[0]) if not isinstance(eqns[n].op, VIEWS)]
-    early += [n for n in range(late[0], len(eqns)) if n not in late and not isinstance(eqns[n].op, VIEWS)]
+    late = [n for n in late if eqns[n].op.cost is not FREE]
+    early = [n for n in range(late[0]) if eqns[n].op.cost is not FREE]
+    early += [n for n in range(late[0], len(eqns)) if n not in late and eqns[n].op.cost is not FREE]
     needed = {a for n in late for a in eqns[n].inputs} | outputs(region)
     return half(region, early, needed), half(region, late, outputs(region))
 
@@ -51,7 +49,7 @@ def after_rows(region: Region) -> list[int]:
                 behind.update(e.outs)
             elif over.get(n, row) != row:
                 behind.update(e.outs)
-        made = [eqns[n].outs[0].type.size for n in late if not isinstance(eqns[n].op, VIEWS)]
+        made = [eqns[n].outs[0].type.size for n in late if eqns[n].op.cost is not FREE]
         if made and max(made) < math.prod(region.space) and over.keys().isdisjoint(late):
             return sorted({*late, *for_them_alone(region, late)})
     return []
@@ -90,7 +88,7 @@ def inhabited(region: Region) -> Region | None:
         if not needed.isdisjoint(eqn.outs):
             numbers.append(n)
             needed.update(eqn.inputs)
-    numbers = [n for n in reversed(numbers) if not isinstance(region.graph.eqns[n].op, VIEWS)]
+    numbers = [n for n in reversed(numbers) if region.graph.eqns[n].op.cost is not FREE]
     return half(region, numbers, set(wanted)) if wanted else None
 
 
@@ -105,7 +103,7 @@ def half(region: Region, numbers: list[int], needed: set[Any]) -> Region:
     waiting = [a for n in numbers for a in eqns[n].inputs]
     while waiting:
         n = makers.get(waiting.pop())  # type: ignore[arg-type]
-        if n is not None and n not in taken and isinstance(eqns[n].op, VIEWS):
+        if n is not None and n not in taken and eqns[n].op.cost is FREE:
             taken.add(n)
             waiting += eqns[n].inputs
     chosen = sorted(taken)
@@ -122,7 +120,7 @@ def through_views(region: Region, needed: set[Any], makers: dict[Var, int]) -> s
     found, waiting = set(needed), list(needed)
     while waiting:
         n = makers.get(waiting.pop())
-        if n is not None and isinstance(region.graph.eqns[n].op, VIEWS):
+        if n is not None and region.graph.eqns[n].op.cost is FREE:
             waiting += [a for a in region.graph.eqns[n].inputs if a not in found]
             found.update(region.graph.eqns[n].inputs)
     return found

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, HALF
-from ge2.codegen.spelling import BITS, INTEGER, NAMED, RETYPES, SPECIAL, SUFFIX, Spelling, baked
+from ge2.codegen.spelling import BITS, INTEGER, NAMED, SUFFIX, Spelling, baked, subjects
 
 STORED: dict[np.dtype, str] = {  # the type of an element of an array
     BOOL: "uint8_t", FLOAT32: "float", FLOAT64: "double",
@@ -27,7 +27,7 @@ CUDA = Spelling(
 )
 expression, retyped, spelt, number = CUDA.expression, CUDA.retyped, CUDA.spelt, CUDA.number
 __all__ = ["CUDA", "GATHERED", "HELD", "STORED", "SUFFIX", "baked", "expression", "headers"]
-__all__ += ["RETYPES", "helpers_of", "number", "retyped", "spelt"]
+__all__ += ["helpers_of", "number", "retyped", "spelt"]
 
 
 def helpers_of(text: str, dtype: np.dtype) -> tuple[str, ...]:
@@ -41,10 +41,6 @@ TYPES = re.compile(r"\bge2_c(?:64|128)\b")
 # fmt: off
 FOLDS = frozenset((
     "indexed", "first", "at", "argmax", "argmin", "compensate", "compensated", "lowest", "highest",
-))
-COMPLEX_MATHS = frozenset((
-    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "pow", "sin", "cos", "tan",
-    "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
 ))
 # fmt: on
 FIRST = {"cast": "cast", "pair": "pair", "random": "random", "index": "index", "sort": "sort"}
@@ -74,8 +70,9 @@ def header(name: str, suffix: str) -> str:
     word = name.split("_")[0]
     if word in FIRST:
         return FIRST[word]
+    subject = subjects().get(name, "basic")
     if name == "complex" or suffix in ("c64", "c128"):
-        return "complex_maths" if name in COMPLEX_MATHS else "complex"
-    if name in SPECIAL:
+        return "complex" if subject == "basic" else "complex_maths"
+    if subject == "special":
         return "special"
     return "fold" if name in FOLDS else KINDS.get(suffix, "integer")

@@ -10,7 +10,7 @@ from ge2.choice.family import Family, Variant
 from ge2.choice.problem import Problem
 from ge2.codegen.axes import strides_of
 from ge2.codegen.layout import Layout, viewed
-from ge2.codegen.moving import VIEWS, copied, counted, filled, unspoken
+from ge2.codegen.moving import copied, counted, filled, not_a_copy, unspoken
 from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Eqn, Var
 from ge2.ops.region import Region
@@ -71,7 +71,7 @@ class CudaCopy(Cuda):
     name = "copy in CUDA"
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        return "" if isinstance(problem.op, VIEWS) else f"{problem.op.name} is not a copy"
+        return not_a_copy(problem.op)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         (ins, outs), chip = problem.arrays, caps.chip

@@ -8,12 +8,11 @@ from typing import Any, final
 
 from ge2.base.record import record
 from ge2.ir import Dims, Eqn
-from ge2.ops.shape import Barrier, BroadcastInDim, Name, Reshape, Rev, Slice, StopGradient, Transpose
+from ge2.ops.shape import BroadcastInDim, Identity, Reshape, Rev, Slice, Transpose
 
 Step = int | str  # between elements along an axis; a text, if sizes are in it that the kernel is handed
 Steps = tuple[Step, ...]
 SIMPLE = r"[\w.]+(\[[^\[\]]*\])?|\w*\([^()]*\)"  # names, numbers, elements, calls
-VIEWS = (BroadcastInDim, Transpose, Reshape, Slice, Rev, StopGradient, Barrier, Name)
 
 
 @final
@@ -81,7 +80,7 @@ def viewed(eqn: Eqn, i: int, at: Index) -> Index:
     """The place in input `i` of a view, given that in its result."""
     op: Any = eqn.op
     shape = eqn.inputs[i].type.shape
-    if isinstance(op, StopGradient | Barrier | Name):
+    if isinstance(op, Identity):
         return at
     if isinstance(op, Reshape):
         return Index(shape, at.number())

@@ -17,13 +17,11 @@ from ge2.codegen.kernel_values import held
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Var
 from ge2.ops.control import Cond
 from ge2.ops.dot import DotGeneral
-from ge2.ops.elementwise import TRANSCENDENTAL
 from ge2.ops.loops import ScanLoop
 from ge2.ops.reduce import ArgReduce
 from ge2.ops.shape import Iota
 from ge2.targets.cuda.emit.types import HELD, SUFFIX
 from ge2.targets.cuda.persistent.grid import NARROW, Grid, Homes, shared_products, staged
-from ge2.targets.cuda.persistent.index_text import VIEWS
 from ge2.targets.cuda.persistent.nodes import (
     FOLDS,
     LOOPS,
@@ -196,7 +194,7 @@ class Scope:
 
     def take(self, eqn: Eqn) -> None:
         op = eqn.op
-        if isinstance(op, VIEWS):
+        if op.is_view:
             for i, y in enumerate(eqn.outs):
                 self.env[y] = Seen(eqn, i, self.value(eqn.inputs[i]), y.type)
         elif isinstance(op, Iota) and self.counts(eqn.outs[0]):
@@ -220,7 +218,7 @@ class Scope:
     def point(self, eqn: Eqn) -> None:
         (y,), xs = eqn.outs, [*map(self.value, eqn.inputs)]
         depth = 1 + max([x.depth for x in xs if isinstance(x, Inline)], default=0)
-        cheap = y.type.size == 1 and depth <= DEEP and eqn.op.name not in TRANSCENDENTAL
+        cheap = y.type.size == 1 and depth <= DEEP and not eqn.op.cost.transcendental
         inside = (self.test or y not in self.outputs) and (cheap or self.passing(y))
         if inside:
             self.env[y] = Inline(eqn, xs, y.type, depth)
@@ -239,7 +237,7 @@ class Scope:
         reader = self.readers.of(y)
         if isinstance(reader.op, FOLDS):
             return True
-        if isinstance(reader.op, VIEWS):
+        if reader.op.is_view:
             (seen,) = reader.outs[:1]
             return len(reader.outs) == 1 and seen.type.size == y.type.size and self.onward(seen)
         return isinstance(reader.op, POINTS) and spoken(reader) and self.passing(reader.outs[0])

@@ -9,7 +9,7 @@ from ge2.ir import Atom, Dims, Eqn, Graph
 from ge2.ops.dot import DotGeneral
 from ge2.ops.loops import ScanLoop
 from ge2.ops.shape import Transpose
-from ge2.targets.cuda.persistent.index_text import VIEWS, strides
+from ge2.targets.cuda.persistent.index_text import strides
 
 LEAST: Final = 32  # threads of a block
 MOST: Final = 512
@@ -47,7 +47,7 @@ def threads(graph: Graph) -> int:
     eqns = everything(graph)
     ends = {a for eqn in eqns for g in getattr(eqn.op, "graphs", tuple)() for a in g.outputs}
     ends.update(graph.outputs)
-    steps = [eqn for eqn in eqns if not isinstance(eqn.op, VIEWS) or not ends.isdisjoint(eqn.outs)]
+    steps = [eqn for eqn in eqns if not eqn.op.is_view or not ends.isdisjoint(eqn.outs)]
     wanted = max([LEAST, *map(wide, steps)])
     return min(MOST, 1 << (wanted - 1).bit_length())
 

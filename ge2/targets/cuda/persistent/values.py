@@ -16,7 +16,7 @@ from ge2.ops.elementwise import ADD, Pointlike, Pointwise
 from ge2.ops.index import Gather, Scatter, ScatterAdd, UpdateSlice, spans
 from ge2.ops.random import Draw
 from ge2.ops.shape import Concatenate, Iota, Pad
-from ge2.targets.cuda.emit.types import HELD, RETYPES, STORED, SUFFIX, expression, helpers_of, number, retyped
+from ge2.targets.cuda.emit.types import HELD, STORED, SUFFIX, expression, helpers_of, number, retyped
 from ge2.targets.cuda.persistent.index_text import Index, Steps, held, joined, plus, strides, viewed
 
 WRITES = (Scatter, ScatterAdd)
@@ -200,7 +200,7 @@ class Reader:
             return f"ge2_random_bits_{SUFFIX[op.dtype]}({words}, {at.number()})"
         operands = [self.element(x, at if x.type.shape else Index((), "0")) for x in xs]
         dtype, out = widened(xs[0].type.dtype), eqn.outs[0].type.dtype
-        if op.name in RETYPES:
+        if op.retypes:
             return held_as(retyped(operands[0], eqn))
         if getattr(op, "edition", 0):
             self.helpers.update(dict.fromkeys(helpers_of(op.lowering.helpers, dtype)))
