@@ -12,7 +12,7 @@ from ge2.base.source import here
 from ge2.ir import type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.composite import choose_by, imag, known_elements, no_out, real
-from ge2.numpy.indexing import getitem
+from ge2.numpy.indexing import checked_index, getitem
 from ge2.numpy.joining import concatenate
 from ge2.numpy.promotion import Axes, all_axes, array, broadcast, cast, common_dtype, lift, one_axis, reshape
 from ge2.numpy.reductions import any as any_of
@@ -149,7 +149,8 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
 def digitize(x: Any, bins: Any, right: bool = False) -> Any:
     """The bin of each element, as `numpy.digitize`: the bins rise or fall, traced ones too.
 
-    Raises ArgumentError for bins that do neither, where their elements are known.
+    Raises ArgumentError for bins that do neither, where their elements are known; where they are traced, an
+    IndexError when the program runs, on the CPU.
     """
     edges, side = array(bins), "left" if right else "right"
     if type_of(array(x)).dtype in COMPLEX:
@@ -159,16 +160,18 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
         return searchsorted(edges, x, side)
     known = known_elements(edges)
     if known is not None:
-        steps = known[1:] >= known[:-1], known[1:] <= known[:-1]
-        if not any(each.all() for each in steps):
+        falls, rises = (known[1:] < known[:-1]).any(), (known[1:] > known[:-1]).any()
+        if falls and rises:
             what = "bins must be monotonically increasing or decreasing"
             raise ArgumentError(what, where=here(), fix="np.sort(bins)")
-        rising = bool(steps[0].all())
+        rising = not falls
         found = searchsorted(edges if rising else flip(edges), x, side)
         return found if rising else e.subtract(n, found)
     falling = e.greater(getitem(edges, 0), getitem(edges, -1))
     found = searchsorted(choose_by(falling, flip(edges), edges), x, side)
-    return choose_by(falling, e.subtract(n, found), found)
+    after, before = getitem(edges, np.s_[1:]), getitem(edges, np.s_[:-1])
+    failed = e.logical_and(any_of(e.less(after, before)), any_of(e.greater(after, before)))
+    return checked_index(choose_by(failed, n + 1, choose_by(falling, e.subtract(n, found), found)), n + 1)
 
 
 # ------------------------------------------------------------------------------------------------ quantiles
@@ -248,8 +251,10 @@ def check_fraction(a: Any, q: Any) -> None:
 
 
 def between_elements(line: Any, q: Any) -> Any:
-    """Elements of a sorted last axis at the fraction q of its length; NaN for a traced q outside [0, 1].
+    """Elements of a sorted last axis at the fraction q of its length.
 
+    A traced q outside [0, 1], where NumPy has a ValueError, is an IndexError when the program runs,
+    on the CPU, and NaN elsewhere.
     As in NumPy an integer q takes elements as they are, and a float's dtype takes part in that of the result
     unless it is a Python number.
     """
@@ -263,9 +268,10 @@ def between_elements(line: Any, q: Any) -> Any:
         return first_axes(take(line, e.multiply(cast(q, INT64), n - 1), last), t.ndim)
     place = e.multiply(q, n - 1)
     low = e.minimum(e.maximum(e.floor(place), 0), n - 1)
-    index = cast(low, INT64)
+    inside = e.logical_and(e.greater_equal(q, 0), e.less_equal(q, 1))
+    outside = e.logical_not(inside)
+    index = choose_by(inside, cast(choose_by(inside, low, 0), INT64), n)
     high = e.minimum(e.add(index, 1), n - 1)
-    outside = e.logical_not(e.logical_and(e.greater_equal(q, 0), e.less_equal(q, 1)))
     gamma = choose_by(outside, t.dtype.type(np.nan), e.subtract(place, low))
     a0, a1 = (first_axes(take(line, i, last), t.ndim) for i in (index, high))
     return lerp(a0, a1, reshape(gamma, t.shape + (1,) * last))

@@ -261,10 +261,14 @@ def by_base(a: Value, b: Value) -> Value:
 
 
 def by_exponent(y: Value, a: Value, b: Value) -> Value:
-    """log(a) a**b, and 0 where a is 0."""
+    """log(a) a**b, and 0 where a is 0.
+
+    Where b is 1, too, its derivative by a is 1, that of `by_base` by b: second derivatives agree.
+    """
     nothing = a.same(0)
     logarithm: Value = LOG(nothing.select(a.ones(), a))
-    return nothing.select(b.zeros(), logarithm) * y
+    both: Value = AND(nothing, b.same(1))
+    return nothing.select(b.zeros(), logarithm) * y + both.select(a, a.zeros())
 
 
 def below(x: Value, y: Value, other: Value, half: float) -> Value:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import ge2
 import ge2.numpy as gnp
 from ge2.base.dtypes import FLOAT32, HALF
 from ge2.base.errors import InputError, OutOfBoundsError, ShapeError
@@ -253,6 +254,22 @@ def test_searching(rng: np.random.Generator) -> None:
     agree(np.searchsorted, np.ones((2, 2)), 1)
     x = draw(rng, "f8", (5,))
     agree(np.searchsorted, x, 0.5, sorter=np.argsort(x), trace=False)
+
+
+@pytest.mark.parametrize(
+    ("f", "good", "bad"),
+    [
+        (np.digitize, [[0.0, 1.5], [2.0, 0.5], [1.0, 1.0]], [[0.0, 2.0, 1.0]]),
+        (np.percentile, [0.0, 40.0, 100.0], [-1.0, 100.5, np.nan]),
+    ],
+)
+def test_traced_values_that_numpy_refuses_fail_at_run_time(f, good, bad):
+    x, jitted = np.array([1.0, 2.0, 0.0]), ge2.jit(f)
+    for second in good:
+        np.testing.assert_allclose(jitted(x, np.array(second)), f(x, second))
+    for second in bad:
+        with pytest.raises(IndexError, match="out of bounds"):
+            jitted(x, np.array(second))
 
 
 @pytest.mark.parametrize("dtype", [d for d in DTYPES if d.kind in "iuf"], ids=str)
